@@ -1,0 +1,270 @@
+"""Hydra's overrides to one typed and checked configuration; both doors use it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from cfl_flower.aggregation import Average
+from cfl_flower.data.datasets import Dataset
+from cfl_flower.data.drift import Drift
+from cfl_flower.data.partition import Partition
+from cfl_flower.errors import ConfigError
+from cfl_flower.models import ModelSettings
+from cfl_flower.selection import RandomSelection
+from cfl_flower.settings import Faults, System, require, settings_class
+from cfl_flower.types import Json
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+GROUPS = (
+    "strategy",
+    "dataset",
+    "partition",
+    "drift",
+    "model",
+    "selection",
+    "server_optimizer",
+    "system",
+    "faults",
+)
+ENGINES = ("ray", "inprocess")
+DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")
+
+
+@dataclass(frozen=True)
+class Basics:
+    """The settings that are no group; see `conf/config.yaml` for their meaning."""
+
+    rounds: int
+    clients: int
+    participants: int
+    seed: int
+    workers: int
+    gpus_per_worker: float
+    engine: str
+    output_dir: str | None
+    data_dir: str | None
+    resume: bool
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "clients", "participants", "workers"):
+            value = getattr(self, name)
+            require(value >= 1, name, value, "an integer of at least 1")
+        require(
+            self.participants <= self.clients,
+            "participants",
+            self.participants,
+            f"at most the {self.clients} clients, or raise clients",
+        )
+        require(self.seed >= 0, "seed", self.seed, "an integer of at least 0")
+        gpus = self.gpus_per_worker
+        require(gpus >= 0, "gpus_per_worker", gpus, "0, a fraction or a whole number")
+        require(self.engine in ENGINES, "engine", self.engine, " or ".join(ENGINES))
+
+
+@dataclass(frozen=True)
+class RunConfig(Basics):
+    """One run, typed and checked; its paths are absolute.
+
+    Attributes
+    ----------
+    strategy, dataset, partition, drift, model, selection, server_optimizer, system,
+    faults : settings
+        Frozen dataclasses that carry the behaviour they configure.
+    names : dict
+        The chosen option of each group.
+    resolved : dict
+        Everything as plain data: what `config.yaml` holds and clients receive.
+    overrides : list of str
+        What the user asked for.
+    """
+
+    output_dir: str
+    data_dir: str
+    strategy: Any
+    dataset: Dataset
+    partition: Partition
+    drift: Drift
+    model: ModelSettings
+    selection: RandomSelection
+    server_optimizer: Average
+    system: System
+    faults: Faults
+    names: dict[str, str]
+    resolved: dict[str, Json]
+    overrides: list[str]
+
+
+def compose_config(overrides: Sequence[str]) -> RunConfig:
+    """Compose and check the configuration of one run.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        In Hydra's grammar, for example ``["strategy=fedavg", "rounds=20"]``.
+
+    Raises
+    ------
+    ConfigError
+        One line: what, which value, what is allowed, what to do.
+    """
+    plain, choices = _compose(overrides)
+    names = {group: choices[group] for group in GROUPS}
+    basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
+    groups = {
+        group: _typed(group, settings_class(plain[group]["_target_"]), plain[group])
+        for group in GROUPS
+    }
+    require(
+        basics.data_dir is None or Path(basics.data_dir).expanduser().is_dir(),
+        "data_dir",
+        basics.data_dir,
+        "an existing folder in torchvision's layout, or leave it out",
+    )
+    plain.update(_paths(basics, names))
+    resolved = {
+        key: {"name": names[key], **value} if key in GROUPS else value
+        for key, value in plain.items()
+    }
+    return RunConfig(
+        **{key: value for key, value in plain.items() if key not in GROUPS},
+        **groups,
+        names=names,
+        resolved=resolved,
+        overrides=list(overrides),
+    )
+
+
+def compose_sweep(text: str) -> list[RunConfig]:
+    """Compose every run of a line of overrides with Hydra's sweep grammar.
+
+    Parameters
+    ----------
+    text : str
+        For example ``"strategy=fedavg,fielding seed=0,1"``: four runs. Runs of one
+        explicit `output_dir` go to folders below it, named by what they sweep.
+    """
+    overrides = shlex.split(text)
+    return [compose_config(job) for job in expand(overrides)]
+
+
+def expand(overrides: Sequence[str]) -> list[list[str]]:
+    """Expand Hydra's sweep grammar into one list of overrides per run."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        (jobs,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
+    except (OverrideParseException, HydraException) as error:
+        raise ConfigError(_first_line(error)) from error
+    return [own_folder(list(job), overrides) for job in jobs]
+
+
+def own_folder(job: list[str], overrides: Sequence[str]) -> list[str]:
+    """Give a job of a sweep its own folder below an explicit output_dir.
+
+    Examples
+    --------
+    >>> own_folder(["seed=1", "output_dir=/tmp/a"], ["seed=0,1", "output_dir=/tmp/a"])
+    ['seed=1', 'output_dir=/tmp/a/seed1']
+    """
+    swept = [item.split("=", 1) for item in job if item not in overrides]
+    words = [("" if key == "strategy" else key) + value for key, value in swept]
+    folder = "/" + "-".join(re.sub(r"[^\w.-]", "_", word) for word in words)
+    return [
+        item + folder if swept and item.startswith("output_dir=") else item
+        for item in job
+    ]
+
+
+def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]:
+    """Return everything as plain data, and the chosen option of each group."""
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            node = compose("config", list(overrides), return_hydra_config=True)
+        choices = {key: str(value) for key, value in node.hydra.runtime.choices.items()}
+        own = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
+        plain: Any = OmegaConf.to_container(own, resolve=True)
+    except MissingConfigException as error:
+        raise ConfigError(_unknown_option(overrides, error)) from error
+    except ConfigCompositionException as error:
+        raise ConfigError(_unknown_key(error)) from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_first_line(error)) from error
+    return plain, choices
+
+
+def _unknown_option(overrides: Sequence[str], error: Exception) -> str:
+    for override in overrides:
+        group, _, option = override.partition("=")
+        if group in GROUPS and not (CONF / group / f"{option}.yaml").is_file():
+            known = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+            return f"{group}={option} is unknown; use one of {', '.join(known)}"
+    return _first_line(error)
+
+
+def _unknown_key(error: Exception) -> str:
+    match = re.search(r"Could not override '([^']+)'", str(error))
+    if match is None:
+        cause = error.__cause__
+        return _first_line(cause if isinstance(cause, Exception) else error)
+    key = match.group(1)
+    parent, _, name = key.rpartition(".")
+    known: Any = _compose([])[0]
+    for part in filter(None, parent.split(".")):
+        known = known.get(part, {}) if isinstance(known, dict) else {}
+    allowed = sorted(known) if isinstance(known, dict) else []
+    close = difflib.get_close_matches(name, allowed, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{key} is no setting; {hint}known here: {', '.join(allowed) or 'none'}"
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
+    """Convert plain data to a settings dataclass, nested ones included."""
+    nested, flat = {}, {}
+    for key, value in node.items():
+        if isinstance(value, Mapping) and "_target_" in value:
+            target = settings_class(value["_target_"])
+            nested[key] = _typed(f"{where}.{key}", target, value)
+        elif key != "_target_":
+            flat[key] = value
+    try:
+        typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls), flat))
+    except OmegaConfBaseException as error:
+        key = f"{where}.{error.full_key}".lstrip(".")
+        raise ConfigError(f"{key}: {_first_line(error)}; correct its value") from error
+    return replace(typed, **nested)  # type: ignore[type-var]
+
+
+def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:
+    """Return the absolute paths, with the defaults that depend on the run."""
+    now = datetime.now()
+    folder = (
+        f"outputs/{now:%Y-%m-%d}/{now:%H-%M-%S}-"
+        f"{names['strategy']}-{names['drift']}-s{basics.seed}"
+    )
+    output = Path(basics.output_dir or folder).expanduser()
+    data = Path(basics.data_dir or DEFAULT_DATA_DIR).expanduser()
+    # absolute(), not resolve(): a link in the path is the user's choice.
+    return {"output_dir": str(output.absolute()), "data_dir": str(data.absolute())}

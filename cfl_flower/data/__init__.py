@@ -1,0 +1,1 @@
+"""Datasets, who holds what, and when it changes."""

@@ -1,0 +1,87 @@
+"""Datasets as arrays, loaded once per worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import Tensor
+
+from cfl_flower.settings import require
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Samples that are dealt out to clients.
+
+    Attributes
+    ----------
+    x : Tensor, shape (n, *shape), float32
+    y : Tensor, shape (n,), int64
+    labels : int array, shape (n,)
+        The same labels for numpy.
+    """
+
+    x: Tensor
+    y: Tensor
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def from_arrays(cls, x: NDArray[np.float32], y: NDArray[np.int64]) -> Pool:
+        """Wrap arrays without a copy."""
+        return cls(torch.from_numpy(x), torch.from_numpy(y), y)
+
+
+class Dataset(Protocol):
+    """Settings of a dataset that know its shape without loading it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+
+    @property
+    def classes(self) -> int:
+        """Number of labels, L."""
+
+    def load(self, data_dir: str | None) -> tuple[Pool, Pool]:
+        """Return the samples for training and those for testing."""
+
+
+@dataclass(frozen=True)
+class Digits:
+    """The 1,797 handwritten digits that scikit-learn carries; nothing to download.
+
+    Attributes
+    ----------
+    test_fraction : float
+        Share of each class held out for testing, the same samples in every run.
+    """
+
+    test_fraction: float = 0.3
+
+    shape: ClassVar[tuple[int, ...]] = (1, 8, 8)
+    classes: ClassVar[int] = 10
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.test_fraction < 1,
+            "dataset.test_fraction",
+            self.test_fraction,
+            "a number between 0 and 1",
+        )
+
+    def load(self, data_dir: str | None) -> tuple[Pool, Pool]:
+        """Return pixels in [0, 1] and labels, split within each class."""
+        del data_dir
+        digits = load_digits()
+        x = (digits.images[:, None] / 16).astype(np.float32)
+        y = digits.target.astype(np.int64)
+        x_train, x_test, y_train, y_test = train_test_split(
+            x, y, test_size=self.test_fraction, random_state=0, stratify=y
+        )
+        return Pool.from_arrays(x_train, y_train), Pool.from_arrays(x_test, y_test)

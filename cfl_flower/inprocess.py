@@ -1,0 +1,107 @@
+"""A Grid without Ray: the same ServerApp and ClientApp in one process.
+
+For tests, debugging and small models. `TaskIdentity` is internal to Flower; this module
+alone touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import uuid4
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from cfl_flower.client_app import app as default_app
+
+
+class InProcessGrid(Grid):
+    """Runs a ClientApp for each message at the moment it is pushed.
+
+    Parameters
+    ----------
+    node_configs : list of dict
+        One node each. ``{"client-id": 3}`` is a device; without a client id the nodes
+        are those of a simulation.
+    client_app : ClientApp
+    """
+
+    def __init__(
+        self,
+        node_configs: Iterable[dict[str, Any]] = ({},),
+        client_app: ClientApp = default_app,
+    ) -> None:
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        self.client_app = client_app
+        self.node_configs: dict[int, dict[str, Any]] = {}
+        self._replies: dict[str, Message] = {}
+        for config in node_configs:
+            self.add_node(config)
+
+    def add_node(self, node_config: dict[str, Any]) -> int:
+        """Let a node join, at any time."""
+        node = 1000 + len(self.node_configs)
+        self.node_configs[node] = dict(node_config)
+        return node
+
+    def set_run(self, run: Run) -> None:
+        """Do nothing: there is one run."""
+        del run
+
+    @property
+    def run(self) -> Run:
+        """A run in process has no record."""
+        raise RuntimeError("an in-process grid has no run record")
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Create a message, as Flower's deprecated method does."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """Return the nodes that are there."""
+        return list(self.node_configs)
+
+    def get_nodes(self) -> list[Any]:
+        """Return nothing: no node has a record."""
+        return []
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Do the work of each message and keep the reply."""
+        ids = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = str(uuid4())
+            ids.append(message.metadata.message_id)
+            self._replies[ids[-1]] = self._call(message)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Hand out replies once."""
+        return [self._replies.pop(key) for key in message_ids if key in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Do the work of each message and return the replies."""
+        del timeout
+        return self.pull_messages(self.push_messages(messages))
+
+    def _call(self, message: Message) -> Message:
+        node = message.metadata.dst_node_id
+        config = {"num-partitions": len(self.node_configs), **self.node_configs[node]}
+        context = Context(1, node, config, RecordDict(), {})
+        try:
+            return self.client_app(message, context)
+        except Exception as error:  # noqa: BLE001 - as Flower: an error reply
+            reason = f"{type(error).__name__}: {error}"
+            return Message(Error(2, reason), reply_to=message)

@@ -1,0 +1,203 @@
+"""The wire: the only module that knows record keys and bytes.
+
+A message carries a batch of tasks for one node: each distinct model once, the tasks as
+JSON rows, and the settings a client needs. A reply carries one JSON row per task,
+arrays as float32 vectors, and representations as bytes. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import ClientId, Json, Plan, Result, Scalar, Task, Vector
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The tasks of one message, as a client app reads them."""
+
+    phase: str
+    round: int
+    settings: str
+    plan: Plan
+
+
+@dataclass
+class Answer:
+    """What a client app sends back for one task.
+
+    ``error`` is (reason, detail) when the client had no result.
+    """
+
+    client: ClientId
+    arrays: Sequence[Vector] = ()
+    num_examples: int = 0
+    loss: float | None = None
+    metrics: dict[str, Scalar] = field(default_factory=dict)
+    error: tuple[str, str] | None = None
+
+
+def encode_models(plan: Plan) -> list[Array]:
+    """Encode each model of a plan once, to be shared by all its messages."""
+    return [Array(model) for model in plan.models]
+
+
+def pack_tasks(
+    phase: str,
+    round: int,
+    settings: str,
+    plan: Plan,
+    tasks: Iterable[Task],
+    encoded: Sequence[Array],
+) -> RecordDict:
+    """Pack some of a plan's tasks for one node, with the models that they use."""
+    rows: list[Json] = []
+    used: dict[int, int] = {}
+    for task in tasks:
+        places = [used.setdefault(index, len(used)) for index in task.models]
+        rows.append([task.client, places, task.config])
+    header = {"phase": phase, "round": round, "config": plan.config, "tasks": rows}
+    return RecordDict(
+        {
+            "models": ArrayRecord(
+                {str(place): encoded[i] for i, place in used.items()}
+            ),
+            "batch": ConfigRecord({"header": json.dumps(header), "settings": settings}),
+        }
+    )
+
+
+def unpack_tasks(content: RecordDict) -> Batch:
+    """Read what `pack_tasks` wrote."""
+    batch = content.config_records["batch"]
+    header = json.loads(str(batch["header"]))
+    arrays = content.array_records["models"]
+    models = [arrays[str(place)].numpy() for place in range(len(arrays))]
+    tasks = [Task(client, tuple(at), config) for client, at, config in header["tasks"]]
+    plan = Plan(tasks, models, header["config"])
+    return Batch(header["phase"], header["round"], str(batch["settings"]), plan)
+
+
+def pack_answers(answers: Iterable[Answer]) -> RecordDict:
+    """Pack the answers of one node."""
+    content, rows, raw = RecordDict(), [], ConfigRecord()
+    for index, answer in enumerate(answers):
+        plain = {}
+        for name, value in answer.metrics.items():
+            if isinstance(value, bytes):
+                raw[f"{index}.{name}"] = value
+            else:
+                plain[name] = value
+        row = [answer.client, answer.num_examples, answer.loss, plain, answer.error]
+        rows.append([*row, len(answer.arrays)])
+        for place, array in enumerate(answer.arrays):
+            content[f"array.{index}.{place}"] = ArrayRecord({"0": Array(array)})
+    content["answers"] = ConfigRecord({"rows": json.dumps(rows)})
+    content["bytes"] = raw
+    return content
+
+
+def unpack_answers(content: RecordDict) -> list[Answer]:
+    """Read what `pack_answers` wrote, trusting nothing but its form.
+
+    Raises
+    ------
+    InvalidResultError
+        If the reply as a whole cannot be read.
+    """
+    try:
+        rows = json.loads(str(content.config_records["answers"]["rows"]))
+        raw = content.config_records["bytes"]
+        answers = [_read_row(row) for row in rows]
+        for key, value in raw.items():
+            place, _, name = key.partition(".")
+            answers[int(place)].metrics[name] = value  # type: ignore[assignment]
+        for index, row in enumerate(rows):
+            answers[index].arrays = [
+                _read_array(content, f"array.{index}.{place}")
+                for place in range(int(row[5]))
+            ]
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+        detail = f"the reply cannot be read: {type(error).__name__}: {error}"
+        raise InvalidResultError("shape", detail) from error
+    return answers
+
+
+def _read_row(row: Json) -> Answer:
+    client, num_examples, loss, metrics, error, _ = row
+    if not isinstance(client, int | str) or not isinstance(metrics, dict):
+        raise ValueError(f"malformed row of client {client!r}")
+    problem = None if error is None else (str(error[0]), str(error[1]))
+    return Answer(client, (), num_examples, loss, metrics, problem)
+
+
+def _read_array(content: RecordDict, key: str) -> Vector:
+    array: Vector = content.array_records[key]["0"].numpy()
+    return array
+
+
+def validate(answer: Answer, phase: str, reply: tuple[int, ...]) -> Result:
+    """Turn an answer into a result, or say why it must not enter any state.
+
+    Parameters
+    ----------
+    answer : Answer
+    phase : str
+        A ``train`` answer must have trained on at least one sample.
+    reply : tuple of int
+        The length of each array of a valid answer.
+
+    Raises
+    ------
+    InvalidResultError
+        For arrays of another number, length or type, a count that is no count, or
+        anything that is not finite.
+    """
+    if answer.error is not None:
+        raise InvalidResultError(*answer.error)
+    lengths = tuple(array.shape for array in answer.arrays)
+    if lengths != tuple((length,) for length in reply):
+        raise InvalidResultError("shape", f"arrays of shapes {lengths}, not {reply}")
+    if any(array.dtype != np.float32 for array in answer.arrays):
+        kinds = [str(array.dtype) for array in answer.arrays]
+        raise InvalidResultError("shape", f"arrays of types {kinds}, not float32")
+    least = 1 if phase == "train" else 0
+    count = answer.num_examples
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        raise InvalidResultError("count", f"num_examples={count!r}, not >= {least}")
+    if not all(bool(np.isfinite(array).all()) for array in answer.arrays):
+        raise InvalidResultError("non-finite", "arrays with NaN or infinity")
+    numbers = {"loss": answer.loss, **answer.metrics}
+    for name, value in numbers.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidResultError("non-finite", f"{name}={value}")
+    if phase == "evaluate":
+        _validate_test(answer)
+    return Result(
+        answer.client, count, list(answer.arrays), answer.loss, answer.metrics
+    )
+
+
+def _validate_test(answer: Answer) -> None:
+    if answer.num_examples == 0:
+        return
+    correct, loss = answer.metrics.get("correct"), answer.loss
+    if not isinstance(correct, int) or not 0 <= correct <= answer.num_examples:
+        raise InvalidResultError(
+            "shape", f"correct={correct!r} of {answer.num_examples} tested samples"
+        )
+    if not isinstance(loss, int | float):
+        raise InvalidResultError("shape", f"loss={loss!r} is not a number")
+
+
+def payload_bytes(arrays: Iterable[Vector], metrics: dict[str, Scalar]) -> int:
+    """Return the bytes of models and representations, a method's cost on the wire."""
+    representations = (v for v in metrics.values() if isinstance(v, bytes))
+    return sum(a.nbytes for a in arrays) + sum(len(v) for v in representations)

@@ -1,0 +1,117 @@
+"""What a client tells the server about its data, and how far apart two of them are."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import FloatArray, IntArray, Vector
+
+Distance = Literal["l1", "js"]
+"""``l1``: sum_l |p_l - q_l| (Fielding, section 2.3); ``js``: Jensen-Shannon distance,
+the square root of the divergence in nats."""
+
+METRICS = {"l1": "cityblock", "js": "jensenshannon"}
+
+
+def label_histogram(labels: NDArray[np.integer], classes: int) -> Vector:
+    """Return the share of each label among a client's samples.
+
+    Parameters
+    ----------
+    labels : int array of shape (n,)
+    classes : int
+        L.
+
+    Returns
+    -------
+    Vector, shape (L,)
+        Sums to 1; uniform for a client without samples, whose share is undefined.
+
+    Examples
+    --------
+    >>> label_histogram(np.array([0, 0, 2, 1]), 3)
+    array([0.5 , 0.25, 0.25], dtype=float32)
+    """
+    if len(labels) == 0:
+        return np.full(classes, 1 / classes, np.float32)
+    counts = np.bincount(labels, minlength=classes)
+    return (counts / len(labels)).astype(np.float32)
+
+
+def digest(representation: Vector) -> str:
+    """Return 8 bytes, in hexadecimal, that name a representation.
+
+    The server tells a client with it which representation it holds, so that a report
+    that was lost is sent again.
+    """
+    return hashlib.blake2b(representation.tobytes(), digest_size=8).hexdigest()
+
+
+def parse_histogram(data: object, classes: int) -> Vector:
+    """Read a reported label histogram, trusting nothing.
+
+    Raises
+    ------
+    InvalidResultError
+        If it is not L float32 numbers that form a distribution.
+    """
+
+    def refuse(detail: str) -> InvalidResultError:
+        return InvalidResultError("representation", f"label histogram: {detail}")
+
+    if not isinstance(data, bytes) or len(data) != 4 * classes:
+        size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
+        raise refuse(f"{size} instead of {4 * classes} bytes")
+    histogram = np.frombuffer(data, np.float32).copy()
+    if not np.isfinite(histogram).all() or (histogram < 0).any():
+        raise refuse("shares must be finite and not negative")
+    if abs(float(histogram.sum()) - 1) > 1e-3:
+        raise refuse(f"shares sum to {histogram.sum():.4f} instead of 1")
+    return histogram
+
+
+def distances(a: FloatArray, b: FloatArray, metric: Distance) -> FloatArray:
+    """Return all distances between the rows of two matrices.
+
+    Parameters
+    ----------
+    a, b : arrays of shapes (n, L) and (m, L)
+    metric : {"l1", "js"}
+
+    Returns
+    -------
+    array of shape (n, m)
+    """
+    result: FloatArray = cdist(a, b, METRICS[metric])
+    # Rounding can make the divergence of two equal rows slightly negative: 0, not NaN.
+    return np.nan_to_num(result, copy=False) if metric == "js" else result
+
+
+def mean_client_distance(
+    representations: FloatArray, clusters: IntArray, metric: Distance
+) -> float | None:
+    """Return the heterogeneity of a clustering: Fielding, section 2.1.
+
+    For each client the mean distance to the other members of its cluster, then the
+    mean over all clients (not over clusters). A client alone in its cluster has 0.
+
+    Returns
+    -------
+    float or None
+        None without any client.
+    """
+    if len(clusters) == 0:
+        return None
+    total = 0.0
+    for cluster in np.unique(clusters):
+        members = representations[clusters == cluster]
+        if len(members) > 1:
+            pairs = distances(members, members, metric)
+            total += float(pairs.sum()) / (len(members) - 1)
+    return total / len(clusters)

@@ -1,0 +1,208 @@
+"""The run directory: what a run leaves behind, in the form that others rely on."""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import yaml
+from filelock import FileLock, Timeout
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.files import write_atomically
+from cfl_flower.types import ClientId, Failure, Json
+
+if TYPE_CHECKING:
+    from cfl_flower.config import RunConfig
+
+LOCK_TIMEOUT = 15.0
+"""Seconds to wait for a killed run's processes to let go of the directory."""
+
+PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
+
+
+@dataclass
+class RoundRecord:
+    """One line of `rounds.jsonl`. What was not measured is None, never 0.
+
+    Attributes
+    ----------
+    accuracy : float
+        Correct / tested over all evaluated clients, each with the model it is served.
+    accuracy_mean : float
+        Mean over clients.
+    loss : float
+        Mean cross-entropy over all tested samples.
+    num_clusters, cluster_sizes : int, list of int
+        Clusters with members at the time of the test; the size of each model's cluster.
+    drifted : int
+        Clients that reported a changed representation after the test.
+    moved, reclustered : int, bool
+        What that led to, in force from the next round on.
+    participants : int
+        Clients asked to train.
+    failures : list of Failure
+    bytes_up, bytes_down : int
+        Models for training and representations. Models sent only for the test are a
+        measurement, the same for every method, and are not counted.
+    seconds, virtual_seconds : float
+    heterogeneity : float
+        Mean client distance within clusters, on the data of the test.
+    ari : float
+        Adjusted Rand index of the clusters against the true concepts.
+    """
+
+    round: int
+    accuracy: float | None = None
+    accuracy_mean: float | None = None
+    loss: float | None = None
+    num_clusters: int | None = None
+    cluster_sizes: list[int] | None = None
+    drifted: int | None = None
+    moved: int | None = None
+    reclustered: bool | None = None
+    participants: int | None = None
+    failures: list[Failure] = field(default_factory=list)
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: float | None = None
+    virtual_seconds: float | None = None
+    heterogeneity: float | None = None
+    ari: float | None = None
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """One line of `clients.jsonl`: a client that was evaluated in a round."""
+
+    round: int
+    client: ClientId
+    cluster: int
+    accuracy: float
+    num_examples: int
+
+
+class RunDirectory:
+    """Writes a run's files; holds the directory for one process at a time.
+
+    Parameters
+    ----------
+    config : RunConfig
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written, is in use, or holds a run that is not to be resumed.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.path = Path(config.output_dir)
+        self._config = config
+        check_output_dir(config)
+        self._lock = FileLock(self.path / ".lock", timeout=LOCK_TIMEOUT)
+
+    def __enter__(self) -> Self:
+        """Take the lock and write the configuration."""
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            raise ConfigError(
+                f"output_dir={self.path} is in use by another run; wait or use another"
+            ) from error
+        command = "# python -m simulations.run " + " ".join(self._config.overrides)
+        text = yaml.safe_dump(self._config.resolved, sort_keys=False)
+        write_atomically(self.path / "config.yaml", f"{command}\n{text}".encode())
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Let go of the lock."""
+        self._lock.release()
+
+    def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
+        """Append one round to both files; complete on disk when this returns."""
+        self._append("clients.jsonl", [asdict(row) for row in rows])
+        self._append("rounds.jsonl", [asdict(record)])
+
+    def rewind(self, round: int) -> None:
+        """Drop what was written after a round, torn lines included."""
+        for name in ("rounds.jsonl", "clients.jsonl"):
+            path = self.path / name
+            kept = [row for row in read_lines(path) if row["round"] <= round]
+            lines = "".join(json.dumps(row) + "\n" for row in kept)
+            write_atomically(path, lines.encode())
+
+    def write_summary(self) -> dict[str, Json]:
+        """Write `summary.json` from the rounds on disk, and return it."""
+        config, rounds = self._config, read_lines(self.path / "rounds.jsonl")
+        tested = [row for row in rounds if row["accuracy"] is not None]
+        keys = ("accuracy", "accuracy_mean")
+        last = tested[-1] if tested else dict.fromkeys(keys)
+        usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        unit = 2**20 if platform.system() == "Darwin" else 2**10
+        summary: dict[str, Json] = {
+            "strategy": config.names["strategy"],
+            "dataset": config.names["dataset"],
+            "drift": config.names["drift"],
+            "seed": config.seed,
+            "rounds": len(rounds),
+            "final": {key: last[key] for key in keys},
+            "best": {
+                key: max((row[key] for row in tested), default=None) for key in keys
+            },
+            "bytes_up": sum(row["bytes_up"] for row in rounds),
+            "bytes_down": sum(row["bytes_down"] for row in rounds),
+            "seconds": round(sum(row["seconds"] for row in rounds), 3),
+            "peak_rss_mb": round(usage / unit, 1),
+            "num_clusters": rounds[-1]["num_clusters"] if rounds else None,
+            "versions": {name: version(name) for name in PACKAGES},
+        }
+        data = json.dumps(summary, indent=2) + "\n"
+        write_atomically(self.path / "summary.json", data.encode())
+        return summary
+
+    def _append(self, name: str, rows: list[dict[str, Json]]) -> None:
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+            file.flush()
+
+
+def check_output_dir(config: RunConfig) -> None:
+    """Make the output folder, or say in one line why it cannot be used.
+
+    Raises
+    ------
+    ConfigError
+    """
+    path = Path(config.output_dir)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"output_dir={path} cannot be written ({error.strerror}); use a folder of "
+            "your own"
+        ) from error
+    if not config.resume and (path / "rounds.jsonl").exists():
+        raise ConfigError(
+            f"output_dir={path} already holds a run; add resume=true to go on with it, "
+            "or use another folder"
+        )
+
+
+def read_lines(path: Path) -> list[dict[str, Json]]:
+    """Read a JSON-lines file; a torn last line, as kill -9 leaves it, is left out."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):
+            rows.append(json.loads(line))
+    return rows

@@ -1,0 +1,135 @@
+"""Settings without Hydra: how a client rebuilds what the server composed.
+
+A group of settings is a frozen dataclass that checks itself in ``__post_init__`` and
+carries the behaviour it configures. On the wire it is a plain mapping whose
+``_target_`` names the class, so a device needs neither Hydra nor OmegaConf.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cfl_flower.errors import ConfigError
+
+ROOMS = ("cfl_flower", "strategies", "clients")
+
+
+def locate(path: str) -> Any:
+    """Import the object behind a dotted path of this project.
+
+    Raises
+    ------
+    ConfigError
+        If the path leaves this project's packages or does not exist.
+    """
+    module, _, name = path.rpartition(".")
+    if module.split(".")[0] not in ROOMS:
+        raise ConfigError(
+            f"_target_: {path!r} is outside of {', '.join(ROOMS)}; "
+            "name a class of this project"
+        )
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"_target_: {path!r} cannot be imported ({error}); correct the path"
+        ) from error
+
+
+def settings_class(path: str) -> Any:
+    """Return the settings dataclass behind a ``_target_``.
+
+    The target is the dataclass itself, or a strategy, whose ``Settings`` it is.
+    """
+    target = locate(path)
+    return getattr(target, "Settings", target)
+
+
+def build(node: Any) -> Any:
+    """Rebuild settings from plain data; mappings with a ``_target_`` become objects."""
+    if not isinstance(node, Mapping):
+        return node
+    hidden = ("_target_", "name") if "_target_" in node else ()
+    values = {key: build(value) for key, value in node.items() if key not in hidden}
+    return settings_class(node["_target_"])(**values) if hidden else values
+
+
+def require(condition: bool, field: str, value: object, allowed: str) -> None:
+    """Raise the one-line error of a setting out of its range.
+
+    Raises
+    ------
+    ConfigError
+        If ``condition`` is false; names the field, its value and what is allowed.
+
+    Examples
+    --------
+    >>> require(False, "rounds", 0, "an integer of at least 1")
+    Traceback (most recent call last):
+    cfl_flower.errors.ConfigError: rounds=0 is not allowed; use an integer of at least 1
+    """
+    if not condition:
+        raise ConfigError(f"{field}={value} is not allowed; use {allowed}")
+
+
+def require_fraction(field: str, value: float) -> None:
+    """Require a probability or share within [0, 1]."""
+    require(0 <= value <= 1, field, value, "a number from 0 to 1")
+
+
+@dataclass(frozen=True)
+class System:
+    """How a run is carried out, without effect on its numbers.
+
+    Attributes
+    ----------
+    task_timeout : float
+        Seconds that one client's task may take; 0 for no limit.
+    message_timeout : float
+        Seconds after which a node that has not answered is given up.
+    evaluate_every : int
+        Rounds between tests of all clients (the last round is always tested).
+    checkpoint_every : int
+        Rounds between checkpoints.
+    """
+
+    task_timeout: float = 120.0
+    message_timeout: float = 3600.0
+    evaluate_every: int = 1
+    checkpoint_every: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("task_timeout", "message_timeout"):
+            value = getattr(self, name)
+            require(value >= 0, f"system.{name}", value, "seconds of at least 0")
+        for name in ("evaluate_every", "checkpoint_every"):
+            value = getattr(self, name)
+            require(value >= 1, f"system.{name}", value, "rounds of at least 1")
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Probabilities, per client and task, of what real devices do.
+
+    Attributes
+    ----------
+    raises, nan, shape, hangs, drops : float
+        The client raises; answers with NaN; answers with a wrong shape; never
+        finishes; sends nothing.
+    """
+
+    raises: float = 0.0
+    nan: float = 0.0
+    shape: float = 0.0
+    hangs: float = 0.0
+    drops: float = 0.0
+
+    def __post_init__(self) -> None:
+        total = 0.0
+        for name in ("raises", "nan", "shape", "hangs", "drops"):
+            require_fraction(f"faults.{name}", getattr(self, name))
+            total += getattr(self, name)
+        require(total <= 1 + 1e-9, "the sum of faults", total, "at most 1 in all")

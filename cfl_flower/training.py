@@ -1,0 +1,167 @@
+"""Local training and evaluation on torch; knows no Flower.
+
+The local optimiser is SGD on f_i(w) + mu/2 ||w - w_received||^2 (FedProx, Li et al.,
+2020, eq. 2); mu = 0 is plain SGD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from cfl_flower.models import FlatModel, SoftmaxRegression
+from cfl_flower.settings import require
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """The local optimiser's settings, the same for every method.
+
+    Attributes
+    ----------
+    epochs : int
+        Passes over the client's data in each round (E); not used when `steps` is set.
+    steps : int or None
+        Mini-batches in each round (L in Fielding), cycling over the data.
+    batch_size : int
+        B; the last batch of a pass may be smaller.
+    learning_rate : float
+    momentum : float
+    weight_decay : float
+    mu : float
+        Strength of the proximal term.
+    """
+
+    epochs: int = 10
+    steps: int | None = None
+    batch_size: int = 10
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    mu: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            require(value >= 1, f"strategy.local.{name}", value, "at least 1")
+        require(
+            self.steps is None or self.steps >= 1,
+            "strategy.local.steps",
+            self.steps,
+            "null or at least 1",
+        )
+        for name in ("learning_rate", "weight_decay", "mu"):
+            value = getattr(self, name)
+            require(value >= 0, f"strategy.local.{name}", value, "at least 0")
+        require(
+            0 <= self.momentum < 1,
+            "strategy.local.momentum",
+            self.momentum,
+            "a number from 0 to below 1",
+        )
+
+
+def batches(
+    x: Tensor, y: Tensor, settings: LocalTraining, rng: np.random.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield shuffled mini-batches; the data are shuffled anew on every pass.
+
+    Parameters
+    ----------
+    x : Tensor, shape (n, ...)
+    y : Tensor, shape (n,)
+    """
+    size = settings.batch_size
+    passes = -(-len(y) // size)
+    total = settings.steps or settings.epochs * passes
+    for step in range(total):
+        position = step % passes
+        if position == 0:
+            order = torch.from_numpy(rng.permutation(len(y))).to(y.device)
+            x_shuffled, y_shuffled = x[order], y[order]
+        start = position * size
+        yield x_shuffled[start : start + size], y_shuffled[start : start + size]
+
+
+def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
+    """Write the gradient of the mean cross-entropy into ``model.gradient``.
+
+    Softmax regression has a closed form, (softmax(z) - onehot(y))^T x / n; autograd's
+    fixed cost per step would be several times that arithmetic.
+    """
+    module = model.module
+    if isinstance(module, SoftmaxRegression):
+        _softmax_gradient(module, x, y)
+        return
+    model.gradient.zero_()
+    cross_entropy(module(x), y).backward()  # type: ignore[no-untyped-call]
+
+
+@torch.no_grad()
+def _softmax_gradient(module: SoftmaxRegression, x: Tensor, y: Tensor) -> None:
+    weight, bias = module.classifier.weight, module.classifier.bias
+    x = x.flatten(1)
+    residual = torch.addmm(bias, x, weight.t()).softmax(1)
+    residual.scatter_add_(1, y.unsqueeze(1), x.new_full((len(y), 1), -1.0))
+    residual /= len(y)
+    torch.mm(residual.t(), x, out=weight.grad)
+    torch.sum(residual, 0, out=bias.grad)
+
+
+def train(
+    model: FlatModel,
+    x: Tensor,
+    y: Tensor,
+    settings: LocalTraining,
+    rng: np.random.Generator,
+) -> None:
+    """Train a model in place from the weights it holds.
+
+    Parameters
+    ----------
+    model : FlatModel
+        Holds the received weights, which anchor the proximal term.
+    x, y : Tensor, shapes (n, ...) and (n,)
+        The client's training data; nothing happens when n is 0.
+    settings : LocalTraining
+    rng : numpy.random.Generator
+        Orders the batches.
+    """
+    if len(y) == 0:
+        return
+    model.module.train()
+    weights, gradient = model.vector, model.gradient
+    anchor = weights.clone() if settings.mu else None
+    velocity = torch.zeros_like(weights) if settings.momentum else None
+    for x_batch, y_batch in batches(x, y, settings, rng):
+        compute_gradient(model, x_batch, y_batch)
+        if settings.weight_decay:
+            gradient.add_(weights, alpha=settings.weight_decay)
+        if anchor is not None:
+            gradient.add_(weights - anchor, alpha=settings.mu)
+        step = gradient
+        if velocity is not None:
+            step = velocity.mul_(settings.momentum).add_(gradient)
+        weights.add_(step, alpha=-settings.learning_rate)
+
+
+@torch.no_grad()
+def evaluate(model: FlatModel, x: Tensor, y: Tensor) -> tuple[float, int]:
+    """Return the mean cross-entropy and the number of correct answers.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to test on.
+    """
+    if len(y) == 0:
+        raise ValueError("the client has no test samples in this round")
+    model.module.eval()
+    logits = model.module(x)
+    loss = cross_entropy(logits, y)
+    return float(loss), int((logits.argmax(1) == y).sum())

@@ -1,0 +1,111 @@
+"""The few shapes of data that every room speaks of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+ClientId: TypeAlias = int | str
+"""A client's stable identity: a number in simulation, a name on a real device."""
+
+Vector: TypeAlias = NDArray[np.float32]
+"""A model as one flat float32 vector of its d parameters (`models.to_vector`)."""
+
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+IntArray: TypeAlias = NDArray[np.int64]
+
+Scalar: TypeAlias = bool | int | float | str | bytes
+Json: TypeAlias = Any
+"""Whatever `json` can write."""
+
+
+def client_order(client: ClientId) -> tuple[bool, Any]:
+    """Sort key of client ids: numbers first, by value, then names."""
+    return isinstance(client, str), client
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one client is asked to do in one phase.
+
+    Attributes
+    ----------
+    client : ClientId
+    models : tuple of int
+        Which of the plan's models the client receives, in the order of its
+        ``parameters``. Empty when it needs none.
+    config : dict
+        What differs from the plan's common config for this client.
+    """
+
+    client: ClientId
+    models: tuple[int, ...] = ()
+    config: dict[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tasks of one phase and the models they share.
+
+    Attributes
+    ----------
+    tasks : list of Task
+    models : list of Vector
+        Each distinct model once, whatever the number of clients that receive it.
+    config : dict
+        Common to all tasks.
+    reply : tuple of int
+        The length of every array that a valid result carries.
+    """
+
+    tasks: list[Task]
+    models: list[Vector] = field(default_factory=list)
+    config: dict[str, Scalar] = field(default_factory=dict)
+    reply: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A client's valid answer to a task.
+
+    Attributes
+    ----------
+    client : ClientId
+    num_examples : int
+        Samples trained on, or tested; 0 when the task asked for neither.
+    arrays : list of Vector
+    loss : float or None
+    metrics : dict
+        What the client adds; bytes are float32 representations.
+    """
+
+    client: ClientId
+    num_examples: int
+    arrays: list[Vector] = field(default_factory=list)
+    loss: float | None = None
+    metrics: dict[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task without a valid result.
+
+    Attributes
+    ----------
+    client : ClientId
+    phase : str
+        ``query``, ``train`` or ``evaluate``.
+    reason : str
+        One word: ``raised``, ``timeout``, ``missing``, ``non-finite``, ``shape``,
+        ``count``, ``representation`` or ``node``.
+    detail : str
+        One line for a person.
+    """
+
+    client: ClientId
+    phase: str
+    reason: str
+    detail: str

@@ -1,0 +1,149 @@
+"""The client of every method that trains the model it receives.
+
+Computes: local SGD (proximal if mu > 0) on its data of the round; a test of the model
+it is served; its label histogram when the server asks for it and does not hold it.
+Sends: the trained model (d floats); the histogram (L floats) after a drift.
+Keeps: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.client import NumPyClient
+
+from cfl_flower.client_state import ClientState
+from cfl_flower.data.stream import Stream, View
+from cfl_flower.models import FlatModel
+from cfl_flower.representations import digest, label_histogram
+from cfl_flower.seeding import generator
+from cfl_flower.training import LocalTraining, evaluate, train
+from cfl_flower.types import Scalar, Vector
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """All that a client may touch; it opens no files and reads no global settings.
+
+    Attributes
+    ----------
+    client : int
+        Its number in the stream of data.
+    round : int
+    seed : int
+        The run's seed.
+    stream : Stream
+    model : FlatModel
+        Shared by all virtual clients of a worker, so to be loaded before use.
+    settings : object
+        The strategy's settings.
+    state : ClientState
+    initial : callable
+        Returns the run's common initial model.
+    """
+
+    client: int
+    round: int
+    seed: int
+    stream: Stream
+    model: FlatModel
+    settings: Any
+    state: ClientState
+    initial: Callable[[], Vector]
+
+
+class ClusteredClient(NumPyClient):
+    """A client for one task.
+
+    Parameters
+    ----------
+    around : Surroundings
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+
+    @property
+    def local(self) -> LocalTraining:
+        """The local optimiser's settings."""
+        local: LocalTraining = self.around.settings.local
+        return local
+
+    def data(self, round: int) -> View:
+        """Return this client's data of a round."""
+        return self.around.stream.view(self.around.client, round)
+
+    def get_properties(self, config: dict[str, Any]) -> dict[str, Scalar]:
+        """Answer the server's hello: sizes, and the first representation if asked."""
+        upcoming = self.around.round + 1
+        count = len(self.data(upcoming).labels)
+        return {"num_examples": count, **self.report(config, upcoming)}
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train the received model, parameters[0], on the data of this round."""
+        del config
+        trained, count = self.train_from(parameters[0])
+        return [trained], count, {}
+
+    def train_from(self, start: Vector) -> tuple[Vector, int]:
+        """Return the model trained from given weights, and the number of samples."""
+        around = self.around
+        x, y = self.data(around.round).train()
+        model = around.model.load(start)
+        rng = generator(around.seed, "batches", around.round, around.client)
+        train(model, x, y, self.local, rng)
+        return model.to_vector(), len(y)
+
+    def evaluate(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[float, int, dict[str, Scalar]]:
+        """Test the served model on this round's data, then look at what arrives next.
+
+        The representation of the next round's data is reported when the server asks
+        for it and does not hold it.
+        """
+        report = self.report(config, self.around.round + 1)
+        if not config.get("test", True):
+            return 0.0, 0, report
+        x, y = self.data(self.around.round).test()
+        if len(y) == 0:
+            return 0.0, 0, report
+        loss, correct = evaluate(self.around.model.load(self.served(parameters)), x, y)
+        return loss, len(y), {"correct": correct, **report}
+
+    def served(self, parameters: list[Vector]) -> Vector:
+        """Return the model that this client uses for its own predictions."""
+        return parameters[0]
+
+    def report(self, config: dict[str, Any], round: int) -> dict[str, Scalar]:
+        """Return the representation of a round's data unless the server holds it.
+
+        ``config["representation"]`` asks for it, ``config["held"]`` is the digest of
+        the one that the server holds, and ``config["tolerance"]`` the L1 change up to
+        which a client keeps silent.
+        """
+        if not config.get("representation"):
+            return {}
+        stream = self.around.stream
+        histogram = label_histogram(self.data(round).labels, stream.classes)
+        if digest(histogram) == config.get("held"):
+            return {}
+        tolerance = float(config.get("tolerance", 0))
+        if tolerance and self._within(tolerance, histogram, config.get("held")):
+            return {}
+        return {"representation": histogram.tobytes()}
+
+    def _within(self, tolerance: float, histogram: Vector, held: str | None) -> bool:
+        """Compare with the last report if the server has it; else remember this one."""
+        state, round = self.around.state, self.around.round
+        remembered = state.load(before=round + 1)
+        last = remembered.get("reported")
+        known = last is not None and digest(last) == held
+        if known and float(abs(histogram - last).sum()) <= tolerance:
+            return True
+        state.save(round, remembered | {"reported": histogram})
+        return False

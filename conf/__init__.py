@@ -1,0 +1,1 @@
+"""Hydra's groups; `cfl_flower.config` composes and checks them."""

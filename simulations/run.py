@@ -1,0 +1,105 @@
+"""The research door: one run, or a Hydra sweep, from the shell.
+
+    python -m simulations.run strategy=stocfl rounds=50 output_dir=/tmp/a-run
+    python -m simulations.run strategy=fedavg,fielding seed=0,1,2 --multirun
+
+Exit code 0: every round had valid results and the files are complete. 2: bad input,
+found before any training. 1: the run failed. One line on stderr says why.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from cfl_flower.config import CONF, RunConfig, compose_config, expand, own_folder
+from cfl_flower.errors import CflError
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.results import check_output_dir
+from cfl_flower.server_app import ERROR_MARK, execute, make_console
+from simulations.superlink import run_on_superlink
+
+
+def run(config: RunConfig) -> None:
+    """Run one configuration with the engine that it names.
+
+    Raises
+    ------
+    CflError
+        If it does not complete.
+    """
+    if config.engine == "inprocess":
+        execute(InProcessGrid(), config, make_console())
+        return
+    paths = [f"{key}={quoted(config.resolved[key])}" for key in ("output_dir",)]
+    overrides = [item for item in config.overrides if not _is_path(item)] + paths
+    if any(_is_path(item, "data_dir") for item in config.overrides):
+        overrides.append(f"data_dir={quoted(config.data_dir)}")
+    run_on_superlink(shlex.join(overrides), config.workers, config.gpus_per_worker)
+
+
+def quoted(path: str) -> str:
+    """Quote a path for Hydra's grammar."""
+    escaped = path.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _is_path(override: str, *keys: str) -> bool:
+    return override.split("=", maxsplit=1)[0] in (keys or ("output_dir", "data_dir"))
+
+
+@hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
+def _job(node: DictConfig) -> None:
+    """Run one job of Hydra's; its overrides are composed again, typed and checked."""
+    del node
+    job = list(HydraConfig.get().overrides.task)
+    asked = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        run(compose_config(own_folder(job, asked)))
+    except CflError as error:
+        # SystemExit, unlike an error, passes through Hydra without a traceback.
+        sys.exit(report(error))
+    finally:
+        GlobalHydra.instance().hydra = outer
+
+
+def check(arguments: Sequence[str]) -> None:
+    """Compose and check every job before the first one starts.
+
+    Raises
+    ------
+    ConfigError
+    """
+    overrides = [argument for argument in arguments if not argument.startswith("-")]
+    for job in expand(overrides):
+        check_output_dir(compose_config(job))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door and return the exit code."""
+    informs = {"--help", "--hydra-help", "--version", "--cfg", "-c", "--info", "-h"}
+    try:
+        if not informs.intersection(arguments):
+            check(arguments)
+    except CflError as error:
+        return report(error)
+    _job()
+    return 0
+
+
+def report(error: CflError) -> int:
+    """Say in one line on stderr why nothing came of it; return the exit code."""
+    print(f"{ERROR_MARK}{error}", file=sys.stderr)
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

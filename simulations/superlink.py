@@ -1,0 +1,222 @@
+"""`flwr run` on a private SuperLink that ends with us, and the truth about the run.
+
+A local SuperLink is shared by all checkouts of a machine, outlives its caller, and
+`flwr run --stream` exits 0 whatever happens to the run. So each run here gets a
+SuperLink of its own: own home, own free ports, a neutral working directory (Ray workers
+import from it first), stopped with this process, and its status is read at the end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cfl_flower.errors import CflError
+from cfl_flower.server_app import ERROR_MARK, OVERRIDES
+
+PROJECT = Path(__file__).resolve().parents[1]
+START_TIMEOUT = 60.0
+
+
+class RunFailedError(CflError):
+    """The run did not complete."""
+
+
+def run_on_superlink(
+    overrides: str, workers: int, gpus_per_worker: float = 0.0
+) -> None:
+    """Run the app in a simulation on a private SuperLink, streaming its lines.
+
+    Parameters
+    ----------
+    overrides : str
+        Hydra's overrides in one line, paths absolute.
+    workers : int
+        Worker processes, and simulated SuperNodes: one each.
+    gpus_per_worker : float
+
+    Raises
+    ------
+    RunFailedError
+        If the run's status is anything but completed; says why.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="cfl-flower-") as home,
+        private_superlink(Path(home)) as environment,
+    ):
+        reason = _submit(environment, home, overrides, workers, gpus_per_worker)
+        status = _status(environment, home)
+    if reason or status != "finished:completed":
+        raise RunFailedError(reason or f"the run ended as {status}")
+
+
+@contextmanager
+def private_superlink(home: Path) -> Iterator[dict[str, str]]:
+    """Start a SuperLink for simulations; yield the environment that leads to it."""
+    http, control = _free_ports(2)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "FLWR_HOME": str(home),
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http),
+        "FLWR_LOCAL_CONTROL_API_PORT": str(control),
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_LOG_LEVEL": "ERROR",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+    command = ["flower-superlink", "--insecure", "--simulation", "--isolation"]
+    command += ["subprocess", "--control-api-address", f"127.0.0.1:{control}"]
+    command += ["--host", "127.0.0.1", "--port", str(http)]
+    command += ["--database", str(home / "state.db")]
+    with (home / "superlink.log").open("w") as log:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=home,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one C call, before any thread
+        )
+        try:
+            _wait_until_up(process, http, home / "superlink.log")
+            yield environment
+        finally:
+            _stop(process)
+
+
+def _submit(
+    environment: dict[str, str],
+    home: str,
+    overrides: str,
+    workers: int,
+    gpus_per_worker: float,
+) -> str | None:
+    """Stream `flwr run` to the console; return the reason if the app gives one."""
+    federation = (
+        f"num-supernodes={workers} client-resources-num-cpus=1 "
+        f"client-resources-num-gpus={gpus_per_worker} init-args-num-cpus={workers} "
+        'init-args-logging-level="error" init-args-log-to-driver=false'
+    )
+    command = ["flwr", "run", str(PROJECT), "--stream"]
+    command += ["--federation-config", federation]
+    # A file, because a value on the command line cannot hold every quote.
+    run_config = Path(home) / "run-config.toml"
+    run_config.write_text(f"{OVERRIDES} = {json.dumps(overrides)}\n")
+    command += ["--run-config", str(run_config)]
+    reason = None
+    with subprocess.Popen(
+        command,
+        env=environment,
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=_die_with_parent,  # noqa: PLW1509 - one C call, before any thread
+    ) as stream:
+        assert stream.stdout is not None
+        for line in stream.stdout:
+            if line.startswith(ERROR_MARK):
+                reason = line.removeprefix(ERROR_MARK).strip()
+            elif reason is None and not _is_noise(line):
+                print(line, end="", flush=True)
+    if stream.returncode:
+        raise RunFailedError("flwr run could not start the run (see above)")
+    return reason
+
+
+def _is_noise(line: str) -> bool:
+    """Return whether a line is Flower's own talk about its plumbing."""
+    return not line.strip() or line.startswith(NOISE)
+
+
+NOISE = (
+    "Flower configuration not found",
+    "Using SuperLink",
+    "Successfully",
+    "🎊",
+    "Starting log",
+    "INFO",
+    "WARNING",
+    "DEBUG",
+)
+
+
+def _status(environment: dict[str, str], home: str) -> str:
+    """Return the status of the SuperLink's only run, once it has ended."""
+    command = ["flwr", "list", "--format", "json"]
+    for _ in range(60):
+        done = subprocess.run(
+            command,
+            check=False,
+            env=environment,
+            cwd=home,
+            capture_output=True,
+            text=True,
+        )
+        runs: list[dict[str, Any]] = _parse_runs(done.stdout)
+        if runs and str(runs[0]["status"]).startswith("finished"):
+            return str(runs[0]["status"])
+        time.sleep(1)
+    return "unfinished"
+
+
+def _parse_runs(text: str) -> list[dict[str, Any]]:
+    try:
+        runs: list[dict[str, Any]] = json.loads(text)["runs"]
+    except (ValueError, KeyError):
+        return []
+    return runs
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise RunFailedError(f"the SuperLink did not start: {log.read_text()[-500:]}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop the SuperLink and what it started, gently first."""
+    for number, patience in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(patience)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+        return
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this child when its parent is killed, even with -9."""
+    if sys.platform == "linux":
+        ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)
+
+
+def _free_ports(count: int) -> Sequence[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

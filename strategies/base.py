@@ -1,0 +1,391 @@
+"""The frame that every synchronous method stands in.
+
+`ClusteredStrategy` is a Flower strategy. A method decides, in terms of clients: who
+joins which cluster, who trains what, what the results change. The frame turns its plans
+into Messages and replies into results, and Flower's own `start` drives it. So a file
+beside this one holds a paper and no plumbing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from sklearn.metrics import adjusted_rand_score
+
+from cfl_flower.aggregation import mean_model
+from cfl_flower.errors import InvalidResultError, NoValidResultError
+from cfl_flower.fleet import RESUME, Fleet, Outcome
+from cfl_flower.models import initial_vector
+from cfl_flower.results import ClientRow, RoundRecord
+from cfl_flower.seeding import generator
+from cfl_flower.selection import share_participants
+from cfl_flower.settings import require
+from cfl_flower.training import LocalTraining
+from cfl_flower.types import (
+    ClientId,
+    Failure,
+    IntArray,
+    Plan,
+    Result,
+    Scalar,
+    Task,
+    Vector,
+)
+
+if TYPE_CHECKING:
+    from cfl_flower.config import RunConfig
+    from cfl_flower.data.stream import Concepts
+
+
+@dataclass(frozen=True)
+class StrategySettings:
+    """What every method can be told.
+
+    Attributes
+    ----------
+    client : str
+        Dotted path of the NumPyClient that does this method's tasks.
+    weighting : {"samples", "plain"}
+        Weights of a cluster's mean: the clients' training samples, or all alike.
+    local : LocalTraining
+        The local optimiser.
+    """
+
+    client: str = "clients.base.ClusteredClient"
+    weighting: str = "samples"
+    local: LocalTraining = field(default_factory=LocalTraining)
+
+    def __post_init__(self) -> None:
+        allowed = ("samples", "plain")
+        ok = self.weighting in allowed
+        require(ok, "strategy.weighting", self.weighting, " or ".join(allowed))
+
+
+@dataclass
+class ClusteredState:
+    """Everything that survives a round; clients are rows, in the order of joining.
+
+    Attributes
+    ----------
+    clients : list of ClientId
+    clusters : int array of shape (n,)
+        The cluster of each client.
+    models : list of Vector
+        One per cluster.
+    """
+
+    clients: list[ClientId]
+    clusters: IntArray
+    models: list[Vector]
+
+    @property
+    def sizes(self) -> IntArray:
+        """The number of members of each cluster, shape (K,)."""
+        return np.bincount(self.clusters, minlength=len(self.models))
+
+
+class Callback(Protocol):
+    """What happens around a run; a method itself never prints or writes."""
+
+    def on_round(
+        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+    ) -> None:
+        """Take in a finished round and the state after it."""
+
+
+class ClusteredStrategy(Strategy):
+    """Per-cluster FedAvg, open at every step where methods differ.
+
+    Parameters
+    ----------
+    config : RunConfig
+    fleet : Fleet
+    concepts : Concepts or None
+        The true concept of every client, where the data are simulated.
+    callbacks : sequence of Callback
+    """
+
+    Settings: ClassVar[type[StrategySettings]] = StrategySettings
+    State: ClassVar[type[ClusteredState]] = ClusteredState
+    query: ClassVar[dict[str, Scalar]] = {}
+    """What the hello asks of a client, beside its sizes."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        fleet: Fleet,
+        concepts: Concepts | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.config, self.fleet, self.concepts = config, fleet, concepts
+        self.settings: Any = config.strategy
+        self.callbacks = callbacks
+        self.state = self.initial_state()
+        self.record = RoundRecord(0)
+        self._done = 0
+        self._started = 0.0
+
+    # The method: what a paper decides ------------------------------------------------
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known: one initial model."""
+        return ClusteredState([], no_clusters(), [self.initial_model()])
+
+    def welcome(self, round: int, newcomers: list[Result]) -> None:
+        """Take newcomers into the state, all into cluster 0."""
+        self.join(newcomers, np.zeros(len(newcomers), np.int64))
+
+    def check_report(self, phase: str, result: Result) -> None:
+        """Raise `InvalidResultError` for a report that must not enter the state."""
+
+    def plan_train(self, round: int) -> Plan:
+        """Sample participants in each cluster; each trains its cluster's model."""
+        state = self.state
+        tasks = [
+            Task(state.clients[row], (int(state.clusters[row]),))
+            for row in self.choose_participants(round)
+        ]
+        return Plan(tasks, state.models, {}, reply=(len(state.models[0]),))
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Average each cluster's results; a cluster without any keeps its model."""
+        rows = self.rows(result.client for result in results)
+        clusters = self.state.clusters[rows]
+        for cluster in np.unique(clusters):
+            members = [results[i] for i in np.flatnonzero(clusters == cluster)]
+            mean = self.average(members)
+            optimizer, models = self.config.server_optimizer, self.state.models
+            models[cluster] = optimizer.step(models[cluster], mean)
+
+    def plan_evaluate(self, round: int, test: bool) -> Plan:
+        """Let every client test the model it is served."""
+        state = self.state
+        if not test:
+            return Plan([])
+        pairs = zip(state.clients, state.clusters.tolist(), strict=True)
+        return Plan([Task(client, (k,)) for client, k in pairs], state.models)
+
+    def absorb_reports(self, round: int, results: list[Result]) -> None:
+        """Take in what clients say about their data of the next round."""
+
+    def heterogeneity(self) -> float | None:
+        """Return the mean client distance within clusters, if it is known."""
+        return None
+
+    # For methods ---------------------------------------------------------------------
+
+    def join(self, newcomers: list[Result], clusters: IntArray) -> None:
+        """Append newcomers to the state."""
+        state = self.state
+        state.clients = state.clients + [result.client for result in newcomers]
+        state.clusters = np.append(state.clusters, clusters)
+
+    def initial_model(self) -> Vector:
+        """Return the common initial model of all clusters and clients."""
+        dataset = self.config.dataset
+        return initial_vector(
+            self.config.model, dataset.shape, dataset.classes, self.config.seed
+        )
+
+    def rng(self, purpose: str, round: int) -> np.random.Generator:
+        """Return the server's generator of a purpose and round."""
+        return generator(self.config.seed, purpose, round)
+
+    def choose_participants(self, round: int) -> list[int]:
+        """Return the rows of M participants, shared over the clusters."""
+        state, rng = self.state, self.rng("selection", round)
+        chosen: list[int] = []
+        shares = share_participants(self.config.participants, state.sizes)
+        for cluster, share in enumerate(shares):
+            members = np.flatnonzero(state.clusters == cluster)
+            chosen += self.config.selection.choose(members, share, rng).tolist()
+        return sorted(chosen)
+
+    def average(self, results: list[Result]) -> Vector:
+        """Return the mean of the results' first arrays, weighted as configured."""
+        by_samples = self.settings.weighting == "samples"
+        weights = [float(result.num_examples) for result in results]
+        arrays = [result.arrays[0] for result in results]
+        return mean_model(arrays, weights if by_samples else None)
+
+    def rows(self, clients: Iterable[ClientId]) -> IntArray:
+        """Return the rows of clients in the state's arrays."""
+        place = {client: row for row, client in enumerate(self.state.clients)}
+        return np.array([place[client] for client in clients], np.int64)
+
+    def true_concepts(self, round: int) -> IntArray | None:
+        """Return the true concept of each client of the state, where it is known."""
+        if self.concepts is None:
+            return None
+        return self.concepts(round)[np.array(self.state.clients, np.int64)]
+
+    # The frame: Flower's hooks -------------------------------------------------------
+
+    def run(self, state: ClusteredState | None = None, done: int = 0) -> None:
+        """Run all rounds, or those after a checkpoint.
+
+        Parameters
+        ----------
+        state : ClusteredState, optional
+            The state after ``done`` rounds.
+        done : int
+        """
+        if state is not None:
+            self.state, self._done = state, done
+        remaining = self.config.rounds - self._done
+        if remaining > 0:
+            self.start(
+                self.fleet.grid,
+                ArrayRecord([self.initial_model()]),
+                num_rounds=remaining,
+                timeout=self.config.system.message_timeout,
+            )
+
+    def summary(self) -> None:
+        """Say nothing: callbacks do."""
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Open a round: greet who is new, then send out the training tasks."""
+        del arrays, config, grid
+        round = self._done + server_round
+        self.record, self._started = RoundRecord(round), time.perf_counter()
+        self._greet(round)
+        plan = self.plan_train(round)
+        self.record.participants = len(plan.tasks)
+        return self._send("train", plan)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Absorb the training results."""
+        outcome = self._receive("train", replies)
+        self.absorb_train(self.record.round, outcome.results)
+        return None, None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Send out the tests, and the question whether the data changed."""
+        del arrays, config, grid
+        round = self.record.round
+        every = self.config.system.evaluate_every
+        test = round % every == 0 or round == self.config.rounds
+        plan = self.plan_evaluate(round, test)
+        plan.config["test"] = test
+        return self._send("evaluate", plan)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Close a round: note the tests, absorb the reports, tell the callbacks."""
+        outcome = self._receive("evaluate", replies)
+        tested = [result for result in outcome.results if result.num_examples]
+        rows = self._note_tests(tested)
+        self._note_clusters()
+        reports = self._screen("evaluate", outcome.results)
+        self.absorb_reports(self.record.round, reports)
+        self.record.seconds = round(time.perf_counter() - self._started, 4)
+        for callback in self.callbacks:
+            callback.on_round(self.record, rows, self.state)
+        return None
+
+    def _greet(self, round: int) -> None:
+        """Ask every client that is not in the state yet for its sizes."""
+        self.fleet.discover()
+        known = set(self.state.clients)
+        strangers = [client for client in self.fleet.clients if client not in known]
+        if not strangers:
+            return
+        plan = Plan([Task(client) for client in strangers], [], dict(self.query))
+        messages = self._send("query", plan, round - 1)
+        timeout = self.config.system.message_timeout
+        replies = self.fleet.grid.send_and_receive(messages, timeout=timeout)
+        outcome = self._receive("query", replies, needed=not known)
+        newcomers = self._screen("query", outcome.results)
+        if newcomers:
+            self.welcome(round, newcomers)
+
+    def _screen(self, phase: str, results: list[Result]) -> list[Result]:
+        """Leave out, and count, reports that must not enter the state."""
+        sound = []
+        for result in results:
+            try:
+                self.check_report(phase, result)
+            except InvalidResultError as error:
+                failure = Failure(result.client, phase, error.reason, error.detail)
+                self.record.failures.append(failure)
+            else:
+                sound.append(result)
+        return sound
+
+    def _send(self, phase: str, plan: Plan, round: int | None = None) -> list[Message]:
+        number = self.record.round if round is None else round
+        every = self.config.system.checkpoint_every
+        plan.config["keep_from"] = (self.record.round - 1) // every * every
+        return self.fleet.messages(phase, number, plan)
+
+    def _receive(
+        self, phase: str, replies: Iterable[Message], needed: bool = True
+    ) -> Outcome:
+        """Collect a phase; without any valid result where one is needed, end the run.
+
+        Raises
+        ------
+        NoValidResultError
+        """
+        outcome, record = self.fleet.collect(phase, replies), self.record
+        record.failures.extend(outcome.failures)
+        record.bytes_up += outcome.bytes_up
+        record.bytes_down += outcome.bytes_down if phase == "train" else 0
+        if needed and outcome.failures and not outcome.results:
+            first = outcome.failures[0]
+            raise NoValidResultError(
+                f"round {record.round}: none of {len(outcome.failures)} clients gave a "
+                f"valid {phase} result; client {first.client}: {first.reason}: "
+                f"{first.detail}; mend the clients, then: {RESUME}"
+            )
+        return outcome
+
+    def _note_tests(self, tested: list[Result]) -> list[ClientRow]:
+        if not tested:
+            return []
+        rows = self.rows(result.client for result in tested)
+        correct = np.array([result.metrics["correct"] for result in tested], float)
+        counts = np.array([result.num_examples for result in tested], float)
+        losses = np.array([result.loss for result in tested], float)
+        record, accuracies = self.record, correct / counts
+        record.accuracy = float(correct.sum() / counts.sum())
+        record.accuracy_mean = float(accuracies.mean())
+        record.loss = float(losses @ counts / counts.sum())
+        clusters = self.state.clusters[rows].tolist()
+        return [
+            ClientRow(
+                record.round, result.client, cluster, accuracy, result.num_examples
+            )
+            for result, cluster, accuracy in zip(
+                tested, clusters, accuracies.tolist(), strict=True
+            )
+        ]
+
+    def _note_clusters(self) -> None:
+        record, state = self.record, self.state
+        record.cluster_sizes = state.sizes.tolist()
+        record.num_clusters = int(np.count_nonzero(state.sizes))
+        record.heterogeneity = self.heterogeneity()
+        truth = self.true_concepts(record.round)
+        if truth is not None:
+            record.ari = float(adjusted_rand_score(truth, state.clusters))
+
+
+def no_clusters() -> IntArray:
+    """Return the clusters of no clients."""
+    return np.zeros(0, np.int64)

@@ -1,0 +1,36 @@
+"""Local: every client trains alone; no model is communicated. The lower mark.
+
+As many clients train in a round as for every other method, so that the comparison is at
+equal computation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cfl_flower.types import Plan, Result, Task
+from strategies.base import ClusteredStrategy
+
+
+class Local(ClusteredStrategy):
+    """Each client is a cluster of its own, whose model never leaves it."""
+
+    def welcome(self, round: int, newcomers: list[Result]) -> None:
+        """Make each newcomer a cluster of its own."""
+        known = len(self.state.clients)
+        self.join(newcomers, np.arange(known, known + len(newcomers)))
+
+    def plan_train(self, round: int) -> Plan:
+        """Let M random clients train their own models; none is sent either way."""
+        state, rng = self.state, self.rng("selection", round)
+        everyone = np.arange(len(state.clients))
+        count = min(self.config.participants, len(everyone))
+        chosen = self.config.selection.choose(everyone, count, rng)
+        return Plan([Task(state.clients[row]) for row in chosen])
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Do nothing: the results stayed at the clients."""
+
+    def plan_evaluate(self, round: int, test: bool) -> Plan:
+        """Let every client test its own model."""
+        return Plan([Task(client) for client in self.state.clients] if test else [])

@@ -1,0 +1,73 @@
+"""Oracle: clusters by the true concept of each client. The upper mark.
+
+Knows from the drift schedule, in a simulation only, which concept each client follows
+in the next round. When that changes it clusters by concept and warm-starts the models
+as Fielding's global re-clustering does, so that only the clusters differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cfl_flower.aggregation import mix_models
+from cfl_flower.clustering import mixing_matrix
+from cfl_flower.errors import ConfigError
+from cfl_flower.types import IntArray, Result
+from strategies.base import ClusteredState, ClusteredStrategy, no_clusters
+
+
+@dataclass
+class OracleState(ClusteredState):
+    """The state of the oracle.
+
+    Attributes
+    ----------
+    concepts : int array of shape (K,)
+        The true concept of each cluster.
+    """
+
+    concepts: IntArray
+
+
+class Oracle(ClusteredStrategy):
+    """One cluster for each concept that exists."""
+
+    State = OracleState
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known."""
+        if self.concepts is None:
+            raise ConfigError(
+                "strategy=oracle needs a simulated stream, whose concepts are known; "
+                "use another strategy on real devices"
+            )
+        return OracleState([], no_clusters(), [], no_clusters())
+
+    def welcome(self, round: int, newcomers: list[Result]) -> None:
+        """Put each newcomer into the cluster of its concept."""
+        self.join(newcomers, np.zeros(len(newcomers), np.int64))
+        state, truth = self.state, self._truth(round)
+        fresh = np.setdiff1d(truth, state.concepts)
+        state.concepts = np.append(state.concepts, fresh)
+        state.models = state.models + [self.initial_model()] * len(fresh)
+        state.clusters = (truth[:, None] == state.concepts).argmax(axis=1)
+
+    def absorb_reports(self, round: int, results: list[Result]) -> None:
+        """Cluster by the concepts of the next round if they are others."""
+        state, truth = self.state, self._truth(round + 1)
+        self.record.reclustered = not np.array_equal(
+            truth, state.concepts[state.clusters]
+        )
+        if self.record.reclustered:
+            old = state.clusters
+            state.concepts, state.clusters = np.unique(truth, return_inverse=True)
+            mixing = mixing_matrix(old, state.clusters, len(state.models))
+            state.models = mix_models(state.models, mixing)
+
+    def _truth(self, round: int) -> IntArray:
+        truth = self.true_concepts(round)
+        assert truth is not None
+        return truth

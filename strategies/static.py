@@ -1,0 +1,33 @@
+"""Static clustering: Fielding's start, never moved.
+
+The baseline of Fielding's Appendix B: clients are clustered once by their first label
+histogram (Algorithm 3) and stay, whatever happens to their data. A client that joins
+later goes to the nearest centre.
+
+Deviations: none; the settings of drift handling are of no effect.
+"""
+
+from __future__ import annotations
+
+from cfl_flower.types import Plan, Result
+from strategies.base import ClusteredStrategy
+from strategies.fielding import Fielding
+
+
+class Static(Fielding):
+    """Fielding without Algorithm 2."""
+
+    def plan_evaluate(self, round: int, test: bool) -> Plan:
+        """Test, and ask for no representation."""
+        return ClusteredStrategy.plan_evaluate(self, round, test)
+
+    def absorb_reports(self, round: int, results: list[Result]) -> None:
+        """Do nothing: clients stay where they are."""
+
+    def adjust(self, round: int) -> bool:
+        """Leave the centres where they are."""
+        return False
+
+    def heterogeneity(self) -> float | None:
+        """Return None: nothing is known of the data after the start."""
+        return None
