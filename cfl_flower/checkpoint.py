@@ -23,8 +23,16 @@ from cfl_flower.types import Json
 
 SCHEMA = 1
 MAY_DIFFER = frozenset(
-    ("rounds", "resume", "workers", "gpus_per_worker", "engine")
-    + ("output_dir", "data_dir", "system")
+    {
+        "rounds",
+        "resume",
+        "workers",
+        "gpus_per_worker",
+        "engine",
+        "output_dir",
+        "data_dir",
+        "system",
+    }
 )
 """Settings without effect on the numbers of the rounds that are done."""
 

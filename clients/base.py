@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from flwr.client import NumPyClient
 
 from cfl_flower.client_state import ClientState
@@ -142,8 +143,9 @@ class ClusteredClient(NumPyClient):
         state, round = self.around.state, self.around.round
         remembered = state.load(before=round + 1)
         last = remembered.get("reported")
-        known = last is not None and digest(last) == held
-        if known and float(abs(histogram - last).sum()) <= tolerance:
+        if last is None or digest(last) != held:
+            last = np.full_like(histogram, np.inf)
+        if float(abs(histogram - last).sum()) <= tolerance:
             return True
         state.save(round, remembered | {"reported": histogram})
         return False
