@@ -19,12 +19,12 @@ from flwr.clientapp import ClientApp
 
 from cfl_flower.client_state import ClientState
 from cfl_flower.data.stream import Stream
-from cfl_flower.deadline import time_limit
+from cfl_flower.deadline import interruptible, time_limit
 from cfl_flower.errors import TaskTimeoutError
-from cfl_flower.faults import draw_fault, strike_after, strike_before
+from cfl_flower.faults import draw_fault, fault_odds, strike_after, strike_before
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.records import Answer, Batch, pack_answers, unpack_tasks
-from cfl_flower.seeding import torch_seed
+from cfl_flower.seeding import seed_torch, torch_seed
 from cfl_flower.settings import build, locate
 from cfl_flower.types import Task, Vector
 from clients.base import ClusteredClient, Surroundings
@@ -40,10 +40,16 @@ class Workshop:
     """What all virtual clients of a worker share: data, one network, settings."""
 
     settings: dict[str, Any]
+    odds: dict[str, float]
     stream: Stream
     model: FlatModel
     initial: Vector
+    state_root: Path
     client_class: type[ClusteredClient]
+
+    def copy_initial(self) -> Vector:
+        """Return the run's common initial model."""
+        return self.initial.copy()
 
 
 @lru_cache(maxsize=2)
@@ -57,6 +63,7 @@ def open_workshop(text: str) -> Workshop:
     use_gpu = settings["gpus_per_worker"] > 0 and torch.cuda.is_available()
     return Workshop(
         settings,
+        fault_odds(settings["faults"]),
         Stream(
             dataset,
             settings["partition"],
@@ -67,6 +74,7 @@ def open_workshop(text: str) -> Workshop:
         ),
         FlatModel(network, "cuda" if use_gpu else "cpu"),
         initial_vector(settings["model"], dataset.shape, dataset.classes, seed),
+        Path(settings["output_dir"]) / "clients",
         locate(settings["strategy"].client),
     )
 
@@ -106,7 +114,8 @@ def work(message: Message, context: Context) -> Message:
     del context
     batch = unpack_tasks(message.content)
     workshop = open_workshop(batch.settings)
-    answers = [do_task(workshop, batch, task) for task in batch.plan.tasks]
+    with interruptible():
+        answers = [do_task(workshop, batch, task) for task in batch.plan.tasks]
     content = pack_answers(answer for answer in answers if answer is not None)
     return Message(content, reply_to=message)
 
@@ -115,7 +124,7 @@ def do_task(workshop: Workshop, batch: Batch, task: Task) -> Answer | None:
     """Do one client's task within its time; None is a client that sends nothing."""
     settings, client = workshop.settings, task.client
     fault = draw_fault(
-        settings["faults"], settings["seed"], batch.phase, batch.round, client
+        workshop.odds, settings["seed"], batch.phase, batch.round, client
     )
     try:
         with time_limit(settings["system"].task_timeout):
@@ -132,8 +141,7 @@ def call_client(workshop: Workshop, batch: Batch, task: Task) -> Answer:
     """Call the NumPyClient method of a batch's phase."""
     settings, plan = workshop.settings, batch.plan
     seed = settings["seed"]
-    state_root = Path(settings["output_dir"]) / "clients"
-    config = {**plan.config, **task.config}
+    config = {**plan.config, **task.config} if task.config else plan.config
     client = workshop.client_class(
         Surroundings(
             int(task.client),
@@ -142,8 +150,10 @@ def call_client(workshop: Workshop, batch: Batch, task: Task) -> Answer:
             workshop.stream,
             workshop.model,
             settings["strategy"],
-            ClientState(state_root, task.client, int(config.get("keep_from", 0))),
-            lambda: workshop.initial,
+            ClientState(
+                workshop.state_root, task.client, int(config.get("keep_from", 0))
+            ),
+            workshop.copy_initial,
         )
     )
     parameters = [plan.models[index] for index in task.models]
@@ -152,8 +162,8 @@ def call_client(workshop: Workshop, batch: Batch, task: Task) -> Answer:
         count = int(found.pop("num_examples"))
         return Answer(task.client, num_examples=count, metrics=found)
     if batch.phase == "train":
-        # Whatever draws from torch's own generator, such as dropout.
-        torch.manual_seed(torch_seed(seed, "torch", batch.round, task.client))
+        # For whatever draws from torch's own generator, such as dropout.
+        seed_torch(torch_seed(seed, "torch", batch.round, task.client))
         arrays, count, metrics = client.fit(parameters, config)
         return Answer(task.client, arrays, count, metrics=metrics)
     loss, count, metrics = client.evaluate(parameters, config)

@@ -29,8 +29,7 @@ class ClientState:
     """
 
     def __init__(self, root: Path, client: ClientId, keep_from: int = 0) -> None:
-        self._directory = root / str(client)
-        self._keep_from = keep_from
+        self._root, self._client, self._keep_from = root, client, keep_from
 
     def load(self, before: int) -> dict[str, np.ndarray]:
         """Return the newest version from before a round; empty if there is none."""
@@ -44,6 +43,10 @@ class ClientState:
         old = [version for version in self._versions() if version <= self._keep_from]
         for version in old[:-1]:
             self._path(version).unlink(missing_ok=True)
+
+    @property
+    def _directory(self) -> Path:
+        return self._root / str(self._client)
 
     def _path(self, round: int) -> Path:
         return self._directory / f"{round:08d}.safetensors"

@@ -10,31 +10,50 @@ from types import FrameType
 
 from cfl_flower.errors import TaskTimeoutError
 
+_armed: list[bool] = []
+"""Not empty inside of `interruptible`; asking the signal module costs more."""
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise TaskTimeoutError("no result in time; see system.task_timeout")
+
 
 @contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TaskTimeoutError` in the body when it runs for longer.
+def interruptible() -> Iterator[None]:
+    """Let `time_limit` work in the body.
 
     Needs the main thread and POSIX signals, which Ray workers and SuperNode processes
-    have; elsewhere the body runs without a limit, and the server's time-out counts.
+    have; elsewhere tasks have no limit of their own, and the server's time-out counts.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or not hasattr(signal, "setitimer"):
+        yield
+        return
+    previous = signal.signal(signal.SIGALRM, _interrupt)
+    _armed.append(True)
+    try:
+        yield
+    finally:
+        _armed.pop()
+        signal.signal(signal.SIGALRM, previous)
+
+
+class time_limit:  # noqa: N801 - a context manager, used as a function
+    """Raise `TaskTimeoutError` in the body when it runs for longer.
 
     Parameters
     ----------
     seconds : float
-        0 for no limit.
+        0 for no limit. Without an `interruptible` around, there is none either.
     """
-    in_main = threading.current_thread() is threading.main_thread()
-    if not seconds or not in_main or not hasattr(signal, "setitimer"):
-        yield
-        return
 
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise TaskTimeoutError(f"no result within {seconds:g} s (system.task_timeout)")
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds if _armed else 0.0
 
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+    def __enter__(self) -> None:
+        if self._seconds:
+            signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *exception: object) -> None:
+        if self._seconds:
+            signal.setitimer(signal.ITIMER_REAL, 0)

@@ -13,12 +13,17 @@ from cfl_flower.settings import Faults
 from cfl_flower.types import ClientId, Scalar
 
 
+def fault_odds(faults: Faults) -> dict[str, float]:
+    """Return the probability of each fault that can strike."""
+    odds = {field.name: getattr(faults, field.name) for field in fields(faults)}
+    return {name: probability for name, probability in odds.items() if probability}
+
+
 def draw_fault(
-    faults: Faults, seed: int, phase: str, round: int, client: ClientId
+    odds: dict[str, float], seed: int, phase: str, round: int, client: ClientId
 ) -> str | None:
     """Return the name of the fault that strikes a task, or None."""
-    odds = {field.name: getattr(faults, field.name) for field in fields(faults)}
-    if not any(odds.values()):
+    if not odds:
         return None
     point = generator(seed, f"fault-{phase}", round, client).random()
     for name, probability in odds.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -242,6 +242,16 @@ class PatientGrid(Grid):
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
+        self._pending: list[Callable[[], None]] = []
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do some work while the next messages are on their way."""
+        self._pending.append(work)
+
+    def finish(self) -> None:
+        """Do now what was left for later."""
+        while self._pending:
+            self._pending.pop(0)()
 
     def set_run(self, run: Run) -> None:
         """Delegate."""
@@ -287,6 +297,7 @@ class PatientGrid(Grid):
         """Push messages and wait for the replies, at most ``timeout`` seconds."""
         start = time.monotonic()
         waiting, replies = set(self.push_messages(messages)), list[Message]()
+        self.finish()
         while waiting:
             found = list(self.pull_messages(waiting))
             replies.extend(found)
@@ -294,5 +305,5 @@ class PatientGrid(Grid):
             elapsed = time.monotonic() - start
             if not waiting or (timeout and elapsed > timeout):
                 break
-            time.sleep(min(max(0.03 * elapsed, 0.001), 0.25))
+            time.sleep(min(max(0.03 * elapsed, 0.003), 0.25))
         return replies

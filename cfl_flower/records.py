@@ -139,7 +139,10 @@ def _read_row(row: Json) -> Answer:
 
 
 def _read_array(content: RecordDict, key: str) -> Vector:
-    array: Vector = content.array_records[key]["0"].numpy()
+    record = content[key]
+    if not isinstance(record, ArrayRecord):
+        raise ValueError(f"{key} holds no arrays")
+    array: Vector = record["0"].numpy()
     return array
 
 

@@ -52,6 +52,8 @@ class RoundRecord:
         Models for training and representations. Models sent only for the test are a
         measurement, the same for every method, and are not counted.
     seconds, virtual_seconds : float
+        Wall time since the end of the last round, with everything in between; time of
+        the simulated devices.
     heterogeneity : float
         Mean client distance within clusters, on the data of the test.
     ari : float
@@ -126,7 +128,7 @@ class RunDirectory:
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files; complete on disk when this returns."""
-        self._append("clients.jsonl", [asdict(row) for row in rows])
+        self._append("clients.jsonl", [vars(row) for row in rows])
         self._append("rounds.jsonl", [asdict(record)])
 
     def rewind(self, round: int) -> None:

@@ -77,12 +77,13 @@ def batches(
     y : Tensor, shape (n,)
     """
     size = settings.batch_size
-    passes = -(-len(y) // size)
+    count = y.shape[0]
+    passes = -(-count // size)
     total = settings.steps or settings.epochs * passes
     for step in range(total):
         position = step % passes
         if position == 0:
-            order = torch.from_numpy(rng.permutation(len(y))).to(y.device)
+            order = torch.from_numpy(rng.permutation(count)).to(y.device)
             x_shuffled, y_shuffled = x[order], y[order]
         start = position * size
         yield x_shuffled[start : start + size], y_shuffled[start : start + size]
@@ -99,20 +100,22 @@ def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
         _softmax_gradient(module, x, y)
         return
     model.gradient.zero_()
-    cross_entropy(module(x), y).backward()  # type: ignore[no-untyped-call]
+    with torch.enable_grad():
+        loss = cross_entropy(module(x), y)
+    loss.backward()  # type: ignore[no-untyped-call]
 
 
-@torch.no_grad()
 def _softmax_gradient(module: SoftmaxRegression, x: Tensor, y: Tensor) -> None:
     weight, bias = module.classifier.weight, module.classifier.bias
     x = x.flatten(1)
     residual = torch.addmm(bias, x, weight.t()).softmax(1)
-    residual.scatter_add_(1, y.unsqueeze(1), x.new_full((len(y), 1), -1.0))
-    residual /= len(y)
+    residual.scatter_add_(1, y.unsqueeze(1), x.new_full((y.shape[0], 1), -1.0))
+    residual /= y.shape[0]
     torch.mm(residual.t(), x, out=weight.grad)
     torch.sum(residual, 0, out=bias.grad)
 
 
+@torch.no_grad()
 def train(
     model: FlatModel,
     x: Tensor,
@@ -132,9 +135,9 @@ def train(
     rng : numpy.random.Generator
         Orders the batches.
     """
-    if len(y) == 0:
+    if y.shape[0] == 0:
         return
-    model.module.train()
+    _switch(model, training=True)
     weights, gradient = model.vector, model.gradient
     anchor = weights.clone() if settings.mu else None
     velocity = torch.zeros_like(weights) if settings.momentum else None
@@ -150,6 +153,12 @@ def train(
         weights.add_(step, alpha=-settings.learning_rate)
 
 
+def _switch(model: FlatModel, training: bool) -> None:
+    # Walking through the modules costs as much as a small model's forward pass.
+    if model.module.training is not training:
+        model.module.train(training)
+
+
 @torch.no_grad()
 def evaluate(model: FlatModel, x: Tensor, y: Tensor) -> tuple[float, int]:
     """Return the mean cross-entropy and the number of correct answers.
@@ -159,9 +168,9 @@ def evaluate(model: FlatModel, x: Tensor, y: Tensor) -> tuple[float, int]:
     ValueError
         If there is nothing to test on.
     """
-    if len(y) == 0:
+    if y.shape[0] == 0:
         raise ValueError("the client has no test samples in this round")
-    model.module.eval()
+    _switch(model, training=False)
     logits = model.module(x)
     loss = cross_entropy(logits, y)
     return float(loss), int((logits.argmax(1) == y).sum())

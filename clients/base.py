@@ -24,7 +24,7 @@ from cfl_flower.training import LocalTraining, evaluate, train
 from cfl_flower.types import Scalar, Vector
 
 
-@dataclass(frozen=True)
+@dataclass
 class Surroundings:
     """All that a client may touch; it opens no files and reads no global settings.
 
@@ -111,10 +111,11 @@ class ClusteredClient(NumPyClient):
         if not config.get("test", True):
             return 0.0, 0, report
         x, y = self.data(self.around.round).test()
-        if len(y) == 0:
+        count = y.shape[0]
+        if count == 0:
             return 0.0, 0, report
         loss, correct = evaluate(self.around.model.load(self.served(parameters)), x, y)
-        return loss, len(y), {"correct": correct, **report}
+        return loss, count, {"correct": correct, **report}
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return the model that this client uses for its own predictions."""

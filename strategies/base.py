@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -239,6 +240,7 @@ class ClusteredStrategy(Strategy):
         """
         if state is not None:
             self.state, self._done = state, done
+        self._started = time.perf_counter()
         remaining = self.config.rounds - self._done
         if remaining > 0:
             self.start(
@@ -247,6 +249,7 @@ class ClusteredStrategy(Strategy):
                 num_rounds=remaining,
                 timeout=self.config.system.message_timeout,
             )
+            self.fleet.grid.finish()
 
     def summary(self) -> None:
         """Say nothing: callbacks do."""
@@ -257,7 +260,7 @@ class ClusteredStrategy(Strategy):
         """Open a round: greet who is new, then send out the training tasks."""
         del arrays, config, grid
         round = self._done + server_round
-        self.record, self._started = RoundRecord(round), time.perf_counter()
+        self.record = RoundRecord(round)
         self._greet(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
@@ -293,10 +296,15 @@ class ClusteredStrategy(Strategy):
         self._note_clusters()
         reports = self._screen("evaluate", outcome.results)
         self.absorb_reports(self.record.round, reports)
-        self.record.seconds = round(time.perf_counter() - self._started, 4)
-        for callback in self.callbacks:
-            callback.on_round(self.record, rows, self.state)
+        now = time.perf_counter()
+        self.record.seconds, self._started = round(now - self._started, 4), now
+        # Files are written while the clients train; results change the state later.
+        self.fleet.grid.meanwhile(partial(self._tell, self.record, rows))
         return None
+
+    def _tell(self, record: RoundRecord, rows: list[ClientRow]) -> None:
+        for callback in self.callbacks:
+            callback.on_round(record, rows, self.state)
 
     def _greet(self, round: int) -> None:
         """Ask every client that is not in the state yet for its sizes."""

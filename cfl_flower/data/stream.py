@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cfl_flower.data.datasets import Dataset, Pool
@@ -60,7 +61,8 @@ class View:
 
     @staticmethod
     def _take(pool: Pool, indices: IntArray) -> tuple[Tensor, Tensor]:
-        return pool.x[indices], pool.y[indices]
+        rows = torch.from_numpy(indices)
+        return pool.x.index_select(0, rows), pool.y.index_select(0, rows)
 
 
 class Stream:

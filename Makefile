@@ -1,0 +1,38 @@
+# Two commands do all set-up on a fresh machine with Python 3.11 and make:
+#   make run    the main job on embedded data, with its table
+#   make test   the tests
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: run test test-fast check benchmark clean help
+
+help:  ## Show what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; name it: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+run: $(READY)  ## The main job: four methods under drift, and a table
+	$(BIN)/python -m simulations.compare
+
+test: $(READY)  ## All tests, real Ray included (minutes)
+	$(BIN)/python -m pytest
+
+test-fast: $(READY)  ## Unit and contract tests, no Ray (under two minutes)
+	$(BIN)/python -m pytest -m "not slow"
+
+check: $(READY)  ## Formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+benchmark: $(READY)  ## What the frame costs, against a plain loop
+	$(BIN)/python -m simulations.benchmark
+
+clean:  ## Remove the environment and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

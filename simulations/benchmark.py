@@ -1,0 +1,234 @@
+"""What the frame costs, as ratios to a plain loop measured in the same run.
+
+    python -m simulations.benchmark            # everything, about five minutes
+    python -m simulations.benchmark clustering # one part
+
+The reference is a single-process loop that does the same local training and the same
+tests with the same code, and nothing else: no Flower, no records, no files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+from cfl_flower.aggregation import mean_model
+from cfl_flower.clustering import KMeansScan, choose_clusters, cluster_centres
+from cfl_flower.config import RunConfig, compose_config
+from cfl_flower.data.stream import Stream
+from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.results import read_lines
+from cfl_flower.seeding import generator
+from cfl_flower.training import evaluate, train
+from simulations.run import run
+from strategies.fielding import move_drifted, recompute_centres
+
+WARM_UP = 3
+"""Rounds that are not measured: workers import torch and load data."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what was measured, and what is asked of it."""
+
+    name: str
+    figure: str
+    limit: str
+    holds: bool
+
+
+ROUND = [
+    "strategy=fedavg",
+    "drift=none",
+    "model=mclr",
+    "clients=1000",
+    "participants=100",
+    "partition.samples=40",
+    "partition.test_samples=13",
+    "strategy.local.epochs=5",
+    "strategy.local.batch_size=10",
+    "rounds=23",
+]
+"""1,000 virtual clients with 40 samples each, drawn with replacement from digits."""
+
+
+def plain_rounds(config: RunConfig) -> Iterator[float]:
+    """Yield the seconds of each round of a plain loop of the same FedAvg."""
+    torch.set_num_threads(1)
+    dataset, seed = config.dataset, config.seed
+    stream = Stream(dataset, config.partition, config.drift, config.clients, seed)
+    model = FlatModel(config.model.build(dataset.shape, dataset.classes))
+    weights = initial_vector(config.model, dataset.shape, dataset.classes, seed)
+    for round in range(1, config.rounds + 1):
+        start = time.perf_counter()
+        rng = generator(seed, "selection", round)
+        results, counts = [], []
+        for client in rng.choice(config.clients, config.participants, replace=False):
+            x, y = stream.view(int(client), round).train()
+            batches = generator(seed, "batches", round, int(client))
+            train(model.load(weights), x, y, config.strategy.local, batches)
+            results.append(model.to_vector())
+            counts.append(float(len(y)))
+        weights = mean_model(results, counts)
+        for client in range(config.clients):
+            evaluate(model.load(weights), *stream.view(client, round).test())
+        yield time.perf_counter() - start
+
+
+def measured_rounds(overrides: list[str]) -> list[float]:
+    """Return the seconds of each round of a real run."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = f"{folder}/run"
+        run(compose_config([*overrides, f"output_dir={output}"]))
+        return [row["seconds"] for row in read_lines(Path(output) / "rounds.jsonl")]
+
+
+def rounds_rows() -> Iterator[Row]:
+    """Compare a steady round of each engine with the plain loop."""
+    reference = median(list(plain_rounds(compose_config(ROUND)))[WARM_UP:])
+    yield Row("plain loop, a round", f"{reference:.3f} s", "-", True)
+    for name, options, limit in (
+        ("engine=inprocess", ["engine=inprocess"], 1.3),
+        ("Ray, workers=1", ["workers=1"], 1.5),
+        ("Ray, workers=2", ["workers=2"], 0.9),
+    ):
+        seconds = median(measured_rounds([*ROUND, *options])[WARM_UP:])
+        ratio = seconds / reference
+        figure = f"{ratio:.2f} x  ({seconds:.3f} s)"
+        yield Row(f"{name}, a round", figure, f"{limit} x", ratio <= limit)
+
+
+def long_rows() -> Iterator[Row]:
+    """Time 300 rounds of a small model in process."""
+    overrides = [
+        "strategy=fedavg",
+        "engine=inprocess",
+        "drift=none",
+        "dataset.size=28",
+        "clients=1000",
+        "participants=20",
+        "partition.samples=40",
+        "partition.test_samples=13",
+        "strategy.local.steps=60",
+        "system.evaluate_every=10",
+        "system.checkpoint_every=10",
+        "rounds=300",
+    ]
+    start = time.perf_counter()
+    measured_rounds(overrides)
+    seconds = time.perf_counter() - start
+    yield Row(
+        "in process: 300 rounds x 20 clients x 60 steps, 7,850 parameters",
+        f"{seconds:.1f} s",
+        "60 s",
+        seconds <= 60,
+    )
+
+
+def memory_rows() -> Iterator[Row]:
+    """Take the peak memory of the server process of a large fleet."""
+    overrides = [
+        "strategy=fielding",
+        "drift=none",
+        "dataset.size=28",
+        "model=mlp",
+        "model.hidden=128",
+        "clients=5000",
+        "participants=500",
+        "partition.samples=40",
+        "partition.test_samples=13",
+        "strategy.local.epochs=1",
+        "workers=2",
+        "rounds=3",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        run(compose_config([*overrides, f"output_dir={folder}/run"]))
+        summary = json.loads(Path(folder, "run", "summary.json").read_text())
+    peak = summary["peak_rss_mb"]
+    yield Row(
+        "server, 5,000 clients, 500 participants, 101,770 parameters: peak memory",
+        f"{peak / 1000:.2f} GB",
+        "1.5 GB",
+        peak <= 1500,
+    )
+
+
+def clustering_rows() -> Iterator[Row]:
+    """Time Fielding's server steps for 5,078 clients x 100 labels on one core."""
+    rng = np.random.default_rng(0)
+    bases = rng.dirichlet(np.full(100, 0.1), 12)
+    points = np.stack([rng.dirichlet(60 * bases[i % 12] + 0.02) for i in range(5078)])
+    points = points.astype(np.float32)
+    clusters = np.arange(5078) % 12
+    centres = cluster_centres(points, clusters, 12)
+    everyone = np.arange(5078)
+
+    def move() -> None:
+        moved = move_drifted(everyone, points, clusters, centres, "l1")
+        recompute_centres(points, moved, centres)
+
+    def recluster() -> None:
+        choose_clusters(points, "l1", KMeansScan(), np.random.default_rng(1))
+
+    with threadpool_limits(limits=1):
+        for name, step, limit in (
+            ("moving 5,078 drifted clients x 100 labels", move, 0.05),
+            ("global re-clustering of 5,078 x 100, K = 2..20", recluster, 3.0),
+        ):
+            seconds = median(_times(step, 3))
+            yield Row(name, f"{seconds:.3f} s", f"{limit} s", seconds <= limit)
+
+
+def _times(step: Callable[[], None], count: int) -> list[float]:
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+PARTS: dict[str, Callable[[], Iterator[Row]]] = {
+    "clustering": clustering_rows,
+    "rounds": rounds_rows,
+    "long": long_rows,
+    "memory": memory_rows,
+}
+
+
+def main() -> int:
+    """Measure the parts that are asked for; exit code 1 if a limit does not hold."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART")
+    chosen = parser.parse_args().parts or list(PARTS)
+    rows = [row for part in chosen for row in PARTS[part]()]
+    cores = os.cpu_count()
+    table = Table(
+        title=f"{cores} cores, {platform.machine()}, torch {torch.__version__}"
+    )
+    for column in ("what", "measured", "limit", "holds"):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(row.name, row.figure, row.limit, "yes" if row.holds else "NO")
+    Console(width=110).print(table)
+    return 0 if all(row.holds for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,74 @@
+"""Several methods on the same stream, one after the other, and a table.
+
+    python -m simulations.compare
+    python -m simulations.compare strategy=fedavg,fielding seed=0,1 rounds=50
+
+The main job is the first line: `flwr run .` with the app's default overrides, on a
+private SuperLink. Arguments are Hydra's overrides; commas sweep. Exit codes as
+`simulations.run`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tomllib
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from cfl_flower.config import compose_sweep
+from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.results import check_output_dir
+from cfl_flower.server_app import OVERRIDES
+from simulations.run import quoted, report
+from simulations.superlink import PROJECT, run_on_superlink
+
+
+def default_overrides() -> list[str]:
+    """Return the overrides of a plain `flwr run .`, from pyproject.toml."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    return shlex.split(project["tool"]["flwr"]["app"]["config"][OVERRIDES])
+
+
+def compare(arguments: Sequence[str]) -> None:
+    """Check every run, then submit them all as one.
+
+    Raises
+    ------
+    CflError
+    """
+    asked = list(arguments)
+    if not any(item.startswith("strategy=") for item in asked):
+        asked = default_overrides() + asked
+    folder = next((i for i in asked if i.startswith("output_dir=")), None)
+    if folder is None:
+        now = datetime.now()
+        path = Path(f"outputs/{now:%Y-%m-%d}/{now:%H-%M-%S}-compare").absolute()
+        asked.append(f"output_dir={quoted(str(path))}")
+    configs = compose_sweep(shlex.join(asked))
+    if any(config.engine != "ray" for config in configs):
+        raise ConfigError(
+            "engine: compare runs on a SuperLink; use simulations.run --multirun for "
+            "other engines"
+        )
+    for config in configs:
+        check_output_dir(config)
+    first = configs[0]
+    run_on_superlink(shlex.join(asked), first.workers, first.gpus_per_worker)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door and return the exit code."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
+    try:
+        compare(arguments)
+    except CflError as error:
+        return report(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
