@@ -18,7 +18,6 @@ from hydra.errors import (
     ConfigCompositionException,
     HydraException,
     MissingConfigException,
-    OverrideParseException,
 )
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -167,30 +166,76 @@ def compose_sweep(text: str) -> list[RunConfig]:
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """Expand Hydra's sweep grammar into one list of overrides per run."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-        (jobs,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
-    except (OverrideParseException, HydraException) as error:
-        raise ConfigError(_first_line(error)) from error
-    return [own_folder(list(job), overrides) for job in jobs]
+    """Expand Hydra's sweep grammar into one list of overrides per run.
 
-
-def own_folder(job: list[str], overrides: Sequence[str]) -> list[str]:
-    """Give a job of a sweep its own folder below an explicit output_dir.
+    Runs of one explicit output_dir go to folders below it, named by what they sweep.
 
     Examples
     --------
-    >>> own_folder(["seed=1", "output_dir=/tmp/a"], ["seed=0,1", "output_dir=/tmp/a"])
-    ['seed=1', 'output_dir=/tmp/a/seed1']
+    >>> expand(["seed=0,1", "rounds=5", "output_dir=/tmp/a"])[1]
+    ['seed=1', 'rounds=5', "output_dir='/tmp/a/seed1'"]
     """
-    swept = [item.split("=", 1) for item in job if item not in overrides]
-    words = [("" if key == "strategy" else key) + value for key, value in swept]
-    folder = "/" + "-".join(re.sub(r"[^\w.-]", "_", word) for word in words)
-    return [
-        item + folder if swept and item.startswith("output_dir=") else item
-        for item in job
+    swept = swept_keys(overrides)
+    if not swept:
+        return [list(overrides)]
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        (jobs,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
+    except HydraException as error:
+        raise ConfigError(_first_line(error)) from error
+    return [own_folder(list(job), swept) for job in jobs]
+
+
+def swept_keys(overrides: Sequence[str]) -> set[str]:
+    """Return the keys that Hydra's grammar gives more than one value.
+
+    Raises
+    ------
+    ConfigError
+        If an override cannot be read.
+    """
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        message = f"an override cannot be read: {_first_line(error)}; use key=value"
+        raise ConfigError(message) from error
+    return {item.get_key_element() for item in parsed if item.is_sweep_override()}
+
+
+def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:
+    """Give a run of a sweep its own folder below an explicit output_dir."""
+    pairs = [item.split("=", 1) for item in job]
+    words = [
+        ("" if key == "strategy" else key) + value
+        for key, value in pairs
+        if key in swept
     ]
+    folder = "-".join(re.sub(r"[^\w.-]", "_", word) for word in words)
+    return [
+        f"output_dir={quoted(f'{unquoted(value)}/{folder}')}"
+        if folder and key == "output_dir"
+        else f"{key}={value}"
+        for key, value in pairs
+    ]
+
+
+def quoted(path: str) -> str:
+    """Quote a path for Hydra's grammar.
+
+    Examples
+    --------
+    >>> quoted("/tmp/a run"), unquoted(quoted("/tmp/it's"))
+    ("'/tmp/a run'", "/tmp/it's")
+    """
+    escaped = path.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def unquoted(value: str) -> str:
+    """Undo `quoted`; a value without quotes stays as it is."""
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        return re.sub(r"\\(.)", r"\1", value[1:-1])
+    return value
 
 
 def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]:

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from cfl_flower.config import compose_sweep
+from cfl_flower.config import compose_sweep, quoted
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.results import check_output_dir
 from cfl_flower.server_app import OVERRIDES
-from simulations.run import quoted, report
+from simulations.run import report
 from simulations.superlink import PROJECT, run_on_superlink
 
 

@@ -18,7 +18,15 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from cfl_flower.config import CONF, RunConfig, compose_config, expand, own_folder
+from cfl_flower.config import (
+    CONF,
+    RunConfig,
+    compose_config,
+    expand,
+    own_folder,
+    quoted,
+    swept_keys,
+)
 from cfl_flower.errors import CflError
 from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.results import check_output_dir
@@ -44,12 +52,6 @@ def run(config: RunConfig) -> None:
     run_on_superlink(shlex.join(overrides), config.workers, config.gpus_per_worker)
 
 
-def quoted(path: str) -> str:
-    """Quote a path for Hydra's grammar."""
-    escaped = path.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
 def _is_path(override: str, *keys: str) -> bool:
     return override.split("=", maxsplit=1)[0] in (keys or ("output_dir", "data_dir"))
 
@@ -63,7 +65,7 @@ def _job(node: DictConfig) -> None:
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        run(compose_config(own_folder(job, asked)))
+        run(compose_config(own_folder(job, swept_keys(asked))))
     except CflError as error:
         # SystemExit, unlike an error, passes through Hydra without a traceback.
         sys.exit(report(error))

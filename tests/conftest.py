@@ -1,0 +1,80 @@
+"""What all tests share: small real runs, in process."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cfl_flower.config import compose_config
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.server_app import execute
+
+SMALL = [
+    "clients=12",
+    "participants=6",
+    "rounds=4",
+    "drift.rounds=[3]",
+    "partition.groups=3",
+    "strategy.local.epochs=1",
+]
+"""A run of a second: 12 clients, 4 rounds, a drift in the third."""
+
+TIMES = ("seconds", "virtual_seconds")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of a finished run."""
+
+    folder: Path
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The lines of rounds.jsonl."""
+        return self._lines("rounds.jsonl")
+
+    @property
+    def clients(self) -> list[dict[str, Any]]:
+        """The lines of clients.jsonl."""
+        return self._lines("clients.jsonl")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """summary.json."""
+        summary: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
+        return summary
+
+    @property
+    def numbers(self) -> list[dict[str, Any]]:
+        """All rows, without timings."""
+        rows = self.rounds + self.clients
+        return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        text = (self.folder / name).read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+
+Runner = Callable[..., Run]
+
+
+@pytest.fixture
+def run_small(tmp_path: Path) -> Runner:
+    """Run a small configuration in process and return its files."""
+
+    def run(
+        *overrides: str, folder: str = "run", grid: InProcessGrid | None = None
+    ) -> Run:
+        path = tmp_path / folder
+        config = compose_config([*SMALL, *overrides, f"output_dir={path}"])
+        execute(grid or InProcessGrid(), config, Console(file=io.StringIO()))
+        return Run(path)
+
+    return run

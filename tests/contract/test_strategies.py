@@ -1,0 +1,184 @@
+"""What every strategy must do, whatever its paper: found in conf/strategy/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from cfl_flower.client_app import app as client_app
+from cfl_flower.config import CONF
+from cfl_flower.errors import NoValidResultError
+from cfl_flower.inprocess import InProcessGrid
+
+pytestmark = pytest.mark.contract
+
+STRATEGIES = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
+
+ROUND_KEYS = set(
+    "round accuracy accuracy_mean loss num_clusters cluster_sizes drifted moved "
+    "reclustered participants failures bytes_up bytes_down seconds virtual_seconds "
+    "heterogeneity ari".split()
+)
+SUMMARY_KEYS = set(
+    "strategy dataset drift seed rounds final best bytes_up bytes_down seconds "
+    "peak_rss_mb num_clusters versions".split()
+)
+
+Runner = Callable[..., Any]
+
+
+@pytest.fixture(params=STRATEGIES)
+def strategy(request: pytest.FixtureRequest) -> str:
+    """Every strategy in turn."""
+    return f"strategy={request.param}"
+
+
+def test_a_run_leaves_the_files_of_the_contract(
+    strategy: str, run_small: Runner
+) -> None:
+    run = run_small(strategy)
+    assert [row["round"] for row in run.rounds] == [1, 2, 3, 4]
+    assert all(set(row) == ROUND_KEYS for row in run.rounds)
+    assert all(0 <= row["accuracy"] <= 1 for row in run.rounds)
+    assert all(len(row["cluster_sizes"]) >= row["num_clusters"] for row in run.rounds)
+    assert all(sum(row["cluster_sizes"]) == 12 for row in run.rounds)
+    assert set(run.summary) == SUMMARY_KEYS
+    assert run.summary["final"]["accuracy"] == run.rounds[-1]["accuracy"]
+    assert {"round", "client", "cluster", "accuracy", "num_examples"} <= set(
+        run.clients[0]
+    )
+    tested = [row for row in run.clients if row["round"] == 2]
+    correct = sum(row["accuracy"] * row["num_examples"] for row in tested)
+    count = sum(row["num_examples"] for row in tested)
+    assert run.rounds[1]["accuracy"] == pytest.approx(correct / count)
+    assert (run.folder / "config.yaml").read_text().startswith("# python -m")
+
+
+def test_learning_happens(strategy: str, run_small: Runner) -> None:
+    run = run_small(strategy, "drift.rounds=[]", "rounds=8")
+    first, last = run.rounds[0], run.rounds[-1]
+    assert last["accuracy"] > first["accuracy"]
+    assert last["loss"] < first["loss"]
+
+
+def test_same_seed_gives_the_same_numbers_on_any_number_of_nodes(
+    strategy: str, run_small: Runner
+) -> None:
+    one = run_small(strategy, folder="one")
+    three = run_small(strategy, folder="three", grid=InProcessGrid([{}, {}, {}]))
+    assert one.numbers == three.numbers
+
+
+def test_another_seed_gives_other_numbers(strategy: str, run_small: Runner) -> None:
+    one = run_small(strategy, "seed=1", folder="one")
+    two = run_small(strategy, "seed=2", folder="two")
+    assert one.numbers != two.numbers
+
+
+class _KilledError(BaseException):
+    """Ends a run like a signal: no handler for exceptions sees it."""
+
+
+def _killing_app(at_call: int) -> ClientApp:
+    """Return the client app, which dies in its n-th message."""
+    app, calls = ClientApp(), []
+
+    def call(message: Message, context: Context) -> Message:
+        calls.append(message)
+        if len(calls) == at_call:
+            raise _KilledError
+        return client_app(message, context)
+
+    app.query("hello")(call)
+    app.query()(call)
+    app.train()(call)
+    app.evaluate()(call)
+    return app
+
+
+@pytest.mark.parametrize("at_call", [3, 6, 7, 9])
+def test_a_killed_run_resumes_to_the_same_numbers(
+    strategy: str, at_call: int, run_small: Runner
+) -> None:
+    whole = run_small(strategy, folder="whole")
+    with pytest.raises(_KilledError):
+        run_small(strategy, grid=InProcessGrid([{}], _killing_app(at_call)))
+    resumed = run_small(strategy, "resume=true")
+    assert resumed.numbers == whole.numbers
+
+
+def test_resume_with_sparse_checkpoints(strategy: str, run_small: Runner) -> None:
+    options = [strategy, "system.checkpoint_every=2", "system.evaluate_every=2"]
+    whole = run_small(*options, folder="whole")
+    with pytest.raises(_KilledError):
+        run_small(*options, grid=InProcessGrid([{}], _killing_app(7)))
+    resumed = run_small(*options, "resume=true")
+    assert resumed.numbers == whole.numbers
+
+
+def test_a_finished_run_resumes_to_itself(strategy: str, run_small: Runner) -> None:
+    finished = run_small(strategy).numbers
+    assert run_small(strategy, "resume=true").numbers == finished
+
+
+def test_failing_clients_cost_only_their_results(
+    strategy: str, run_small: Runner
+) -> None:
+    faults = ["faults.raises=0.1", "faults.nan=0.1", "faults.shape=0.1"]
+    run = run_small(strategy, *faults, "faults.drops=0.1", "rounds=6")
+    failures = [failure for row in run.rounds for failure in row["failures"]]
+    assert {failure["reason"] for failure in failures} >= {"raised", "missing"}
+    assert all(row["accuracy"] is not None for row in run.rounds)
+    untested = {
+        (row["round"], failure["client"])
+        for row in run.rounds
+        for failure in row["failures"]
+        if failure["phase"] == "evaluate" and failure["reason"] != "representation"
+    }
+    tested = {(row["round"], row["client"]) for row in run.clients}
+    assert untested
+    assert not untested & tested
+
+
+def test_a_hanging_client_costs_only_its_result(
+    strategy: str, run_small: Runner
+) -> None:
+    hangs = ["faults.hangs=0.1", "system.task_timeout=0.1", "rounds=2"]
+    run = run_small(strategy, *hangs)
+    failures = [failure for row in run.rounds for failure in row["failures"]]
+    assert {failure["reason"] for failure in failures} == {"timeout"}
+    assert run.rounds[-1]["accuracy"] is not None
+
+
+def test_a_round_without_any_valid_result_ends_the_run(
+    strategy: str, run_small: Runner
+) -> None:
+    with pytest.raises(NoValidResultError, match=r"none of \d+ clients"):
+        run_small(strategy, "faults.raises=1")
+
+
+def test_a_late_client_joins(strategy: str, run_small: Runner) -> None:
+    if strategy == "strategy=oracle":
+        pytest.skip("the oracle knows concepts in a simulation only")
+
+    class Late(InProcessGrid):
+        pushes = 0
+
+        def push_messages(self, messages: Any) -> list[str]:
+            self.pushes += 1
+            if self.pushes == 5:
+                self.add_node({"client-id": 11})
+            return super().push_messages(messages)
+
+    grid = Late([{"client-id": i} for i in range(11)])
+    run = run_small(strategy, "participants=11", grid=grid)
+    seen = {
+        row["round"]: {r["client"] for r in run.clients if r["round"] == row["round"]}
+        for row in run.rounds
+    }
+    assert 11 not in seen[1]
+    assert 11 in seen[4]
