@@ -26,6 +26,7 @@ from cfl_flower.aggregation import Average
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
 from cfl_flower.data.partition import Partition
+from cfl_flower.data.stream import Concepts
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import ModelSettings
 from cfl_flower.selection import RandomSelection
@@ -88,6 +89,8 @@ class RunConfig(Basics):
     strategy, dataset, partition, drift, model, selection, server_optimizer, system,
     faults : settings
         Frozen dataclasses that carry the behaviour they configure.
+    concepts : Concepts
+        The true concept of every client in a simulation.
     names : dict
         The chosen option of each group.
     resolved : dict
@@ -107,6 +110,7 @@ class RunConfig(Basics):
     server_optimizer: Average
     system: System
     faults: Faults
+    concepts: Concepts
     names: dict[str, str]
     resolved: dict[str, Json]
     overrides: list[str]
@@ -138,6 +142,14 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
         basics.data_dir,
         "an existing folder in torchvision's layout, or leave it out",
     )
+    # What only shows when the layouts are drawn, such as more groups than labels.
+    concepts = Concepts(
+        groups["partition"],
+        groups["drift"],
+        basics.clients,
+        groups["dataset"].classes,
+        basics.seed,
+    )
     plain.update(_paths(basics, names))
     resolved = {
         key: {"name": names[key], **value} if key in GROUPS else value
@@ -146,6 +158,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     return RunConfig(
         **{key: value for key, value in plain.items() if key not in GROUPS},
         **groups,
+        concepts=concepts,
         names=names,
         resolved=resolved,
         overrides=list(overrides),

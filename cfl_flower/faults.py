@@ -47,7 +47,7 @@ def strike_after(fault: str | None, answer: Answer) -> Answer | None:
         return None
     if fault == "nan":
         answer.arrays = [np.full_like(array, np.nan) for array in answer.arrays]
-        answer.loss = float("nan")
+        answer.loss = None if answer.loss is None else float("nan")
         answer.metrics = {k: _with_nan(v) for k, v in answer.metrics.items()}
     if fault == "shape":
         answer.arrays = [array[:-1] for array in answer.arrays]

@@ -229,9 +229,10 @@ class Fleet:
 
 
 def _reason(reply: Message) -> str:
-    """Return the last line of what a node says about its error."""
+    """Return the last sentence of what a node says about its error, or its start."""
     lines = [line.strip() for line in str(reply.error.reason).splitlines()]
-    return next((line for line in reversed(lines) if line), "unknown reason")
+    last = next((line for line in reversed(lines) if line), "unknown reason")
+    return last.split(". ")[0][:200]
 
 
 class PatientGrid(Grid):

@@ -88,9 +88,32 @@ def _mean(values: object) -> float | None:
     return fmean(found) if found else None
 
 
-def table(title: str, scores: Mapping[str, Score]) -> Table:
+def caught_up(
+    single: Sequence[Mapping[str, Json]], other: Sequence[Mapping[str, Json]]
+) -> int | None:
+    """Return the round from which one run stays at least level with another.
+
+    Level: not more than a point of accuracy below. None if it ends below.
+    """
+    below = [
+        row["round"]
+        for row, better in zip(single, other, strict=False)
+        if None not in (row["accuracy"], better["accuracy"])
+        and row["accuracy"] < better["accuracy"] - 0.01
+    ]
+    last = single[-1]["round"] if single else 0
+    after = max(below, default=0) + 1
+    return after if after <= last else None
+
+
+def table(title: str, scores: Mapping[str, Score], caption: str = "") -> Table:
     """Lay scores out as one table, a row per run."""
-    result = Table(title=title, title_justify="left")
+    result = Table(
+        title=title,
+        title_justify="left",
+        caption=caption or None,
+        caption_justify="left",
+    )
     result.add_column("strategy")
     for name in (
         "before",
@@ -99,8 +122,8 @@ def table(title: str, scores: Mapping[str, Score]) -> Table:
         "rounds to recover",
         "final",
         "mean",
-        "MB up",
-        "MB down",
+        "kB up",
+        "kB down",
     ):
         result.add_column(name, justify="right")
     for name, entry in scores.items():
@@ -115,8 +138,8 @@ def table(title: str, scores: Mapping[str, Score]) -> Table:
             else f"{entry.rounds_to_recover:g}",
             _percent(entry.final),
             _percent(entry.mean),
-            f"{entry.bytes_up / 1e6:.2f}",
-            f"{entry.bytes_down / 1e6:.2f}",
+            f"{entry.bytes_up / 1e3:.1f}",
+            f"{entry.bytes_down / 1e3:.1f}",
         )
     return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -13,17 +14,21 @@ from rich.console import Console
 from cfl_flower.callbacks import Checkpointer, Progress, Recorder
 from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.config import RunConfig, compose_sweep
-from cfl_flower.data.stream import Concepts
 from cfl_flower.errors import CflError
 from cfl_flower.fleet import Fleet
 from cfl_flower.results import RunDirectory, read_lines
-from cfl_flower.scorecard import score, table
+from cfl_flower.scorecard import caught_up, score, table
 from cfl_flower.settings import locate
+from cfl_flower.types import Json
 
 app = ServerApp()
 
 ERROR_MARK = "cfl-flower error: "
 """Starts the line that says why a run ended, on every way to the user."""
+
+CONSOLE = "CFL_FLOWER_CONSOLE"
+"""Environment variable: a file that gets the run's lines instead of stdout, which
+Flower mixes with its own."""
 
 OVERRIDES = "overrides"
 """The run-config key that carries Hydra's overrides."""
@@ -40,13 +45,15 @@ def main(grid: Grid, context: Context) -> None:
         if len(configs) > 1:
             compare(configs, console)
     except CflError as error:
-        console.print(f"{ERROR_MARK}{error}", style="red", soft_wrap=True)
+        console.print(f"{ERROR_MARK}{error}", style="red", markup=False, soft_wrap=True)
         raise
 
 
 def make_console() -> Console:
-    """Return the console of a run; without a terminal, plain lines of any length."""
-    console = Console(file=sys.stdout, markup=False)
+    """Return the console of a run; without a terminal, plain lines."""
+    if path := os.environ.get(CONSOLE):
+        return Console(file=Path(path).open("a", encoding="utf-8"), width=110)
+    console = Console(file=sys.stdout)
     return console if console.is_terminal else Console(file=sys.stdout, width=110)
 
 
@@ -62,7 +69,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         strategy = strategy_class(
             config,
             fleet,
-            simulated_concepts(config) if fleet.simulated else None,
+            config.concepts if fleet.simulated else None,
             [
                 Recorder(directory),
                 Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
@@ -79,28 +86,30 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         console.print(f"saved in {config.output_dir}", soft_wrap=True)
 
 
-def simulated_concepts(config: RunConfig) -> Concepts:
-    """Return the true concepts that the configuration's drift schedule knows."""
-    return Concepts(
-        config.partition,
-        config.drift,
-        config.clients,
-        config.dataset.classes,
-        config.seed,
-    )
-
-
 def compare(configs: list[RunConfig], console: Console) -> None:
     """Print the scorecard of several runs."""
-    scores = {}
-    for config in configs:
-        name = config.names["strategy"]
-        label = name if name not in scores else f"{name} s{config.seed}"
-        rounds = read_lines(Path(config.output_dir) / "rounds.jsonl")
-        scores[label] = score(rounds, config.drift.rounds)
+    runs = {
+        Path(config.output_dir).name: read_lines(
+            Path(config.output_dir) / "rounds.jsonl"
+        )
+        for config in configs
+    }
     first = configs[0]
+    scores = {name: score(rounds, first.drift.rounds) for name, rounds in runs.items()}
     title = (
         f"{first.names['dataset']}, {first.clients} clients, drift "
         f"{first.names['drift']} at rounds {list(first.drift.rounds)}, accuracy in %"
     )
-    console.print(table(title, scores))
+    console.print(table(title, scores, _catching_up(runs)))
+
+
+def _catching_up(runs: dict[str, list[dict[str, Json]]]) -> str:
+    """Say where the single global model catches up with the clustered ones."""
+    if "fedavg" not in runs:
+        return ""
+    lines = []
+    for name in runs.keys() - {"fedavg"}:
+        since = caught_up(runs["fedavg"], runs[name])
+        level = f"level with {name} from round {since} on"
+        lines.append(level if since else f"below {name} to the end")
+    return "The single global model (fedavg) is " + ", ".join(sorted(lines)) + "."

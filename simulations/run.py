@@ -27,7 +27,7 @@ from cfl_flower.config import (
     quoted,
     swept_keys,
 )
-from cfl_flower.errors import CflError
+from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.results import check_output_dir
 from cfl_flower.server_app import ERROR_MARK, execute, make_console
@@ -81,12 +81,19 @@ def check(arguments: Sequence[str]) -> None:
     ConfigError
     """
     overrides = [argument for argument in arguments if not argument.startswith("-")]
+    swept = swept_keys(overrides)
+    if swept and not {"-m", "--multirun"}.intersection(arguments):
+        raise ConfigError(
+            f"{', '.join(sorted(swept))}: several values need --multirun; or use "
+            "simulations.compare for one table"
+        )
     for job in expand(overrides):
         check_output_dir(compose_config(job))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the door and return the exit code."""
+    sys.argv[1:] = arguments
     informs = {"--help", "--hydra-help", "--version", "--cfg", "-c", "--info", "-h"}
     try:
         if not informs.intersection(arguments):

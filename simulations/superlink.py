@@ -20,12 +20,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from cfl_flower.errors import CflError
-from cfl_flower.server_app import ERROR_MARK, OVERRIDES
+from cfl_flower.server_app import CONSOLE, ERROR_MARK, OVERRIDES
 
 PROJECT = Path(__file__).resolve().parents[1]
+CONSOLE_FILE = "console.log"
 START_TIMEOUT = 60.0
 
 
@@ -53,17 +54,28 @@ def run_on_superlink(
     """
     with (
         tempfile.TemporaryDirectory(prefix="cfl-flower-") as home,
-        private_superlink(Path(home)) as environment,
+        private_superlink(
+            Path(home), **{CONSOLE: f"{home}/{CONSOLE_FILE}"}
+        ) as environment,
     ):
-        reason = _submit(environment, home, overrides, workers, gpus_per_worker)
+        reason = _submit(environment, Path(home), overrides, workers, gpus_per_worker)
         status = _status(environment, home)
+        log = (Path(home) / "stream.log").read_text()
     if reason or status != "finished:completed":
-        raise RunFailedError(reason or f"the run ended as {status}")
+        raise RunFailedError(reason or f"the run ended as {status}: {log[-2000:]}")
 
 
 @contextmanager
-def private_superlink(home: Path) -> Iterator[dict[str, str]]:
-    """Start a SuperLink for simulations; yield the environment that leads to it."""
+def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
+    """Start a SuperLink for simulations; yield the environment that leads to it.
+
+    Parameters
+    ----------
+    home : Path
+        Its FLWR_HOME and working directory.
+    variables : str
+        More environment variables for it and all that it starts.
+    """
     http, control = _free_ports(2)
     environment = {
         **os.environ,
@@ -74,9 +86,8 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_LOG_LEVEL": "ERROR",
-        "RAY_DEDUP_LOGS": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        **variables,
     }
     command = ["flower-superlink", "--insecure", "--simulation", "--isolation"]
     command += ["subprocess", "--control-api-address", f"127.0.0.1:{control}"]
@@ -101,59 +112,45 @@ def private_superlink(home: Path) -> Iterator[dict[str, str]]:
 
 def _submit(
     environment: dict[str, str],
-    home: str,
+    home: Path,
     overrides: str,
     workers: int,
     gpus_per_worker: float,
 ) -> str | None:
-    """Stream `flwr run` to the console; return the reason if the app gives one."""
+    """Submit the run and relay its lines; return the reason if it gives up."""
     federation = (
         f"num-supernodes={workers} client-resources-num-cpus=1 "
         f"client-resources-num-gpus={gpus_per_worker} init-args-num-cpus={workers} "
         'init-args-logging-level="error" init-args-log-to-driver=false'
     )
-    command = ["flwr", "run", str(PROJECT), "--stream"]
-    command += ["--federation-config", federation]
     # A file, because a value on the command line cannot hold every quote.
-    run_config = Path(home) / "run-config.toml"
+    run_config = home / "run-config.toml"
     run_config.write_text(f"{OVERRIDES} = {json.dumps(overrides)}\n")
-    command += ["--run-config", str(run_config)]
-    reason = None
-    with subprocess.Popen(
-        command,
-        env=environment,
-        cwd=home,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=_die_with_parent,  # noqa: PLW1509 - one C call, before any thread
-    ) as stream:
-        assert stream.stdout is not None
-        for line in stream.stdout:
-            if line.startswith(ERROR_MARK):
-                reason = line.removeprefix(ERROR_MARK).strip()
-            elif reason is None and not _is_noise(line):
-                print(line, end="", flush=True)
-    if stream.returncode:
-        raise RunFailedError("flwr run could not start the run (see above)")
+    command = ["flwr", "run", str(PROJECT), "--stream"]
+    command += ["--federation-config", federation, "--run-config", str(run_config)]
+    stream, console = home / "stream.log", home / CONSOLE_FILE
+    console.touch()
+    with stream.open("w") as log, console.open() as lines:
+        process = subprocess.Popen(
+            command, env=environment, cwd=home, stdout=log, stderr=subprocess.STDOUT
+        )
+        reason = None
+        while process.poll() is None:
+            time.sleep(0.1)
+            reason = _relay(lines) or reason
+        reason = _relay(lines) or reason
+    if process.returncode:
+        raise RunFailedError(f"flwr run failed: {stream.read_text()[-2000:]}")
     return reason
 
 
-def _is_noise(line: str) -> bool:
-    """Return whether a line is Flower's own talk about its plumbing."""
-    return not line.strip() or line.startswith(NOISE)
-
-
-NOISE = (
-    "Flower configuration not found",
-    "Using SuperLink",
-    "Successfully",
-    "🎊",
-    "Starting log",
-    "INFO",
-    "WARNING",
-    "DEBUG",
-)
+def _relay(lines: TextIO) -> str | None:
+    """Print what the run has to say; return the reason why it gave up."""
+    for line in lines.readlines():
+        if line.startswith(ERROR_MARK):
+            return line.removeprefix(ERROR_MARK).strip()
+        print(line, end="", flush=True)
+    return None
 
 
 def _status(environment: dict[str, str], home: str) -> str:

@@ -22,7 +22,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.aggregation import mean_model
 from cfl_flower.errors import InvalidResultError, NoValidResultError
-from cfl_flower.fleet import RESUME, Fleet, Outcome
+from cfl_flower.fleet import Fleet, Outcome
 from cfl_flower.models import initial_vector
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
@@ -359,7 +359,7 @@ class ClusteredStrategy(Strategy):
             raise NoValidResultError(
                 f"round {record.round}: none of {len(outcome.failures)} clients gave a "
                 f"valid {phase} result; client {first.client}: {first.reason}: "
-                f"{first.detail}; mend the clients, then: {RESUME}"
+                f"{first.detail}; mend the clients and add resume=true"
             )
         return outcome
 

@@ -18,15 +18,40 @@ pytestmark = pytest.mark.contract
 
 STRATEGIES = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
 
-ROUND_KEYS = set(
-    "round accuracy accuracy_mean loss num_clusters cluster_sizes drifted moved "
-    "reclustered participants failures bytes_up bytes_down seconds virtual_seconds "
-    "heterogeneity ari".split()
-)
-SUMMARY_KEYS = set(
-    "strategy dataset drift seed rounds final best bytes_up bytes_down seconds "
-    "peak_rss_mb num_clusters versions".split()
-)
+ROUND_KEYS = {
+    "round",
+    "accuracy",
+    "accuracy_mean",
+    "loss",
+    "num_clusters",
+    "cluster_sizes",
+    "drifted",
+    "moved",
+    "reclustered",
+    "participants",
+    "failures",
+    "bytes_up",
+    "bytes_down",
+    "seconds",
+    "virtual_seconds",
+    "heterogeneity",
+    "ari",
+}
+SUMMARY_KEYS = {
+    "strategy",
+    "dataset",
+    "drift",
+    "seed",
+    "rounds",
+    "final",
+    "best",
+    "bytes_up",
+    "bytes_down",
+    "seconds",
+    "peak_rss_mb",
+    "num_clusters",
+    "versions",
+}
 
 Runner = Callable[..., Any]
 

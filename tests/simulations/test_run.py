@@ -1,0 +1,93 @@
+"""The research door: what it refuses, and what its sweeps leave behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from simulations.run import main
+
+SMALL = ["engine=inprocess", "clients=6", "participants=3", "rounds=2"]
+SMALL += ["partition.groups=2", "strategy.local.epochs=1", "drift.rounds=[2]"]
+
+BAD = [
+    (["round=3"], ["round ", "did you mean rounds?"]),
+    (["strategy.treshold=0.1"], ["strategy.treshold", "did you mean threshold?"]),
+    (["strategy=feilding"], ["strategy=feilding", "fedavg, fedprox, fielding"]),
+    (["rounds=0"], ["rounds=0", "at least 1"]),
+    (["rounds=many"], ["rounds", "many"]),
+    (["participants=50"], ["participants=50", "at most the 40 clients"]),
+    (["data_dir=/no/such/folder"], ["data_dir=/no/such/folder", "existing folder"]),
+    (["output_dir=/proc/none/run"], ["output_dir=/proc/none/run", "cannot be written"]),
+    (["engine=spark"], ["engine=spark", "ray or inprocess"]),
+    (["faults.raises=1.5"], ["faults.raises=1.5", "0 to 1"]),
+    (["drift.rounds=[9,4]"], ["drift.rounds=[9, 4]", "ascending"]),
+    (["partition.groups=11"], ["partition.groups=11", "at most the 10 labels"]),
+    (["strategy.distance=cosine"], ["strategy.distance=cosine", "l1 or js"]),
+    (["strategy.local.batch_size=0"], ["strategy.local.batch_size=0", "at least 1"]),
+    (["rounds"], ["cannot be read", "key=value"]),
+    (["seed=0,1"], ["seed", "--multirun"]),
+]
+
+
+@pytest.mark.parametrize(("overrides", "words"), BAD, ids=lambda v: str(v[0]))
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    overrides: list[str],
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(overrides) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1
+    assert all(word in complaint for word in words), complaint
+    assert not list(tmp_path.rglob("rounds.jsonl"))
+
+
+def test_bad_input_from_the_shell_is_refused_within_seconds(tmp_path: Path) -> None:
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "simulations.run", "rounds=0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("cfl-flower error: rounds=0 is not allowed")
+    assert time.monotonic() - start < 30
+
+
+def test_a_run_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rounds.jsonl").touch()
+    assert main([*SMALL, f"output_dir={tmp_path}"]) == 2
+    assert "resume=true" in capsys.readouterr().err
+
+
+def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
+    module = [sys.executable, "-m", "simulations.run", "--multirun", *SMALL]
+    sweep = ["strategy=fedavg,local", "seed=0,1", f"output_dir={tmp_path}/sweep"]
+    subprocess.run([*module, *sweep], cwd=tmp_path, check=True)
+    folders = sorted(path.parent.name for path in tmp_path.rglob("summary.json"))
+    assert folders == ["fedavg-seed0", "fedavg-seed1", "local-seed0", "local-seed1"]
+
+
+def test_a_failed_run_exits_with_1_and_says_why(tmp_path: Path) -> None:
+    module = [sys.executable, "-m", "simulations.run", *SMALL]
+    done = subprocess.run(
+        [*module, "faults.nan=1", f"output_dir={tmp_path}/run", "strategy=fedavg"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "none of 3 clients gave a valid train result" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,182 @@
+"""The research door on real Ray, through `flwr run` on a private SuperLink."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulations.superlink import PROJECT, private_superlink
+
+pytestmark = pytest.mark.slow
+
+RUN = [
+    "strategy=fielding",
+    "clients=20",
+    "participants=10",
+    "drift.rounds=[6]",
+    "strategy.local.epochs=2",
+    "rounds=12",
+]
+TIMES = ("seconds", "virtual_seconds")
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    module = [sys.executable, "-m", "simulations.run"]
+    return [*module, *RUN, f"output_dir={folder}", *options]
+
+
+def numbers(folder: Path) -> list[dict[str, Any]]:
+    rows = []
+    for name in ("rounds.jsonl", "clients.jsonl"):
+        for line in (folder / name).read_text().splitlines():
+            row = json.loads(line)
+            rows.append({k: v for k, v in row.items() if k not in TIMES})
+    return rows
+
+
+def wait_for_rounds(folder: Path, count: int) -> None:
+    deadline = time.monotonic() + 90
+    path = folder / "rounds.jsonl"
+    while not path.exists() or path.read_text().count("\n") < count:
+        assert time.monotonic() < deadline, "the run does not come on"
+        time.sleep(0.05)
+
+
+def worker_of(process: subprocess.Popen[str]) -> int:
+    """Return a Ray worker that descends from a process."""
+    parents, workers = {}, []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (entry / "stat").read_text()
+            name = (entry / "cmdline").read_text()
+        except OSError:
+            continue
+        parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+        if name.startswith("ray::ClientAppActor"):
+            workers.append(int(entry.name))
+    for worker in workers:
+        ancestor = worker
+        while ancestor in parents:
+            ancestor = parents[ancestor]
+            if ancestor == process.pid:
+                return worker
+    raise AssertionError("no Ray worker found")
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The numbers of an uninterrupted run in process."""
+    folder = tmp_path_factory.mktemp("reference") / "run"
+    subprocess.run(command(folder, "engine=inprocess"), check=True)
+    return numbers(folder)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ray_gives_the_numbers_of_the_run_in_process(
+    workers: int, tmp_path: Path, reference: list[dict[str, Any]]
+) -> None:
+    folder = tmp_path / "a run"  # a path with a space
+    done = subprocess.run(
+        command(folder, f"workers={workers}"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "round 12/12" in done.stdout
+    assert "INFO" not in done.stdout
+    assert numbers(folder) == reference
+
+
+def test_kill_9_and_resume_give_the_numbers_of_an_uninterrupted_run(
+    tmp_path: Path, reference: list[dict[str, Any]]
+) -> None:
+    folder = tmp_path / "run"
+    with subprocess.Popen(command(folder)) as door:
+        wait_for_rounds(folder, 3)
+        door.kill()
+    done = subprocess.run(
+        command(folder, "resume=true"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert numbers(folder) == reference
+
+
+def test_a_killed_worker_stops_the_run_and_resume_goes_on(
+    tmp_path: Path, reference: list[dict[str, Any]]
+) -> None:
+    folder = tmp_path / "run"
+    with subprocess.Popen(
+        command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as door:
+        wait_for_rounds(folder, 3)
+        os.kill(worker_of(door), signal.SIGKILL)
+        _, complaint = door.communicate(timeout=60)
+    assert door.returncode == 1
+    assert "a worker was lost" in complaint
+    assert "resume=true" in complaint
+    assert complaint.count("\n") == 1
+    done = subprocess.run(
+        command(folder, "resume=true"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert numbers(folder) == reference
+
+
+def test_a_run_in_which_every_client_fails_is_a_failure(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(tmp_path / "run", "faults.raises=1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "none of 20 clients gave a valid query result" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_deployment_door_runs_one_strategy_and_tells_a_failure(
+    tmp_path: Path,
+) -> None:
+    """`flwr run` itself, as the README has it, once well and once failing."""
+    home = tmp_path / "home"
+    home.mkdir()
+    federation = "num-supernodes=2 client-resources-num-cpus=1"
+    with private_superlink(home) as environment:
+        for folder, extra in (("good", ""), ("bad", " faults.raises=1")):
+            overrides = f"strategy=fedavg rounds=2 output_dir={tmp_path / folder}"
+            done = subprocess.run(
+                [
+                    *("flwr", "run", str(PROJECT), "--stream"),
+                    *("--federation-config", federation),
+                    *("--run-config", f'overrides="{overrides}{extra}"'),
+                ],
+                check=False,
+                env=environment,
+                cwd=home,
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, "Flower's own exit code says nothing"
+            if folder == "good":
+                assert "round 2/2" in done.stdout
+        listed = subprocess.run(
+            ["flwr", "list", "--format", "json"],
+            env=environment,
+            cwd=home,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    states = sorted(run["status"] for run in json.loads(listed.stdout)["runs"])
+    assert states == ["finished:completed", "finished:failed"]
+    assert (tmp_path / "good" / "summary.json").exists()
+    assert not (tmp_path / "bad" / "summary.json").exists()
