@@ -89,10 +89,8 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
 def compare(configs: list[RunConfig], console: Console) -> None:
     """Print the scorecard of several runs."""
     runs = {
-        Path(config.output_dir).name: read_lines(
-            Path(config.output_dir) / "rounds.jsonl"
-        )
-        for config in configs
+        label: read_lines(Path(config.output_dir) / "rounds.jsonl")
+        for label, config in zip(_labels(configs), configs, strict=True)
     }
     first = configs[0]
     scores = {name: score(rounds, first.drift.rounds) for name, rounds in runs.items()}
@@ -101,6 +99,16 @@ def compare(configs: list[RunConfig], console: Console) -> None:
         f"{first.names['drift']} at rounds {list(first.drift.rounds)}, accuracy in %"
     )
     console.print(table(title, scores, _catching_up(runs)))
+
+
+def _labels(configs: list[RunConfig]) -> list[str]:
+    """Name runs by strategy, then by seed, then by folder: the first that is unique."""
+    choices = [
+        [config.names["strategy"] for config in configs],
+        [f"{config.names['strategy']} seed {config.seed}" for config in configs],
+        [Path(config.output_dir).name for config in configs],
+    ]
+    return next((c for c in choices if len(set(c)) == len(c)), choices[-1])
 
 
 def _catching_up(runs: dict[str, list[dict[str, Json]]]) -> str:
