@@ -21,6 +21,7 @@ from cfl_flower.client_state import ClientState
 from cfl_flower.data.stream import Stream
 from cfl_flower.deadline import interruptible, time_limit
 from cfl_flower.errors import TaskTimeoutError
+from cfl_flower.evaluation import Evaluator
 from cfl_flower.faults import draw_fault, fault_odds, strike_after, strike_before
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.records import Answer, Batch, pack_answers, unpack_tasks
@@ -61,6 +62,7 @@ def open_workshop(text: str) -> Workshop:
     dataset, seed = settings["dataset"], settings["seed"]
     network = settings["model"].build(dataset.shape, dataset.classes)
     use_gpu = settings["gpus_per_worker"] > 0 and torch.cuda.is_available()
+    device = "cuda" if use_gpu else "cpu"
     return Workshop(
         settings,
         fault_odds(settings["faults"]),
@@ -71,8 +73,9 @@ def open_workshop(text: str) -> Workshop:
             settings["clients"],
             seed,
             settings["data_dir"],
+            device,
         ),
-        FlatModel(network, "cuda" if use_gpu else "cpu"),
+        FlatModel(network, device),
         initial_vector(settings["model"], dataset.shape, dataset.classes, seed),
         Path(settings["output_dir"]) / "clients",
         locate(settings["strategy"].client),
@@ -114,13 +117,18 @@ def work(message: Message, context: Context) -> Message:
     del context
     batch = unpack_tasks(message.content)
     workshop = open_workshop(batch.settings)
+    models = zip(batch.plan.models, batch.sharers, strict=True)
+    evaluator = Evaluator(workshop.model, {id(m): count for m, count in models})
     with interruptible():
-        answers = [do_task(workshop, batch, task) for task in batch.plan.tasks]
+        tasks = batch.plan.tasks
+        answers = [do_task(workshop, batch, evaluator, task) for task in tasks]
     content = pack_answers(answer for answer in answers if answer is not None)
     return Message(content, reply_to=message)
 
 
-def do_task(workshop: Workshop, batch: Batch, task: Task) -> Answer | None:
+def do_task(
+    workshop: Workshop, batch: Batch, evaluator: Evaluator, task: Task
+) -> Answer | None:
     """Do one client's task within its time; None is a client that sends nothing."""
     settings, client = workshop.settings, task.client
     fault = draw_fault(
@@ -129,7 +137,7 @@ def do_task(workshop: Workshop, batch: Batch, task: Task) -> Answer | None:
     try:
         with time_limit(settings["system"].task_timeout):
             strike_before(fault)
-            answer = call_client(workshop, batch, task)
+            answer = call_client(workshop, batch, evaluator, task)
     except TaskTimeoutError as error:
         return Answer(client, error=("timeout", str(error)))
     except Exception as error:  # noqa: BLE001 - whatever a client raises is its failure
@@ -137,7 +145,9 @@ def do_task(workshop: Workshop, batch: Batch, task: Task) -> Answer | None:
     return strike_after(fault, answer)
 
 
-def call_client(workshop: Workshop, batch: Batch, task: Task) -> Answer:
+def call_client(
+    workshop: Workshop, batch: Batch, evaluator: Evaluator, task: Task
+) -> Answer:
     """Call the NumPyClient method of a batch's phase."""
     settings, plan = workshop.settings, batch.plan
     seed = settings["seed"]
@@ -149,6 +159,7 @@ def call_client(workshop: Workshop, batch: Batch, task: Task) -> Answer:
             seed,
             workshop.stream,
             workshop.model,
+            evaluator,
             settings["strategy"],
             ClientState(
                 workshop.state_root, task.client, int(config.get("keep_from", 0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans, kmeans_plusplus
 from threadpoolctl import threadpool_limits
@@ -47,11 +49,11 @@ def cluster_centres(points: FloatArray, labels: IntArray, count: int) -> FloatAr
     labels : int array of shape (n,)
         The cluster of each point, from 0 to ``count`` - 1.
     """
-    sums = np.zeros((count, points.shape[1]))
-    np.add.at(sums, labels, points)
+    each = np.arange(len(labels))
+    members = csr_array((np.ones(len(each)), (labels, each)), (count, len(each)))
     sizes = np.bincount(labels, minlength=count)
     with np.errstate(invalid="ignore"):
-        result: FloatArray = sums / sizes[:, None]
+        result: FloatArray = (members @ points) / sizes[:, None]
     return result
 
 
@@ -62,8 +64,9 @@ def nearest_centre(
 
     Rows of NaN are no candidates.
     """
-    gaps = distances(points, np.nan_to_num(centres), metric)
-    gaps[:, np.isnan(centres).any(axis=1)] = np.inf
+    absent: NDArray[np.bool_] = np.isnan(centres).any(axis=1, keepdims=True)
+    gaps = distances(points, np.where(absent, 0, centres), metric)
+    gaps[:, absent.ravel()] = np.inf
     nearest: IntArray = gaps.argmin(axis=1)
     return nearest
 

@@ -28,11 +28,17 @@ class ModelSettings(Protocol):
 
 
 class SoftmaxRegression(nn.Module):
-    """One linear layer on the flattened input; `training` knows its gradient."""
+    """One linear layer on the flattened input; `training` knows its gradient.
+
+    ``onehot`` holds the one-hot code of each label, shape (classes, classes).
+    """
+
+    onehot: Tensor
 
     def __init__(self, inputs: int, classes: int) -> None:
         super().__init__()
         self.classifier = nn.Linear(inputs, classes)
+        self.register_buffer("onehot", torch.eye(classes), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, shape (n, classes)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ class Batch:
     round: int
     settings: str
     plan: Plan
+    sharers: list[int]
+    """How many clients of the whole phase receive each model."""
 
 
 @dataclass
@@ -44,9 +47,21 @@ class Answer:
     error: tuple[str, str] | None = None
 
 
-def encode_models(plan: Plan) -> list[Array]:
+@dataclass(frozen=True)
+class EncodedModel:
+    """A model ready for the wire, and how many clients of the phase receive it."""
+
+    array: Array
+    sharers: int
+
+
+def encode_models(plan: Plan) -> list[EncodedModel]:
     """Encode each model of a plan once, to be shared by all its messages."""
-    return [Array(model) for model in plan.models]
+    sharers = Counter(index for task in plan.tasks for index in task.models)
+    return [
+        EncodedModel(Array(model), sharers[index])
+        for index, model in enumerate(plan.models)
+    ]
 
 
 def pack_tasks(
@@ -55,7 +70,7 @@ def pack_tasks(
     settings: str,
     plan: Plan,
     tasks: Iterable[Task],
-    encoded: Sequence[Array],
+    encoded: Sequence[EncodedModel],
 ) -> RecordDict:
     """Pack some of a plan's tasks for one node, with the models that they use."""
     rows: list[Json] = []
@@ -63,11 +78,17 @@ def pack_tasks(
     for task in tasks:
         places = [used.setdefault(index, len(used)) for index in task.models]
         rows.append([task.client, places, task.config])
-    header = {"phase": phase, "round": round, "config": plan.config, "tasks": rows}
+    header = {
+        "phase": phase,
+        "round": round,
+        "config": plan.config,
+        "tasks": rows,
+        "sharers": [encoded[index].sharers for index in used],
+    }
     return RecordDict(
         {
             "models": ArrayRecord(
-                {str(place): encoded[i] for i, place in used.items()}
+                {str(place): encoded[i].array for i, place in used.items()}
             ),
             "batch": ConfigRecord({"header": json.dumps(header), "settings": settings}),
         }
@@ -82,7 +103,13 @@ def unpack_tasks(content: RecordDict) -> Batch:
     models = [arrays[str(place)].numpy() for place in range(len(arrays))]
     tasks = [Task(client, tuple(at), config) for client, at, config in header["tasks"]]
     plan = Plan(tasks, models, header["config"])
-    return Batch(header["phase"], header["round"], str(batch["settings"]), plan)
+    return Batch(
+        header["phase"],
+        header["round"],
+        str(batch["settings"]),
+        plan,
+        header["sharers"],
+    )
 
 
 def pack_answers(answers: Iterable[Answer]) -> RecordDict:

@@ -84,7 +84,7 @@ def batches(
         position = step % passes
         if position == 0:
             order = torch.from_numpy(rng.permutation(count)).to(y.device)
-            x_shuffled, y_shuffled = x[order], y[order]
+            x_shuffled, y_shuffled = x.index_select(0, order), y.index_select(0, order)
         start = position * size
         yield x_shuffled[start : start + size], y_shuffled[start : start + size]
 
@@ -109,8 +109,7 @@ def _softmax_gradient(module: SoftmaxRegression, x: Tensor, y: Tensor) -> None:
     weight, bias = module.classifier.weight, module.classifier.bias
     x = x.flatten(1)
     residual = torch.addmm(bias, x, weight.t()).softmax(1)
-    residual.scatter_add_(1, y.unsqueeze(1), x.new_full((y.shape[0], 1), -1.0))
-    residual /= y.shape[0]
+    residual.sub_(module.onehot.index_select(0, y)).div_(y.shape[0])
     torch.mm(residual.t(), x, out=weight.grad)
     torch.sum(residual, 0, out=bias.grad)
 
@@ -137,7 +136,7 @@ def train(
     """
     if y.shape[0] == 0:
         return
-    _switch(model, training=True)
+    switch_mode(model, training=True)
     weights, gradient = model.vector, model.gradient
     anchor = weights.clone() if settings.mu else None
     velocity = torch.zeros_like(weights) if settings.momentum else None
@@ -153,7 +152,8 @@ def train(
         weights.add_(step, alpha=-settings.learning_rate)
 
 
-def _switch(model: FlatModel, training: bool) -> None:
+def switch_mode(model: FlatModel, training: bool) -> None:
+    """Switch dropout and the like on or off."""
     # Walking through the modules costs as much as a small model's forward pass.
     if model.module.training is not training:
         model.module.train(training)
@@ -170,7 +170,7 @@ def evaluate(model: FlatModel, x: Tensor, y: Tensor) -> tuple[float, int]:
     """
     if y.shape[0] == 0:
         raise ValueError("the client has no test samples in this round")
-    _switch(model, training=False)
+    switch_mode(model, training=False)
     logits = model.module(x)
     loss = cross_entropy(logits, y)
     return float(loss), int((logits.argmax(1) == y).sum())

@@ -17,10 +17,11 @@ from flwr.client import NumPyClient
 
 from cfl_flower.client_state import ClientState
 from cfl_flower.data.stream import Stream, View
+from cfl_flower.evaluation import Evaluator
 from cfl_flower.models import FlatModel
 from cfl_flower.representations import digest, label_histogram
 from cfl_flower.seeding import generator
-from cfl_flower.training import LocalTraining, evaluate, train
+from cfl_flower.training import LocalTraining, train
 from cfl_flower.types import Scalar, Vector
 
 
@@ -38,6 +39,8 @@ class Surroundings:
     stream : Stream
     model : FlatModel
         Shared by all virtual clients of a worker, so to be loaded before use.
+    evaluator : Evaluator
+        Tests models, shared ones only once.
     settings : object
         The strategy's settings.
     state : ClientState
@@ -50,6 +53,7 @@ class Surroundings:
     seed: int
     stream: Stream
     model: FlatModel
+    evaluator: Evaluator
     settings: Any
     state: ClientState
     initial: Callable[[], Vector]
@@ -110,11 +114,11 @@ class ClusteredClient(NumPyClient):
         report = self.report(config, self.around.round + 1)
         if not config.get("test", True):
             return 0.0, 0, report
-        x, y = self.data(self.around.round).test()
-        count = y.shape[0]
+        view = self.data(self.around.round)
+        count = len(view.test_indices)
         if count == 0:
             return 0.0, 0, report
-        loss, correct = evaluate(self.around.model.load(self.served(parameters)), x, y)
+        loss, correct = self.around.evaluator.evaluate(self.served(parameters), view)
         return loss, count, {"correct": correct, **report}
 
     def served(self, parameters: list[Vector]) -> Vector:

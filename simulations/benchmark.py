@@ -10,12 +10,14 @@ tests with the same code, and nothing else: no Flower, no records, no files.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -93,7 +95,8 @@ def measured_rounds(overrides: list[str]) -> list[float]:
     """Return the seconds of each round of a real run."""
     with tempfile.TemporaryDirectory() as folder:
         output = f"{folder}/run"
-        run(compose_config([*overrides, f"output_dir={output}"]))
+        with redirect_stdout(io.StringIO()):
+            run(compose_config([*overrides, f"output_dir={output}"]))
         return [row["seconds"] for row in read_lines(Path(output) / "rounds.jsonl")]
 
 
@@ -156,7 +159,8 @@ def memory_rows() -> Iterator[Row]:
         "rounds=3",
     ]
     with tempfile.TemporaryDirectory() as folder:
-        run(compose_config([*overrides, f"output_dir={folder}/run"]))
+        with redirect_stdout(io.StringIO()):
+            run(compose_config([*overrides, f"output_dir={folder}/run"]))
         summary = json.loads(Path(folder, "run", "summary.json").read_text())
     peak = summary["peak_rss_mb"]
     yield Row(

@@ -37,6 +37,10 @@ class Pool:
         """Wrap arrays without a copy."""
         return cls(torch.from_numpy(x), torch.from_numpy(y), y)
 
+    def to(self, device: str) -> Pool:
+        """Return the pool with its tensors on a device."""
+        return Pool(self.x.to(device), self.y.to(device), self.labels)
+
 
 class Dataset(Protocol):
     """Settings of a dataset that know its shape without loading it."""

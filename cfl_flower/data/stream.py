@@ -61,7 +61,7 @@ class View:
 
     @staticmethod
     def _take(pool: Pool, indices: IntArray) -> tuple[Tensor, Tensor]:
-        rows = torch.from_numpy(indices)
+        rows = torch.from_numpy(indices).to(pool.y.device)
         return pool.x.index_select(0, rows), pool.y.index_select(0, rows)
 
 
@@ -74,6 +74,8 @@ class Stream:
     clients : int
     seed : int
     data_dir : str or None
+    device : str
+        Where torch finds the samples.
     """
 
     def __init__(
@@ -84,11 +86,12 @@ class Stream:
         clients: int,
         seed: int,
         data_dir: str | None = None,
+        device: str = "cpu",
     ) -> None:
         self.classes = dataset.classes
         self.concepts = Concepts(partition, drift, clients, dataset.classes, seed)
         self._partition, self._seed = partition, seed
-        self._train, self._test = dataset.load(data_dir)
+        self._train, self._test = (p.to(device) for p in dataset.load(data_dir))
         # A round and the next one: more periods are never needed at a time.
         self._hands = lru_cache(maxsize=2)(self._deal)
 
