@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans, kmeans_plusplus
@@ -64,9 +63,9 @@ def nearest_centre(
 
     Rows of NaN are no candidates.
     """
-    absent: NDArray[np.bool_] = np.isnan(centres).any(axis=1, keepdims=True)
-    gaps = distances(points, np.where(absent, 0, centres), metric)
-    gaps[:, absent.ravel()] = np.inf
+    absent = np.asarray(np.isnan(centres).any(axis=1))
+    gaps = distances(points, np.where(absent[:, None], 0, centres), metric)
+    gaps[:, absent] = np.inf
     nearest: IntArray = gaps.argmin(axis=1)
     return nearest
 

@@ -1,8 +1,9 @@
 """The wire: the only module that knows record keys and bytes.
 
 A message carries a batch of tasks for one node: each distinct model once, the tasks as
-JSON rows, and the settings a client needs. A reply carries one JSON row per task,
-arrays as float32 vectors, and representations as bytes. Nothing is ever unpickled.
+JSON rows, and the settings a client needs. A reply carries one JSON row per task, all
+arrays end to end as one float32 vector, and representations as bytes. Nothing is ever
+unpickled.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -114,8 +116,8 @@ def unpack_tasks(content: RecordDict) -> Batch:
 
 def pack_answers(answers: Iterable[Answer]) -> RecordDict:
     """Pack the answers of one node."""
-    content, rows, raw = RecordDict(), [], ConfigRecord()
-    for index, answer in enumerate(answers):
+    rows, raw, vectors = [], ConfigRecord(), [np.zeros(0, np.float32)]
+    for index, answer in enumerate(map(_without_oddities, answers)):
         plain = {}
         for name, value in answer.metrics.items():
             if isinstance(value, bytes):
@@ -123,12 +125,25 @@ def pack_answers(answers: Iterable[Answer]) -> RecordDict:
             else:
                 plain[name] = value
         row = [answer.client, answer.num_examples, answer.loss, plain, answer.error]
-        rows.append([*row, len(answer.arrays)])
-        for place, array in enumerate(answer.arrays):
-            content[f"array.{index}.{place}"] = ArrayRecord({"0": Array(array)})
-    content["answers"] = ConfigRecord({"rows": json.dumps(rows)})
-    content["bytes"] = raw
-    return content
+        rows.append([*row, [len(array) for array in answer.arrays]])
+        vectors.extend(answer.arrays)
+    return RecordDict(
+        {
+            "answers": ConfigRecord({"rows": json.dumps(rows)}),
+            "bytes": raw,
+            # One array for all: Flower takes 0.1 ms for each, at both ends.
+            "arrays": ArrayRecord({"all": Array(np.concatenate(vectors))}),
+        }
+    )
+
+
+def _without_oddities(answer: Answer) -> Answer:
+    """Return the answer, or an error if its arrays are not flat float32 vectors."""
+    if all(array.ndim == 1 and array.dtype == np.float32 for array in answer.arrays):
+        return answer
+    kinds = [f"{array.dtype}{array.shape}" for array in answer.arrays]
+    detail = f"arrays {kinds} are not flat float32 vectors"
+    return Answer(answer.client, error=("shape", detail))
 
 
 def unpack_answers(content: RecordDict) -> list[Answer]:
@@ -146,11 +161,7 @@ def unpack_answers(content: RecordDict) -> list[Answer]:
         for key, value in raw.items():
             place, _, name = key.partition(".")
             answers[int(place)].metrics[name] = value  # type: ignore[assignment]
-        for index, row in enumerate(rows):
-            answers[index].arrays = [
-                _read_array(content, f"array.{index}.{place}")
-                for place in range(int(row[5]))
-            ]
+        _hand_out(_read_vectors(content), [row[5] for row in rows], answers)
     except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         detail = f"the reply cannot be read: {type(error).__name__}: {error}"
         raise InvalidResultError("shape", detail) from error
@@ -165,12 +176,24 @@ def _read_row(row: Json) -> Answer:
     return Answer(client, (), num_examples, loss, metrics, problem)
 
 
-def _read_array(content: RecordDict, key: str) -> Vector:
-    record = content[key]
-    if not isinstance(record, ArrayRecord):
-        raise ValueError(f"{key} holds no arrays")
-    array: Vector = record["0"].numpy()
+def _read_vectors(content: RecordDict) -> Vector:
+    array: Vector = content.array_records["arrays"]["all"].numpy()
+    if array.dtype != np.float32 or array.ndim != 1:
+        raise ValueError(f"an array {array.dtype}{array.shape}, not a float32 vector")
     return array
+
+
+def _hand_out(vectors: Vector, lengths: list[list[int]], answers: list[Answer]) -> None:
+    """Give each answer its part of all vectors, as views."""
+    if any(length < 0 for row in lengths for length in row):
+        raise ValueError("an array of negative length")
+    if sum(map(sum, lengths)) != len(vectors):
+        raise ValueError(f"{len(vectors)} floats for arrays of {lengths}")
+    start = 0
+    for answer, row in zip(answers, lengths, strict=True):
+        stops = list(accumulate(row, initial=start))
+        answer.arrays = [vectors[a:b] for a, b in pairwise(stops)]
+        start = stops[-1]
 
 
 def validate(answer: Answer, phase: str, reply: tuple[int, ...]) -> Result:
