@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cfl_flower.config import compose_config, compose_sweep
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.server_app import compare, execute, make_console
+
+SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
+
+
+@pytest.mark.parametrize(
+    ("sweep", "names"),
+    [
+        ("strategy=fedavg,static", ["fedavg", "static"]),
+        ("strategy=fedavg seed=0,1", ["fedavg seed 0", "fedavg seed 1"]),
+        ("strategy=fedavg participants=2,3", ["participants2", "participants3"]),
+    ],
+)
+def test_a_comparison_names_runs_by_what_tells_them_apart(
+    sweep: str, names: list[str], tmp_path: Path
+) -> None:
+    configs = compose_sweep(f"{SMALL} {sweep} output_dir={tmp_path}")
+    for config in configs:
+        execute(InProcessGrid(), config, Console(file=io.StringIO()))
+    text = io.StringIO()
+    compare(configs, Console(file=text, width=110))
+    assert all(name in text.getvalue() for name in names)
+
+
+def test_a_console_without_a_terminal_is_plain_lines_in_the_asked_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CFL_FLOWER_CONSOLE", str(tmp_path / "lines"))
+    make_console().print("round 1")
+    assert (tmp_path / "lines").read_text() == "round 1\n"
+
+
+def test_progress_is_one_line_per_round(tmp_path: Path) -> None:
+    text = io.StringIO()
+    config = compose_config([*SMALL.split(), f"output_dir={tmp_path / 'run'}"])
+    execute(InProcessGrid(), config, Console(file=text, width=40))
+    lines = text.getvalue().splitlines()
+    assert [line.split("accuracy")[0].split() for line in lines[:2]] == [
+        ["fielding", "round", "1/2"],
+        ["fielding", "round", "2/2"],
+    ]
+    assert "drifted 6" in lines[0]
+    assert lines[-1] == f"saved in {tmp_path / 'run'}"
