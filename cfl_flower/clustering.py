@@ -11,6 +11,7 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from threadpoolctl import threadpool_limits
 
 from cfl_flower.representations import METRICS, Distance, distances
+from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, IntArray
 
 BLOCK_ROWS = 1024
@@ -37,6 +38,14 @@ class KMeansScan:
     largest: int = 20
     restarts: int = 10
     homogeneous_below: float = 0.1
+
+    def __post_init__(self) -> None:
+        where, low = "strategy.scan", self.smallest
+        require(low >= 2, f"{where}.smallest", low, "at least 2")
+        require(
+            self.largest >= low, f"{where}.largest", self.largest, f"at least {low}"
+        )
+        require(self.restarts >= 1, f"{where}.restarts", self.restarts, "at least 1")
 
 
 def cluster_centres(points: FloatArray, labels: IntArray, count: int) -> FloatArray:
@@ -175,7 +184,7 @@ def choose_clusters(
     """
     distinct = len(np.unique(points, axis=0))
     largest = min(scan.largest, len(points) - 1, distinct)
-    if largest < max(scan.smallest, 2):
+    if largest < scan.smallest:
         return np.zeros(len(points), np.int64)
     # One thread: sums in parallel would depend on the number of cores.
     with threadpool_limits(limits=1):
@@ -198,7 +207,7 @@ def _kmeans_for_each_k(
         for _ in range(restarts)
     ]
     labelings = []
-    for k in range(max(scan.smallest, 2), largest + 1):
+    for k in range(scan.smallest, largest + 1):
         fits = [KMeans(k, init=seeds[:k], n_init=1).fit(points) for seeds in seedings]
         best = min(fits, key=lambda fit: float(fit.inertia_))
         labelings.append(number_by_appearance(best.labels_))

@@ -14,6 +14,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import (
     ConfigCompositionException,
     HydraException,
@@ -188,11 +189,11 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     >>> expand(["seed=0,1", "rounds=5", "output_dir=/tmp/a"])[1]
     ['seed=1', 'rounds=5', "output_dir='/tmp/a/seed1'"]
     """
-    swept = swept_keys(overrides)
+    parsed = _parse(overrides)
+    swept = {item.get_key_element() for item in parsed if item.is_sweep_override()}
     if not swept:
         return [list(overrides)]
     try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
         (jobs,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
     except HydraException as error:
         raise ConfigError(_first_line(error)) from error
@@ -207,12 +208,21 @@ def swept_keys(overrides: Sequence[str]) -> set[str]:
     ConfigError
         If an override cannot be read.
     """
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        message = f"an override cannot be read: {_first_line(error)}; use key=value"
-        raise ConfigError(message) from error
+    parsed = _parse(overrides)
     return {item.get_key_element() for item in parsed if item.is_sweep_override()}
+
+
+def _parse(overrides: Sequence[str]) -> list[Override]:
+    parser, parsed = OverridesParser.create(), []
+    for override in overrides:
+        try:
+            parsed.append(parser.parse_override(override))
+        except HydraException as error:
+            raise ConfigError(
+                f"{override!r} cannot be read ({_first_line(error)}); use key=value, "
+                "in quotes where the value has odd characters"
+            ) from error
+    return parsed
 
 
 def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:
@@ -253,6 +263,7 @@ def unquoted(value: str) -> str:
 
 def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]:
     """Return everything as plain data, and the chosen option of each group."""
+    _parse(overrides)
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             node = compose("config", list(overrides), return_hydra_config=True)
