@@ -89,12 +89,17 @@ def batches(
         yield x_shuffled[start : start + size], y_shuffled[start : start + size]
 
 
+@torch.no_grad()
 def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
     """Write the gradient of the mean cross-entropy into ``model.gradient``.
 
     Softmax regression has a closed form, (softmax(z) - onehot(y))^T x / n; autograd's
     fixed cost per step would be several times that arithmetic.
     """
+    _write_gradient(model, x, y)
+
+
+def _write_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
     module = model.module
     if isinstance(module, SoftmaxRegression):
         _softmax_gradient(module, x, y)
@@ -141,7 +146,7 @@ def train(
     anchor = weights.clone() if settings.mu else None
     velocity = torch.zeros_like(weights) if settings.momentum else None
     for x_batch, y_batch in batches(x, y, settings, rng):
-        compute_gradient(model, x_batch, y_batch)
+        _write_gradient(model, x_batch, y_batch)
         if settings.weight_decay:
             gradient.add_(weights, alpha=settings.weight_decay)
         if anchor is not None:

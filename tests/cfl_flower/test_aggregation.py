@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cfl_flower.aggregation import Average, mean_model, mix_models
+
+MODELS = arrays(
+    np.float32,
+    st.tuples(st.integers(1, 6), st.integers(1, 5)),
+    elements=st.floats(-1e3, 1e3, width=32),
+)
+
+
+def test_a_mean_is_weighted_by_samples() -> None:
+    models = [np.float32([0, 4]), np.float32([8, 0])]
+    assert mean_model(models, [3, 1]).tolist() == [2, 3]
+    assert mean_model(models).tolist() == [4, 2]
+
+
+@given(MODELS)
+def test_a_mean_lies_between_its_models(models: np.ndarray) -> None:
+    mean = mean_model(list(models))
+    assert mean.dtype == np.float32
+    assert (mean >= models.min(axis=0) - 1e-3).all()
+    assert (mean <= models.max(axis=0) + 1e-3).all()
+
+
+@given(MODELS, st.floats(0.1, 100))
+def test_only_the_ratio_of_weights_counts(models: np.ndarray, scale: float) -> None:
+    weights = np.arange(1.0, len(models) + 1)
+    one, two = (mean_model(list(models), w) for w in (weights, scale * weights))
+    assert one == pytest.approx(two, rel=1e-5, abs=1e-3)
+
+
+def test_many_small_shares_do_not_lose_digits() -> None:
+    # A sum of 10,000 float32 shares would be off in the fourth digit.
+    models = [np.float32([1.1])] * 10_000
+    assert mean_model(models)[0] == np.float32(1.1)
+
+
+def test_a_mixture_skips_models_without_a_share() -> None:
+    models = [np.float32([1, 1]), np.float32([np.nan, np.nan]), np.float32([3, 5])]
+    mixed = mix_models(models, np.array([[0.5, 0, 0.5], [0, 0, 1]]))
+    assert [model.tolist() for model in mixed] == [[2, 3], [3, 5]]
+
+
+def test_the_plain_server_optimiser_takes_the_mean() -> None:
+    assert Average().step(np.float32([1]), np.float32([2])).tolist() == [2]

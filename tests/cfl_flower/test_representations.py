@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.representations import (
+    Distance,
+    digest,
+    distances,
+    label_histogram,
+    mean_client_distance,
+    parse_histogram,
+)
+
+HISTOGRAMS = arrays(
+    np.float64, st.tuples(st.just(3), st.just(4)), elements=st.floats(0.01, 1)
+).map(lambda rows: rows / rows.sum(axis=1, keepdims=True))
+METRIC = st.sampled_from(["l1", "js"])
+
+
+def test_a_histogram_holds_the_share_of_each_label() -> None:
+    histogram = label_histogram(np.array([2, 2, 0, 2]), 4)
+    assert histogram.tolist() == [0.25, 0, 0.75, 0]
+    assert histogram.dtype == np.float32
+
+
+def test_a_client_without_samples_has_a_uniform_histogram() -> None:
+    assert label_histogram(np.array([], np.int64), 4).tolist() == [0.25] * 4
+
+
+@given(st.lists(st.integers(0, 9), max_size=200))
+def test_a_histogram_is_a_distribution_that_the_server_accepts(labels: list) -> None:
+    histogram = label_histogram(np.array(labels, np.int64), 10)
+    assert np.array_equal(parse_histogram(histogram.tobytes(), 10), histogram)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        "0.5",
+        b"",
+        np.float32([0.5, 0.5]).tobytes(),
+        np.float32([0.5, 0.6, 0]).tobytes(),
+        np.float32([1.5, -0.5, 0]).tobytes(),
+        np.float32([np.nan, 0.5, 0.5]).tobytes(),
+        np.float32([np.inf, 0, 0]).tobytes(),
+    ],
+)
+def test_what_is_no_distribution_over_the_labels_is_refused(data: object) -> None:
+    with pytest.raises(InvalidResultError, match="label histogram") as caught:
+        parse_histogram(data, 3)
+    assert caught.value.reason == "representation"
+
+
+def test_distances_by_hand() -> None:
+    a, b = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.5, 0.5]])
+    assert distances(a, b, "l1").tolist() == [[2, 1]]
+    # Jensen-Shannon: the mixture of (1, 0) and (0.5, 0.5) is (0.75, 0.25).
+    divergence = 0.5 * math.log(1 / 0.75)
+    divergence += 0.5 * (0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25))
+    expected = [[math.sqrt(math.log(2)), math.sqrt(divergence)]]
+    assert distances(a, b, "js") == pytest.approx(np.array(expected))
+
+
+@given(HISTOGRAMS, METRIC)
+def test_distances_are_a_metric(rows: np.ndarray, metric: Distance) -> None:
+    gaps = distances(rows, rows, metric)
+    assert not np.isnan(gaps).any()
+    assert gaps == pytest.approx(gaps.T)
+    assert np.diagonal(gaps) == pytest.approx(0, abs=1e-6)
+    assert gaps[0, 2] <= gaps[0, 1] + gaps[1, 2] + 1e-6
+
+
+def test_mean_client_distance_by_hand() -> None:
+    # Cluster 0: L1 distances 2, 1, 1 between three clients, so each one's mean to
+    # the other two is 1.5, 1.5, 1. Cluster 1: one client, 0. Mean over 4 clients: 1.
+    rows = np.array([[1, 0], [0, 1], [0.5, 0.5], [1, 0]])
+    found = mean_client_distance(rows, np.array([0, 0, 0, 1]), "l1")
+    assert found == pytest.approx((1.5 + 1.5 + 1 + 0) / 4)
+
+
+def test_mean_client_distance_of_nobody_is_unknown() -> None:
+    assert mean_client_distance(np.zeros((0, 2)), np.zeros(0, np.int64), "l1") is None
+
+
+def test_equal_clients_have_no_distance_in_either_metric() -> None:
+    rows = np.tile(np.float32([0.1, 0.2, 0.7]), (5, 1))
+    for metric in ("l1", "js"):
+        assert mean_client_distance(rows, np.zeros(5, np.int64), metric) == 0
+
+
+def test_a_digest_names_a_representation() -> None:
+    one, two = np.float32([0.5, 0.5]), np.float32([0.25, 0.75])
+    assert digest(one) == digest(one.copy()) != digest(two)
