@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfl_flower.data.partition import LabelGroups, deal, deal_once, draw
+from cfl_flower.errors import ConfigError
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_label_groups_are_disjoint_and_hold_their_share() -> None:
+    layout = LabelGroups(groups=5, purity=0.95).layout(20, 10, [], rng())
+    # Two labels share 0.95, and 0.05 is spread over all ten.
+    own = layout.distributions > 0.1
+    assert own.sum(axis=1).tolist() == [2] * 5
+    assert own.sum(axis=0).tolist() == [1] * 10
+    assert layout.distributions[own] == pytest.approx(0.475 + 0.005)
+    assert layout.distributions[~own] == pytest.approx(0.005)
+    assert np.bincount(layout.concepts).tolist() == [4] * 5
+
+
+def test_a_new_layout_has_no_group_that_ever_existed() -> None:
+    partition, layouts = LabelGroups(groups=3), []
+    for _ in range(4):
+        layouts.append(partition.layout(9, 10, layouts, rng(len(layouts))))
+    rows = [row.tobytes() for layout in layouts for row in layout.distributions]
+    assert len(set(rows)) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"groups": 0}, {"purity": 1.5}, {"samples": 0}, {"test_samples": -1}],
+)
+def test_settings_out_of_range_name_themselves(options: dict) -> None:
+    (name,) = options
+    with pytest.raises(ConfigError, match=rf"partition\.{name}="):
+        LabelGroups(**options)
+
+
+def test_more_groups_than_labels_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"partition\.groups=11.*10 labels"):
+        LabelGroups(groups=11).layout(20, 10, [], rng())
+
+
+@given(st.integers(0, 99), st.integers(1, 12), st.integers(0, 300))
+def test_every_sample_is_dealt_to_exactly_one_client(
+    seed: int, clients: int, samples: int
+) -> None:
+    labels = rng(seed).integers(0, 4, samples)
+    demand = rng(seed + 1).dirichlet(np.full(4, 0.3), clients)
+    hands = deal_once(labels, demand, rng(seed))
+    assert len(hands) == clients
+    assert sorted(np.concatenate(hands).tolist()) == list(range(samples))
+
+
+def test_a_label_is_shared_in_proportion_to_the_demand() -> None:
+    labels = np.array([0] * 60 + [1] * 40)
+    hands = deal_once(labels, np.array([[1.0, 0], [2.0, 1]]), rng())
+    counts = [np.bincount(labels[hand], minlength=2).tolist() for hand in hands]
+    assert counts == [[20, 0], [40, 40]]
+
+
+def test_a_label_that_nobody_wants_is_shared_evenly() -> None:
+    hands = deal_once(np.zeros(10, int), np.array([[0, 1.0], [0, 1.0]]), rng())
+    assert [len(hand) for hand in hands] == [5, 5]
+
+
+def test_drawn_samples_follow_the_demand_and_may_repeat() -> None:
+    labels = np.array([2, 0, 1, 0])
+    (hand,) = draw(labels, np.array([[0.25, 0, 0.75]]), 4000, rng())
+    assert len(hand) == 4000
+    shares = np.bincount(labels[hand], minlength=3) / 4000
+    assert shares == pytest.approx([0.25, 0, 0.75], abs=0.03)
+    assert set(hand.tolist()) == {0, 1, 3}
+
+
+def test_only_released_samples_are_dealt() -> None:
+    labels, released = np.zeros(6, int), np.array([1, 4, 5])
+    hands = deal(labels, released, np.ones((2, 1)), None, rng())
+    assert sorted(np.concatenate(hands).tolist()) == [1, 4, 5]

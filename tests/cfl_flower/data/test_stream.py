@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from cfl_flower.data.datasets import Digits
+from cfl_flower.data.drift import Regroup
+from cfl_flower.data.partition import LabelGroups
+from cfl_flower.data.stream import Stream
+from cfl_flower.errors import ConfigError
+
+CLIENTS = 12
+
+
+def stream(fraction: float = 1.0, seed: int = 3, **partition: int) -> Stream:
+    groups = LabelGroups(groups=5, **partition)
+    return Stream(Digits(), groups, Regroup([3, 5], fraction), CLIENTS, seed)
+
+
+def fingerprint(source: Stream) -> str:
+    views = [source.view(c, r) for r in (1, 3, 5) for c in range(CLIENTS)]
+    state = hashlib.sha256()
+    for view in views:
+        state.update(view.train_indices.tobytes() + view.test_indices.tobytes())
+    return state.hexdigest()
+
+
+def test_digits_are_split_without_overlap() -> None:
+    train, test = Digits(test_fraction=0.3).load(None)
+    assert len(train.labels) + len(test.labels) == 1797
+    images = torch.cat([train.x, test.x]).flatten(1)
+    assert len(torch.unique(images, dim=0)) == 1797
+    assert train.x.min() == 0
+    assert train.x.max() == 1
+
+
+def test_digits_can_be_enlarged_to_mnists_size() -> None:
+    dataset = Digits(size=28)
+    assert dataset.load(None)[0].x.shape[1:] == dataset.shape == (1, 28, 28)
+
+
+@pytest.mark.parametrize("options", [{"size": 7}, {"test_fraction": 1.0}])
+def test_digits_out_of_range_name_the_setting(options: dict) -> None:
+    with pytest.raises(ConfigError, match=rf"dataset\.{next(iter(options))}="):
+        Digits(**options)
+
+
+@pytest.mark.parametrize("round", [1, 3, 5])
+def test_in_every_period_each_sample_has_one_owner(round: int) -> None:
+    source = stream()
+    views = [source.view(client, round) for client in range(CLIENTS)]
+    for hands in (
+        [view.train_indices for view in views],
+        [view.test_indices for view in views],
+    ):
+        dealt = np.concatenate(hands)
+        assert len(np.unique(dealt)) == len(dealt)
+    assert sum(len(view.train_indices) for view in views) == 1257
+
+
+def test_nothing_changes_between_two_drifts() -> None:
+    source = stream()
+    for early, late in ((1, 2), (3, 4), (5, 9)):
+        one, two = source.view(4, early), source.view(4, late)
+        assert np.array_equal(one.train_indices, two.train_indices)
+        assert np.array_equal(one.test_indices, two.test_indices)
+
+
+def test_the_data_follow_the_true_concept_before_and_after_a_drift() -> None:
+    source = stream()
+    for round in (2, 3, 5):
+        layout = source.concepts.layout(round)
+        for client in range(CLIENTS):
+            view = source.view(client, round)
+            own = np.flatnonzero(layout.per_client[client] > 0.1)
+            for labels in (view.labels, view.test_pool.labels[view.test_indices]):
+                assert np.isin(labels, own).mean() > 0.8
+
+
+def test_clients_outside_of_a_drift_keep_their_samples() -> None:
+    source = stream(fraction=0.25)
+    stayed = source.concepts(2) == source.concepts(3)
+    assert stayed.sum() == 9
+    for client in np.flatnonzero(stayed):
+        before, after = source.view(client, 2), source.view(client, 3)
+        assert np.array_equal(before.train_indices, after.train_indices)
+
+
+def test_a_view_gives_the_samples_behind_its_indices() -> None:
+    view = stream().view(2, 1)
+    x, y = view.train()
+    assert torch.equal(x, view.train_pool.x[torch.from_numpy(view.train_indices)])
+    assert y.tolist() == view.labels.tolist()
+    assert len(view.test()[1]) == len(view.test_indices)
+
+
+def test_a_fixed_number_of_samples_is_drawn_with_replacement() -> None:
+    source = stream(samples=500, test_samples=7)
+    view = source.view(0, 1)
+    assert len(view.train_indices) == 500
+    assert len(np.unique(view.train_indices)) < 500
+    assert len(view.test_indices) == 7
+
+
+def test_rounds_can_be_asked_for_in_any_order() -> None:
+    forwards, backwards = stream(), stream()
+    late = backwards.view(1, 5).train_indices
+    backwards.view(1, 1)
+    forwards.view(1, 1), forwards.view(1, 3)
+    assert np.array_equal(forwards.view(1, 5).train_indices, late)
+
+
+def test_another_process_has_the_same_stream_and_another_seed_has_not() -> None:
+    code = (
+        "from cfl_flower.data.datasets import Digits;"
+        "from cfl_flower.data.drift import Regroup;"
+        "from cfl_flower.data.partition import LabelGroups;"
+        "from cfl_flower.data.stream import Stream;"
+        "s = Stream(Digits(), LabelGroups(groups=5), Regroup([3, 5], 1.0), 12, 3);"
+        "import hashlib; h = hashlib.sha256();"
+        "[h.update(v.train_indices.tobytes() + v.test_indices.tobytes())"
+        " for v in (s.view(c, r) for r in (1, 3, 5) for c in range(12))];"
+        "print(h.hexdigest())"
+    )
+    there = subprocess.check_output([sys.executable, "-c", code], text=True).strip()
+    assert fingerprint(stream()) == there != fingerprint(stream(seed=4))
