@@ -115,8 +115,6 @@ class ClusteredStrategy(Strategy):
 
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
     State: ClassVar[type[ClusteredState]] = ClusteredState
-    query: ClassVar[dict[str, Scalar]] = {}
-    """What the hello asks of a client, beside its sizes."""
 
     def __init__(
         self,
@@ -138,6 +136,10 @@ class ClusteredStrategy(Strategy):
     def initial_state(self) -> Any:
         """Return the state before any client is known: one initial model."""
         return ClusteredState([], no_clusters(), [self.initial_model()])
+
+    def question(self) -> dict[str, Scalar]:
+        """Return what the hello asks of a client, beside its number of samples."""
+        return {}
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Take newcomers into the state, all into cluster 0."""
@@ -313,7 +315,7 @@ class ClusteredStrategy(Strategy):
         strangers = [client for client in self.fleet.clients if client not in known]
         if not strangers:
             return
-        plan = Plan([Task(client) for client in strangers], [], dict(self.query))
+        plan = Plan([Task(client) for client in strangers], [], self.question())
         messages = self._send("query", plan, round - 1)
         timeout = self.config.system.message_timeout
         replies = self.fleet.grid.send_and_receive(messages, timeout=timeout)

@@ -37,7 +37,7 @@ Deviations and readings, where the paper is silent or contradicts itself:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -188,7 +188,6 @@ class Fielding(ClusteredStrategy):
 
     Settings = FieldingSettings
     State = FieldingState
-    query: ClassVar[dict[str, Scalar]] = {"representation": "label_histogram"}
 
     def initial_state(self) -> Any:
         """Return the state before any client is known."""
@@ -197,6 +196,11 @@ class Fielding(ClusteredStrategy):
         no_centres = np.zeros((0, labels))
         model = [self.initial_model()]
         return FieldingState([], no_clusters(), model, no_rows, no_centres, no_centres)
+
+    def question(self) -> dict[str, Scalar]:
+        """Ask for the label histogram, if it changed by more than the tolerance."""
+        tolerance = self.settings.tolerance
+        return {"representation": "label_histogram", "tolerance": tolerance}
 
     def check_report(self, phase: str, result: Result) -> None:
         """Refuse anything but a label histogram; the hello must bring one."""
@@ -233,8 +237,7 @@ class Fielding(ClusteredStrategy):
                 strict=True,
             )
         ]
-        config: dict[str, Scalar] = {**self.query, "tolerance": self.settings.tolerance}
-        return Plan(tasks, state.models if test else [], config)
+        return Plan(tasks, state.models if test else [], self.question())
 
     def absorb_reports(self, round: int, results: list[Result]) -> None:
         """Move the clients that report drift, then look at the centres: Algorithm 2."""

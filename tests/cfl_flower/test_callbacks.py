@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from cfl_flower.callbacks import Checkpointer, Progress, Recorder
+from cfl_flower.checkpoint import Checkpoint
+from cfl_flower.config import compose_config
+from cfl_flower.results import ClientRow, RoundRecord, RunDirectory, read_lines
+from cfl_flower.types import Failure
+from strategies.base import ClusteredState
+
+
+def state(number: int = 0) -> ClusteredState:
+    return ClusteredState([0, 1], np.array([0, 0]), [np.float32([number])])
+
+
+def line(record: RoundRecord, rounds: int = 20) -> str:
+    return Progress(Console(file=io.StringIO()), "fedavg", rounds).line(record)
+
+
+def test_a_round_and_its_clients_are_written_as_they_were(tmp_path: Path) -> None:
+    with RunDirectory(compose_config([f"output_dir={tmp_path}"])) as directory:
+        rows = [ClientRow(1, "site-a", 2, 0.5, 8), ClientRow(1, 4, 0, 0.25, 4)]
+        record = RoundRecord(1, accuracy=0.4, cluster_sizes=[1, 0, 1])
+        Recorder(directory).on_round(record, rows, state())
+    (found,) = read_lines(tmp_path / "rounds.jsonl")
+    assert (found["round"], found["accuracy"]) == (1, 0.4)
+    assert found["cluster_sizes"] == [1, 0, 1]
+    assert read_lines(tmp_path / "clients.jsonl") == [vars(row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("every", "saved"),
+    [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])],
+)
+def test_the_state_is_saved_every_few_rounds_and_after_the_last(
+    tmp_path: Path, every: int, saved: list[int]
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint", {"seed": 0})
+    checkpointer = Checkpointer(checkpoint, every, last=5)
+    newest = []
+    for round in range(1, 6):
+        checkpointer.on_round(RoundRecord(round), [], state(round))
+        if checkpoint.exists():
+            done, loaded = checkpoint.load(ClusteredState)
+            assert loaded.models[0].tolist() == [done]
+            newest.append(done)
+    assert sorted(set(newest)) == saved
+    assert newest.count(saved[0]) == (saved + [6])[1] - saved[0]
+
+
+def test_progress_prints_one_line_however_narrow_the_terminal() -> None:
+    text = io.StringIO()
+    progress = Progress(Console(file=text, width=20), "fielding", 20)
+    record = RoundRecord(3, accuracy=0.5, loss=1.25, num_clusters=4, seconds=0.5)
+    progress.on_round(record, [], state())
+    assert text.getvalue() == f"{progress.line(record)}\n"
+
+
+def test_a_line_says_what_was_measured() -> None:
+    record = RoundRecord(
+        7,
+        accuracy=0.875,
+        loss=0.25,
+        num_clusters=3,
+        drifted=12,
+        moved=9,
+        reclustered=True,
+        failures=[Failure(1, "train", "raised", "no")] * 2,
+        seconds=1.5,
+    )
+    assert line(record).split() == (
+        "fedavg round 7/20 accuracy 87.5% loss 0.250 clusters 3 drifted 12 moved 9 "
+        "re-clustered failures 2 1.50 s"
+    ).split()
+
+
+def test_a_line_leaves_out_what_was_not_measured() -> None:
+    words = line(RoundRecord(7, num_clusters=1, drifted=0, reclustered=False)).split()
+    assert words == ["fedavg", "round", "7/20", "clusters", "1"]
+
+
+def test_an_accuracy_of_zero_was_measured() -> None:
+    assert "accuracy   0.0%  loss 2.300" in line(RoundRecord(1, accuracy=0, loss=2.3))
+
+
+def test_the_lines_of_a_run_are_aligned() -> None:
+    lengths = {len(line(RoundRecord(r, num_clusters=1), 100)) for r in (1, 10, 100)}
+    assert len(lengths) == 1

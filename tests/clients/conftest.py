@@ -1,0 +1,49 @@
+"""A client's surroundings on digits, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cfl_flower.client_state import ClientState
+from cfl_flower.data.datasets import Digits
+from cfl_flower.data.drift import Regroup
+from cfl_flower.data.partition import LabelGroups
+from cfl_flower.data.stream import Stream
+from cfl_flower.evaluation import Evaluator
+from cfl_flower.models import FlatModel, Mclr, initial_vector
+from cfl_flower.training import LocalTraining
+from clients.base import Surroundings
+from strategies.base import StrategySettings
+
+Surround = Callable[..., Surroundings]
+
+
+@pytest.fixture(scope="session")
+def stream() -> Stream:
+    """Six clients in three label groups, others from round 3 on."""
+    return Stream(Digits(), LabelGroups(groups=3), Regroup([3]), clients=6, seed=0)
+
+
+@pytest.fixture
+def surround(stream: Stream, tmp_path: Path) -> Surround:
+    """Return what surrounds client 2 in a round."""
+
+    def make(round: int, folder: str = "state") -> Surroundings:
+        model = FlatModel(Mclr().build((1, 8, 8), 10))
+        initial = initial_vector(Mclr(), (1, 8, 8), 10, 0)
+        return Surroundings(
+            2,
+            round,
+            0,
+            stream,
+            model,
+            Evaluator(model, {}),
+            StrategySettings(local=LocalTraining(epochs=1)),
+            ClientState(tmp_path / folder, 2),
+            initial.copy,
+        )
+
+    return make

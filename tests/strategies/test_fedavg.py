@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.aggregation import mean_model
+from cfl_flower.checkpoint import Checkpoint
+from cfl_flower.config import compose_config
+from cfl_flower.data.stream import Stream
+from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.seeding import generator
+from cfl_flower.training import evaluate, train
+from strategies.base import ClusteredState
+
+Runner = Callable[..., Any]
+
+
+def test_it_is_a_plain_loop_to_the_bit(run_small: Runner) -> None:
+    run = run_small("strategy=fedavg", "clients=8", "participants=3")
+    overrides = (run.folder / "config.yaml").read_text().splitlines()[0].split()[4:]
+    config = compose_config(overrides)
+    dataset = config.dataset
+    stream = Stream(dataset, config.partition, config.drift, 8, seed=0)
+    weights = initial_vector(config.model, dataset.shape, dataset.classes, 0)
+    model = FlatModel(config.model.build(dataset.shape, dataset.classes))
+    for round in range(1, config.rounds + 1):
+        chosen = generator(0, "selection", round).choice(8, 3, replace=False)
+        results, counts = [], []
+        for client in sorted(chosen.tolist()):
+            x, y = stream.view(client, round).train()
+            batches = generator(0, "batches", round, client)
+            train(model.load(weights), x, y, config.strategy.local, batches)
+            results.append(model.to_vector())
+            counts.append(float(len(y)))
+        weights = mean_model(results, counts)
+        tests = [
+            evaluate(model.load(weights), *stream.view(client, round).test())
+            for client in range(8)
+        ]
+        row = run.rounds[round - 1]
+        tested = sum(len(stream.view(c, round).test_indices) for c in range(8))
+        assert row["accuracy"] == sum(correct for _, correct in tests) / tested
+    checkpoint = Checkpoint(run.folder / "checkpoint", config.resolved)
+    _, state = checkpoint.load(ClusteredState)
+    assert np.array_equal(state.models[0], weights)
+
+
+def test_there_is_one_cluster_and_no_question(run_small: Runner) -> None:
+    run = run_small("strategy=fedavg")
+    assert {row["num_clusters"] for row in run.rounds} == {1}
+    assert {row["bytes_up"] for row in run.rounds} == {6 * 650 * 4}
+    assert {row["ari"] for row in run.rounds} == {0.0}
+
+
+@pytest.mark.parametrize("weighting", ["samples", "plain"])
+def test_weighting_is_a_setting(weighting: str, run_small: Runner) -> None:
+    run = run_small("strategy=fedavg", f"strategy.weighting={weighting}")
+    other = {"samples": "plain", "plain": "samples"}[weighting]
+    compared = run_small(
+        "strategy=fedavg", f"strategy.weighting={other}", folder="other"
+    )
+    assert run.rounds[-1]["loss"] != compared.rounds[-1]["loss"]

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfl_flower.aggregation import mix_models
+from cfl_flower.clustering import mixing_matrix
+from cfl_flower.config import compose_config
+from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.fleet import Fleet
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.types import Result
+from strategies.fielding import (
+    Fielding,
+    FieldingSettings,
+    largest_shift,
+    mean_centre_distance,
+    move_drifted,
+    needs_reclustering,
+    recompute_centres,
+)
+
+Runner = Callable[..., Any]
+
+CENTRES = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
+
+
+# Algorithm 2, step by step
+
+
+def test_only_drifted_clients_move_each_to_its_nearest_centre() -> None:
+    points = np.float32([[0.9, 0.1, 0], [0.2, 0.8, 0], [0, 0.4, 0.6], [0, 0, 1]])
+    clusters = np.array([0, 0, 0, 0])
+    moved = move_drifted(np.array([1, 2]), points, clusters, CENTRES, "l1")
+    assert moved.tolist() == [0, 1, 2, 0]
+    assert clusters.tolist() == [0, 0, 0, 0]
+
+
+@given(st.permutations(range(8)), st.integers(0, 99))
+def test_the_order_of_reports_is_of_no_effect(order: list[int], seed: int) -> None:
+    points = np.random.default_rng(seed).dirichlet(np.ones(3), 8)
+    clusters = np.zeros(8, np.int64)
+    one = move_drifted(np.arange(8), points, clusters, CENTRES, "l1")
+    two = move_drifted(np.array(order), points, clusters, CENTRES, "l1")
+    assert np.array_equal(one, two)
+
+
+def test_a_cluster_that_all_members_left_keeps_its_centre() -> None:
+    points = np.float32([[1, 0, 0], [0, 1, 0]])
+    fresh = recompute_centres(points, np.array([0, 0]), CENTRES)
+    assert fresh.tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_theta_is_the_mean_distance_over_pairs_of_centres() -> None:
+    # L1 distances of the three pairs: 2, 1, 1.
+    centres = np.array([[1.0, 0], [0, 1], [0.5, 0.5]])
+    assert mean_centre_distance(centres, "l1") == pytest.approx(4 / 3)
+    assert mean_centre_distance(centres[:1], "l1") == 0
+
+
+def test_the_shift_is_that_of_the_centre_that_moved_most() -> None:
+    new = np.array([[1, 0, 0], [0.25, 0.75, 0], [0.1, 0, 0.9]])
+    assert largest_shift(CENTRES, new, "l1") == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("shift", "theta", "expected"),
+    [
+        (0.5, 1.5, True),
+        (0.49, 1.5, False),
+        (0.0, 1.5, False),
+        (0.0, 0.0, False),
+        (0.01, 0.0, True),
+    ],
+)
+def test_reclustering_is_triggered_at_a_third_of_theta(
+    shift: float, theta: float, expected: bool
+) -> None:
+    assert needs_reclustering(shift, theta, 1 / 3) is expected
+
+
+# The strategy on a fleet, without training
+
+
+def strategy(tmp_path: Path, *overrides: str) -> Fielding:
+    config = compose_config(
+        ["clients=8", "participants=4", f"output_dir={tmp_path}", *overrides]
+    )
+    fleet = Fleet(InProcessGrid([{}]), config)
+    return Fielding(config, fleet, None)
+
+
+def report(client: int, *labels: int) -> Result:
+    histogram = np.bincount(labels, minlength=10).astype(np.float32) / len(labels)
+    return Result(client, 10, metrics={"representation": histogram.tobytes()})
+
+
+def two_groups(tmp_path: Path, *overrides: str) -> Fielding:
+    """Return Fielding with clients 0..3 on labels 0 and 1, 4..7 on labels 2 and 3."""
+    fielding = strategy(tmp_path, *overrides)
+    first = [report(c, 0, 0, 0, 1) for c in range(4)]
+    fielding.welcome(1, first + [report(c, 2, 2, 2, 3) for c in range(4, 8)])
+    fielding.state.models = [np.float32([1, 1]), np.float32([3, 3])]
+    return fielding
+
+
+def test_the_first_clients_are_clustered_from_one_common_model(tmp_path: Path) -> None:
+    fielding = strategy(tmp_path)
+    (initial,) = fielding.state.models
+    fielding.welcome(1, [report(c, c % 2) for c in range(8)])
+    assert fielding.state.clusters.tolist() == [0, 1] * 4
+    assert all(np.array_equal(model, initial) for model in fielding.state.models)
+    assert fielding.state.centres[1].tolist() == [0, 1] + [0] * 8
+
+
+def test_one_drifted_client_moves_without_reclustering(tmp_path: Path) -> None:
+    fielding = two_groups(tmp_path)
+    fielding.absorb_reports(1, [report(0, 2, 2, 2, 3)])
+    record, state = fielding.record, fielding.state
+    assert (record.drifted, record.moved, record.reclustered) == (1, 1, False)
+    assert state.clusters.tolist() == [1, 0, 0, 0, 1, 1, 1, 1]
+    assert state.models[0].tolist() == [1, 1]
+    # The centres are those of the members of now.
+    assert state.centres[1, 2:4].tolist() == [0.75, 0.25]
+
+
+def test_a_shift_reclusters_and_new_models_are_means_over_members(
+    tmp_path: Path,
+) -> None:
+    fielding = two_groups(tmp_path)
+    # Half of each group goes to labels that nobody had.
+    reports = [report(c, 8, 8, 8, 9) for c in (0, 1, 4)]
+    fielding.absorb_reports(1, reports)
+    record, state = fielding.record, fielding.state
+    assert (record.drifted, record.reclustered) == (3, True)
+    assert state.clusters.tolist() == [0, 0, 1, 1, 0, 2, 2, 2]
+    # The new group is nearest to cluster 0 (lowest id on a tie), so client 4 moved
+    # there first: its previous model is cluster 0's.
+    assert [model.tolist() for model in state.models] == [[1, 1], [1, 1], [3, 3]]
+    assert np.array_equal(state.centres, state.reference)
+
+
+@given(st.integers(0, 999))
+def test_the_mixing_matrix_equals_per_client_copies(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    old = rng.integers(0, 4, 30)
+    new = np.unique(rng.integers(0, 3, 30), return_inverse=True)[1]
+    models = [rng.normal(size=5).astype(np.float32) for _ in range(4)]
+    mixed = mix_models(models, mixing_matrix(old, new, 4))
+    for cluster, model in enumerate(mixed):
+        members = [models[old[i]] for i in np.flatnonzero(new == cluster)]
+        assert model == pytest.approx(np.mean(members, axis=0), abs=1e-6)
+
+
+def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path: Path) -> None:
+    steps = [(0, 0, 0, 5), (0, 0, 5, 5), (0, 5, 5, 5)]
+    reclustered = {}
+    for reference in ("event", "recluster"):
+        option = f"strategy.centre_reference={reference}"
+        fielding = two_groups(tmp_path, option, "strategy.threshold=0.6")
+        found = []
+        for labels in steps:
+            fielding.absorb_reports(1, [report(c, *labels) for c in range(4)])
+            found.append(fielding.record.reclustered)
+        reclustered[reference] = found
+    assert reclustered["event"] == [False, False, False]
+    assert reclustered["recluster"][-1] or reclustered["recluster"][-2]
+
+
+def test_a_late_client_joins_its_nearest_cluster(tmp_path: Path) -> None:
+    fielding = two_groups(tmp_path)
+    fielding.welcome(2, [report(8, 2, 2, 3, 3)])
+    state = fielding.state
+    assert state.clients[-1] == 8
+    assert state.clusters[-1] == state.clusters[4]
+    assert len(state.representations) == 9
+    assert len(state.models) == 2
+
+
+def test_an_empty_cluster_takes_no_part_in_theta_and_can_be_joined_again(
+    tmp_path: Path,
+) -> None:
+    fielding = two_groups(tmp_path, "strategy.threshold=9")
+    fielding.absorb_reports(1, [report(c, 2, 2, 2, 3) for c in range(4)])
+    assert fielding.state.sizes.tolist() == [0, 8]
+    assert not fielding.record.reclustered
+    fielding.absorb_reports(2, [report(5, 0, 0, 0, 1)])
+    assert fielding.state.clusters[5] == 0
+    assert fielding.state.models[0].tolist() == [1, 1]
+
+
+def test_without_reports_nothing_changes(tmp_path: Path) -> None:
+    fielding = two_groups(tmp_path)
+    before = fielding.state.clusters, fielding.state.centres
+    fielding.absorb_reports(1, [Result(0, 5, metrics={"correct": 3})])
+    assert (fielding.record.drifted, fielding.record.moved) == (0, 0)
+    assert fielding.state.clusters is before[0]
+    assert fielding.state.centres is before[1]
+
+
+@pytest.mark.parametrize(
+    "data", [b"123", np.full(10, 0.2, np.float32).tobytes(), 0.5, None]
+)
+def test_a_malformed_histogram_is_refused(tmp_path: Path, data: Any) -> None:
+    fielding = strategy(tmp_path)
+    bad = Result(0, 5, metrics={} if data is None else {"representation": data})
+    with pytest.raises(InvalidResultError) as caught:
+        fielding.check_report("query", bad)
+    assert caught.value.reason == "representation"
+
+
+@pytest.mark.parametrize(
+    "options", [{"threshold": -0.1}, {"tolerance": -1.0}, {"centre_reference": "old"}]
+)
+def test_settings_out_of_range_name_themselves(options: dict) -> None:
+    with pytest.raises(ConfigError, match=rf"strategy\.{next(iter(options))}="):
+        FieldingSettings(**options)
+
+
+# End to end, in process
+
+
+def test_all_drifted_clients_report_selected_or_not(run_small: Runner) -> None:
+    run = run_small("participants=3")
+    assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
+    assert [row["reclustered"] for row in run.rounds] == [False, True, False, False]
+    assert run.rounds[-1]["ari"] == 1
+    assert all(row["heterogeneity"] is not None for row in run.rounds)
+
+
+def test_reclustering_restores_what_drift_took(run_small: Runner) -> None:
+    options = ["clients=20", "rounds=8", "drift.rounds=[6]", "partition.groups=5"]
+    with_it = run_small(*options, folder="with")
+    without = run_small(*options, "strategy.threshold=99", folder="without")
+    assert with_it.rounds[-1]["heterogeneity"] < without.rounds[-1]["heterogeneity"]
+    assert with_it.rounds[-1]["accuracy"] > without.rounds[-1]["accuracy"]
+
+
+@pytest.mark.parametrize("distance", ["l1", "js"])
+def test_both_distances_find_the_true_groups(distance: str, run_small: Runner) -> None:
+    run = run_small(f"strategy.distance={distance}")
+    assert run.rounds[0]["ari"] == run.rounds[-1]["ari"] == 1
+
+
+def test_a_lost_report_is_sent_again(run_small: Runner) -> None:
+    run = run_small("faults.drops=0.4", "rounds=8", "drift.rounds=[3]", "seed=2")
+    first, again = (row["drifted"] for row in run.rounds[1:3])
+    assert 0 < first < 12
+    assert again > 0
+    assert run.rounds[-1]["ari"] == 1
+
+
+def test_a_malformed_report_is_counted_and_changes_nothing_else(
+    run_small: Runner,
+) -> None:
+    run = run_small("faults.nan=0.3", "rounds=6", "drift.rounds=[3]")
+    failures = [f for row in run.rounds for f in row["failures"]]
+    assert {f["reason"] for f in failures} >= {"representation", "non-finite"}
+    assert all(row["heterogeneity"] is not None for row in run.rounds)
+    assert run.rounds[-1]["ari"] == 1
+
+
+def test_a_tolerant_client_keeps_silent_about_small_changes(run_small: Runner) -> None:
+    run = run_small("strategy.tolerance=2.0")
+    assert [row["drifted"] for row in run.rounds] == [0, 0, 0, 0]
+
+
+def test_a_tolerant_client_measures_from_its_last_report(run_small: Runner) -> None:
+    # New groups of labels change a histogram by far more than a fifth.
+    run = run_small("strategy.tolerance=0.2", "rounds=6", "drift.rounds=[3,5]")
+    assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 12, 0, 0]
+
+
+def test_clients_are_asked_although_they_are_not_tested(run_small: Runner) -> None:
+    run = run_small("system.evaluate_every=4")
+    assert [row["accuracy"] is None for row in run.rounds] == [True] * 3 + [False]
+    assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
+
+
+def test_bytes_are_models_of_participants_and_histograms(run_small: Runner) -> None:
+    run = run_small("rounds=2", "drift.rounds=[2]")
+    model, histogram = 650 * 4, 10 * 4
+    # Round 1: the hello's 12 histograms, 6 models, and 12 histograms after a drift.
+    up = [6 * model + 24 * histogram, 6 * model]
+    assert [row["bytes_up"] for row in run.rounds] == up
+    assert [row["bytes_down"] for row in run.rounds] == [6 * model] * 2

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Runner = Callable[..., Any]
+
+
+def test_no_model_is_communicated(run_small: Runner) -> None:
+    run = run_small("strategy=local")
+    assert {(row["bytes_up"], row["bytes_down"]) for row in run.rounds} == {(0, 0)}
+    assert {row["participants"] for row in run.rounds} == {6}
+
+
+def test_each_client_is_a_cluster_of_its_own(run_small: Runner) -> None:
+    run = run_small("strategy=local")
+    assert {row["num_clusters"] for row in run.rounds} == {12}
+    assert all(row["client"] == row["cluster"] for row in run.clients)
+
+
+def test_a_client_that_did_not_train_keeps_its_model(run_small: Runner) -> None:
+    run = run_small("strategy=local", "participants=1", "drift.rounds=[]")
+    for before, after in ((1, 2), (2, 3), (3, 4)):
+        one, two = (
+            {r["client"]: r["accuracy"] for r in run.clients if r["round"] == round}
+            for round in (before, after)
+        )
+        changed = [client for client in one if one[client] != two[client]]
+        assert len(changed) <= 1
+
+
+def test_models_are_kept_at_the_clients(run_small: Runner) -> None:
+    run = run_small("strategy=local", "participants=12")
+    kept = {path.name for path in (run.folder / "clients").iterdir()}
+    assert kept == {str(client) for client in range(12)}
