@@ -20,11 +20,11 @@ $(READY): pyproject.toml
 run: $(READY)  ## The main job: four methods under drift, and a table
 	$(BIN)/python -m simulations.compare
 
-test: $(READY)  ## All tests, real Ray included (minutes)
-	$(BIN)/python -m pytest
+test: test-fast  ## All tests, real Ray included (minutes)
+	$(BIN)/python -m pytest -m slow
 
 test-fast: $(READY)  ## Unit and contract tests, no Ray (under two minutes)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses auto
 
 check: $(READY)  ## Formatting, lint and types
 	$(BIN)/ruff format --check .

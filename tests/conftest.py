@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from cfl_flower.config import compose_config
+from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.server_app import execute
 
@@ -65,6 +66,24 @@ class Run:
 Runner = Callable[..., Run]
 
 
+@cache
+def _compose(overrides: tuple[str, ...]) -> RunConfig:
+    return compose_config([*SMALL, *overrides])
+
+
+def _run(overrides: tuple[str, ...], path: Path, grid: InProcessGrid | None) -> Run:
+    # Hydra takes a sixth of a second: the same overrides are composed only once.
+    config = _compose(overrides)
+    config = replace(
+        config,
+        output_dir=str(path),
+        resolved={**config.resolved, "output_dir": str(path)},
+        overrides=[*config.overrides, f"output_dir={path}"],
+    )
+    execute(grid or InProcessGrid(), config, Console(file=io.StringIO()))
+    return Run(path)
+
+
 @pytest.fixture
 def run_small(tmp_path: Path) -> Runner:
     """Run a small configuration in process and return its files."""
@@ -72,9 +91,17 @@ def run_small(tmp_path: Path) -> Runner:
     def run(
         *overrides: str, folder: str = "run", grid: InProcessGrid | None = None
     ) -> Run:
-        path = tmp_path / folder
-        config = compose_config([*SMALL, *overrides, f"output_dir={path}"])
-        execute(grid or InProcessGrid(), config, Console(file=io.StringIO()))
-        return Run(path)
+        return _run(overrides, tmp_path / folder, grid)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """Return the files of a small run, which is carried out once for all tests."""
+
+    @cache
+    def run(*overrides: str) -> Run:
+        return _run(overrides, tmp_path_factory.mktemp("undisturbed") / "run", None)
 
     return run

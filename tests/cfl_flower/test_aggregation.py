@@ -50,3 +50,19 @@ def test_a_mixture_skips_models_without_a_share() -> None:
 
 def test_the_plain_server_optimiser_takes_the_mean() -> None:
     assert Average().step(np.float32([1]), np.float32([2])).tolist() == [2]
+
+
+def test_a_model_without_weight_has_no_say() -> None:
+    models = [np.float32([1, 2]), np.float32([100, 100])]
+    assert mean_model(models, [5, 0]).tolist() == [1, 2]
+
+
+def test_as_many_weights_as_models_are_needed() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        mean_model([np.float32([1])], [1, 1])
+
+
+def test_a_mean_leaves_its_models_as_they_were() -> None:
+    models = [np.float32([1, 2]), np.float32([3, 4])]
+    mean_model(models)[:] = 0
+    assert [model.tolist() for model in models] == [[1, 2], [3, 4]]

@@ -35,23 +35,20 @@ def test_a_round_and_its_clients_are_written_as_they_were(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("every", "saved"),
-    [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])],
+    ("every", "newest"),
+    [(1, [1, 2, 3, 4, 5]), (2, [0, 2, 2, 4, 5]), (5, [0, 0, 0, 0, 5])],
 )
 def test_the_state_is_saved_every_few_rounds_and_after_the_last(
-    tmp_path: Path, every: int, saved: list[int]
+    tmp_path: Path, every: int, newest: list[int]
 ) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint", {"seed": 0})
     checkpointer = Checkpointer(checkpoint, every, last=5)
-    newest = []
-    for round in range(1, 6):
+    for round, expected in enumerate(newest, start=1):
         checkpointer.on_round(RoundRecord(round), [], state(round))
-        if checkpoint.exists():
+        assert checkpoint.exists() == (expected > 0)
+        if expected:
             done, loaded = checkpoint.load(ClusteredState)
-            assert loaded.models[0].tolist() == [done]
-            newest.append(done)
-    assert sorted(set(newest)) == saved
-    assert newest.count(saved[0]) == (saved + [6])[1] - saved[0]
+            assert (done, loaded.models[0].tolist()) == (expected, [expected])
 
 
 def test_progress_prints_one_line_however_narrow_the_terminal() -> None:
@@ -74,10 +71,10 @@ def test_a_line_says_what_was_measured() -> None:
         failures=[Failure(1, "train", "raised", "no")] * 2,
         seconds=1.5,
     )
-    assert line(record).split() == (
+    assert " ".join(line(record).split()) == (
         "fedavg round 7/20 accuracy 87.5% loss 0.250 clusters 3 drifted 12 moved 9 "
         "re-clustered failures 2 1.50 s"
-    ).split()
+    )
 
 
 def test_a_line_leaves_out_what_was_not_measured() -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from cfl_flower.config import (
     CONF,
@@ -140,3 +142,42 @@ def test_every_option_of_every_group_composes() -> None:
         for option in group.glob("*.yaml"):
             config = compose_config([f"{group.name}={option.stem}"])
             assert config.names[group.name] == option.stem
+
+
+def test_what_clients_receive_is_plain_json(config: RunConfig) -> None:
+    assert json.loads(json.dumps(config.resolved)) == config.resolved
+
+
+def test_equal_overrides_give_equal_true_concepts(config: RunConfig) -> None:
+    again = compose_config(config.overrides)
+    assert again.resolved == config.resolved
+    for round in (1, 13, 25):
+        assert again.concepts(round).tolist() == config.concepts(round).tolist()
+
+
+def test_a_sweep_without_a_folder_names_none() -> None:
+    assert expand(["seed=1,2", "rounds=3"]) == [
+        ["seed=1", "rounds=3"],
+        ["seed=2", "rounds=3"],
+    ]
+
+
+def test_every_run_of_a_sweep_has_its_own_folder() -> None:
+    jobs = expand(
+        ["strategy=fedavg,local", "seed=range(0,3)", "rounds=2,4", "output_dir=a"]
+    )
+    assert len({job[-1] for job in jobs}) == len(jobs) == 12
+    assert jobs[0][-1] == "output_dir='a/fedavg-seed0-rounds2'"
+
+
+def test_a_deleted_key_stays_deleted_in_every_run_of_a_sweep() -> None:
+    jobs = expand(["seed=1,2", "~strategy.scan", "output_dir=a"])
+    assert [job[1].startswith("~strategy.scan") for job in jobs] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "path", ["/tmp/a b", "/tmp/it's", "/tmp/a,b", "/tmp/[x]", "/tmp/k=v", "null", ""]
+)
+def test_hydra_reads_a_quoted_path_as_it_was(path: str) -> None:
+    (read,) = OverridesParser.create().parse_overrides([f"output_dir={quoted(path)}"])
+    assert read.value() == path

@@ -50,3 +50,35 @@ def test_the_initial_model_follows_the_seed_and_leaves_torchs_generator_alone() 
 def test_a_perceptron_without_width_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.hidden=0"):
         Mlp(hidden=0)
+
+
+def test_the_initial_model_is_float32_and_drawn_anew_for_each_seed() -> None:
+    vectors = [initial_vector(Mclr(), (1, 2, 2), 3, seed) for seed in range(5)]
+    assert {vector.dtype for vector in vectors} == {np.dtype(np.float32)}
+    assert len({vector.tobytes() for vector in vectors}) == 5
+
+
+@pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=3)])
+def test_a_vector_of_another_length_does_not_fit(settings: Mclr | Mlp) -> None:
+    model = FlatModel(settings.build((1, 2, 2), 3))
+    with pytest.raises(RuntimeError, match="size"):
+        model.load(np.zeros(len(model.vector) + 1, np.float32))
+
+
+@pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=3)])
+def test_what_is_loaded_comes_out_again(settings: Mclr | Mlp) -> None:
+    model = FlatModel(settings.build((1, 2, 2), 3))
+    vector = np.arange(len(model.vector), dtype=np.float32)
+    assert model.load(vector).to_vector().tolist() == vector.tolist()
+
+
+def test_the_loaded_vector_stays_the_callers() -> None:
+    received = np.float32([1, 2, 3])
+    FlatModel(nn.Linear(2, 1)).load(received).vector.zero_()
+    assert received.tolist() == [1, 2, 3]
+
+
+def test_the_helper_of_softmax_regression_is_no_parameter_on_the_wire() -> None:
+    module = Mclr().build((1, 8, 8), 10)
+    assert sorted(module.state_dict()) == ["classifier.bias", "classifier.weight"]
+    assert len(FlatModel(module).vector) == 650

@@ -99,3 +99,44 @@ def test_equal_clients_have_no_distance_in_either_metric() -> None:
 def test_a_digest_names_a_representation() -> None:
     one, two = np.float32([0.5, 0.5]), np.float32([0.25, 0.75])
     assert digest(one) == digest(one.copy()) != digest(two)
+
+
+@given(HISTOGRAMS)
+def test_distances_have_known_bounds(rows: np.ndarray) -> None:
+    assert (distances(rows, rows, "l1") <= 2 + 1e-9).all()
+    assert (distances(rows, rows, "js") <= math.sqrt(math.log(2)) + 1e-9).all()
+
+
+@given(HISTOGRAMS, METRIC)
+def test_the_order_of_clients_does_not_change_heterogeneity(
+    rows: np.ndarray, metric: Distance
+) -> None:
+    clusters = np.array([0, 0, 1])
+    found = mean_client_distance(rows, clusters, metric)
+    turned = mean_client_distance(rows[::-1], clusters[::-1], metric)
+    # Two clients at a distance and one alone: (d + d + 0) / 3.
+    expected = 2 * distances(rows, rows, metric)[0, 1] / 3
+    assert found == pytest.approx(turned) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_parsed_histogram_is_the_servers_own_copy() -> None:
+    parsed = parse_histogram(np.float32([0.5, 0.5]).tobytes(), 2)
+    parsed[0] = 1
+    assert parsed.tolist() == [1, 0.5]
+
+
+def test_shares_may_be_off_by_rounding_only() -> None:
+    third = np.full(3, 1 / 3, np.float32)
+    assert parse_histogram((third * 1.0005).astype(np.float32).tobytes(), 3).sum() > 1
+    with pytest.raises(InvalidResultError, match="sum to"):
+        parse_histogram((third * np.float32(1.01)).tobytes(), 3)
+
+
+def test_nearly_equal_clients_have_a_distance_in_every_metric() -> None:
+    # One rounding apart, the divergence can come out below 0, whose root is NaN.
+    rows = np.random.default_rng(0).dirichlet(np.ones(3), 50)
+    for row in rows:
+        pair = np.array([row, np.nextafter(row, 1)])
+        assert distances(pair, pair, "js") == pytest.approx(0, abs=1e-6)
+        found = mean_client_distance(pair, np.zeros(2, np.int64), "js")
+        assert found == pytest.approx(0, abs=1e-6)

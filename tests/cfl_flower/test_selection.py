@@ -44,3 +44,43 @@ def test_random_selection_draws_without_replacement_in_ascending_order() -> None
     assert len(set(chosen.tolist())) == 4
     assert set(chosen.tolist()) <= set(members.tolist())
     assert chosen.tolist() == sorted(chosen.tolist())
+
+
+@given(st.integers(1, 60), SIZES)
+def test_a_cluster_below_its_share_comes_whole_and_the_rest_differ_by_one(
+    m: int, sizes: list[int]
+) -> None:
+    shares = share_participants(m, np.array(sizes))
+    partial = [int(s) for s, size in zip(shares, sizes, strict=True) if s < size]
+    if partial:
+        assert max(partial) - min(partial) <= 1
+        # A cluster is only taken whole below the share that the others reach.
+        whole = [size for s, size in zip(shares, sizes, strict=True) if 0 < s == size]
+        assert all(size <= min(partial) + 1 for size in whole)
+
+
+@given(st.integers(1, 12), st.integers(1, 40))
+def test_one_global_cluster_gives_all_participants_it_has(size: int, m: int) -> None:
+    assert share_participants(m, np.array([size])).tolist() == [min(size, m)]
+
+
+def test_ties_among_many_clusters_go_to_the_lowest_ids() -> None:
+    # Above 16 entries an unstable sort would shuffle equal sizes.
+    shares = share_participants(5, np.tile([3, 4], 20))
+    assert np.flatnonzero(shares).tolist() == [1, 3, 5, 7, 9]
+
+
+@given(st.integers(0, 99), st.sets(st.integers(0, 50), min_size=1))
+def test_choosing_as_many_as_there_are_chooses_everyone(
+    seed: int, members: set[int]
+) -> None:
+    rng = np.random.default_rng(seed)
+    chosen = RandomSelection().choose(np.array(list(members)), len(members), rng)
+    assert chosen.tolist() == sorted(members)
+
+
+def test_every_member_has_the_same_chance() -> None:
+    rng, members = np.random.default_rng(0), np.arange(5)
+    chosen = [RandomSelection().choose(members, 2, rng) for _ in range(2000)]
+    # Expected 800 each, with a standard deviation of 22.
+    assert np.bincount(np.concatenate(chosen)) == pytest.approx(800, abs=110)

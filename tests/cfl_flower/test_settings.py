@@ -50,10 +50,12 @@ def test_a_value_out_of_range_is_named_with_what_is_allowed() -> None:
     ("settings", "values"),
     [
         (System, {"task_timeout": -1}),
+        (System, {"message_timeout": -1}),
         (System, {"evaluate_every": 0}),
         (System, {"checkpoint_every": 0}),
         (Faults, {"raises": 1.1}),
         (Faults, {"nan": -0.1}),
+        (Faults, {"hangs": 2}),
         (Faults, {"raises": 0.6, "drops": 0.6}),
     ],
 )
@@ -64,3 +66,29 @@ def test_settings_check_themselves(settings: type, values: dict) -> None:
 
 def test_faults_may_add_up_to_certainty() -> None:
     assert Faults(raises=0.5, hangs=0.5).raises == 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "values"),
+    [
+        (System, {"task_timeout": 0, "message_timeout": 0}),
+        (System, {"evaluate_every": 1, "checkpoint_every": 1}),
+        (Faults, {"raises": 1}),
+        (Faults, {"hangs": 1}),
+        (Faults, {"raises": 0.1, "nan": 0.2, "shape": 0.3, "hangs": 0.1, "drops": 0.3}),
+    ],
+)
+def test_the_ends_of_a_range_are_allowed(settings: type, values: dict) -> None:
+    built = settings(**values)
+    assert {name: getattr(built, name) for name in values} == values
+
+
+def test_plain_data_without_a_target_stay_plain() -> None:
+    node = {"rounds": 3, "name": "kept", "list": [1, 2], "deep": {"name": "kept"}}
+    assert build(node) == node
+
+
+def test_a_misspelt_field_of_rebuilt_settings_is_an_error() -> None:
+    node = {"_target_": "cfl_flower.settings.System", "task_timeot": 3}
+    with pytest.raises(TypeError, match="task_timeot"):
+        build(node)

@@ -151,9 +151,54 @@ def test_testing_on_nothing_is_an_error() -> None:
         {"weight_decay": -1.0},
         {"mu": -1.0},
         {"momentum": 1.0},
+        {"momentum": -0.1},
     ],
 )
 def test_settings_out_of_range_name_themselves(options: dict) -> None:
     (name,) = options
     with pytest.raises(ConfigError, match=rf"strategy\.local\.{name}="):
         LocalTraining(**options)
+
+
+def test_a_network_without_a_closed_form_takes_torchs_steps_too(
+    data: tuple[Tensor, Tensor],
+) -> None:
+    settings = LocalTraining(epochs=4, batch_size=100, learning_rate=0.3, momentum=0.9)
+    ours, theirs = fresh(Mlp(hidden=5)), fresh(Mlp(hidden=5))
+    train(ours, *data, settings, rng())
+    optimizer = torch.optim.SGD(theirs.module.parameters(), lr=0.3, momentum=0.9)
+    for _ in range(4):
+        theirs.gradient.zero_()
+        cross_entropy(theirs.module(data[0]), data[1]).backward()
+        optimizer.step()
+    torch.testing.assert_close(ours.vector, theirs.vector)
+
+
+def test_every_round_starts_without_the_momentum_of_the_last(
+    data: tuple[Tensor, Tensor],
+) -> None:
+    # After one step from rest, the velocity is the gradient: w - eta g.
+    settings = LocalTraining(epochs=1, batch_size=100, learning_rate=0.3, momentum=0.9)
+    model = fresh()
+    train(model, *data, settings, rng())
+    compute_gradient(model, *data)
+    expected = model.vector - 0.3 * model.gradient
+    train(model, *data, settings, rng())
+    torch.testing.assert_close(model.vector, expected)
+
+
+def test_equal_generators_train_equal_models(data: tuple[Tensor, Tensor]) -> None:
+    settings = LocalTraining(epochs=2, batch_size=5)
+    one, again, other = fresh(), fresh(), fresh()
+    train(one, *data, settings, rng())
+    train(again, *data, settings, rng())
+    train(other, *data, settings, np.random.default_rng(1))
+    assert torch.equal(one.vector, again.vector)
+    assert not torch.equal(one.vector, other.vector)
+
+
+@pytest.mark.parametrize(("label", "correct"), [(0, 3), (1, 0)])
+def test_the_answer_is_the_label_of_the_largest_logit(label: int, correct: int) -> None:
+    model = FlatModel(nn.Linear(1, 2)).load(np.float32([1, 0, 0, 0]))
+    x = torch.tensor([[1.0], [2.0], [3.0]])
+    assert evaluate(model, x, torch.full((3,), label))[1] == correct

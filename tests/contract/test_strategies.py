@@ -63,9 +63,9 @@ def strategy(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_run_leaves_the_files_of_the_contract(
-    strategy: str, run_small: Runner
+    strategy: str, undisturbed: Runner
 ) -> None:
-    run = run_small(strategy)
+    run = undisturbed(strategy)
     assert [row["round"] for row in run.rounds] == [1, 2, 3, 4]
     assert all(set(row) == ROUND_KEYS for row in run.rounds)
     assert all(0 <= row["accuracy"] <= 1 for row in run.rounds)
@@ -91,17 +91,17 @@ def test_learning_happens(strategy: str, run_small: Runner) -> None:
 
 
 def test_same_seed_gives_the_same_numbers_on_any_number_of_nodes(
-    strategy: str, run_small: Runner
+    strategy: str, run_small: Runner, undisturbed: Runner
 ) -> None:
-    one = run_small(strategy, folder="one")
+    again = run_small(strategy, folder="again")
     three = run_small(strategy, folder="three", grid=InProcessGrid([{}, {}, {}]))
-    assert one.numbers == three.numbers
+    assert again.numbers == three.numbers == undisturbed(strategy).numbers
 
 
-def test_another_seed_gives_other_numbers(strategy: str, run_small: Runner) -> None:
-    one = run_small(strategy, "seed=1", folder="one")
-    two = run_small(strategy, "seed=2", folder="two")
-    assert one.numbers != two.numbers
+def test_another_seed_gives_other_numbers(
+    strategy: str, run_small: Runner, undisturbed: Runner
+) -> None:
+    assert run_small(strategy, "seed=1").numbers != undisturbed(strategy).numbers
 
 
 class _KilledError(BaseException):
@@ -127,22 +127,22 @@ def _killing_app(at_call: int) -> ClientApp:
 
 @pytest.mark.parametrize("at_call", [3, 6, 7, 9])
 def test_a_killed_run_resumes_to_the_same_numbers(
-    strategy: str, at_call: int, run_small: Runner
+    strategy: str, at_call: int, run_small: Runner, undisturbed: Runner
 ) -> None:
-    whole = run_small(strategy, folder="whole")
     with pytest.raises(_KilledError):
         run_small(strategy, grid=InProcessGrid([{}], _killing_app(at_call)))
     resumed = run_small(strategy, "resume=true")
-    assert resumed.numbers == whole.numbers
+    assert resumed.numbers == undisturbed(strategy).numbers
 
 
-def test_resume_with_sparse_checkpoints(strategy: str, run_small: Runner) -> None:
+def test_resume_with_sparse_checkpoints(
+    strategy: str, run_small: Runner, undisturbed: Runner
+) -> None:
     options = [strategy, "system.checkpoint_every=2", "system.evaluate_every=2"]
-    whole = run_small(*options, folder="whole")
     with pytest.raises(_KilledError):
         run_small(*options, grid=InProcessGrid([{}], _killing_app(7)))
     resumed = run_small(*options, "resume=true")
-    assert resumed.numbers == whole.numbers
+    assert resumed.numbers == undisturbed(*options).numbers
 
 
 def test_a_finished_run_resumes_to_itself(strategy: str, run_small: Runner) -> None:

@@ -3,7 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.config import compose_config
+from cfl_flower.models import initial_vector
+from strategies.base import ClusteredState
 
 Runner = Callable[..., Any]
 
@@ -28,3 +33,22 @@ def test_a_strong_term_keeps_clients_at_the_received_model(run_small: Runner) ->
     tight = run_small(*options, "strategy.local.mu=900", folder="tight")
     start = loose.rounds[0]["loss"]
     assert start - loose.rounds[-1]["loss"] > 3 * (start - tight.rounds[-1]["loss"])
+
+
+def test_a_stronger_term_leaves_the_model_nearer_to_the_received_one(
+    run_small: Runner,
+) -> None:
+    distances = []
+    for mu in (0, 1, 10):
+        options = ["rounds=1", "strategy.local.learning_rate=0.05"]
+        run = run_small(
+            "strategy=fedprox", *options, f"strategy.local.mu={mu}", folder=f"mu-{mu}"
+        )
+        overrides = (run.folder / "config.yaml").read_text().splitlines()[0].split()[4:]
+        config = compose_config(overrides)
+        checkpoint = Checkpoint(run.folder / "checkpoint", config.resolved)
+        _, state = checkpoint.load(ClusteredState)
+        dataset = config.dataset
+        received = initial_vector(config.model, dataset.shape, dataset.classes, 0)
+        distances.append(float(np.linalg.norm(state.models[0] - received)))
+    assert distances[0] > distances[1] > distances[2] > 0

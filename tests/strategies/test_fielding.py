@@ -6,16 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cfl_flower.aggregation import mix_models
+from cfl_flower.client_app import app as client_app
 from cfl_flower.clustering import mixing_matrix
 from cfl_flower.config import compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.fleet import Fleet
 from cfl_flower.inprocess import InProcessGrid
-from cfl_flower.types import Result
+from cfl_flower.records import pack_answers, unpack_answers
+from cfl_flower.types import ClientId, Result
 from strategies.fielding import (
     Fielding,
     FieldingSettings,
@@ -290,3 +294,93 @@ def test_bytes_are_models_of_participants_and_histograms(run_small: Runner) -> N
     up = [6 * model + 24 * histogram, 6 * model]
     assert [row["bytes_up"] for row in run.rounds] == up
     assert [row["bytes_down"] for row in run.rounds] == [6 * model] * 2
+
+
+def test_at_a_drift_new_models_are_means_of_the_members_old_models(
+    tmp_path: Path,
+) -> None:
+    seen: list[tuple[list[np.ndarray], np.ndarray, list[np.ndarray]]] = []
+
+    class Watched(Fielding):
+        def recluster(self, round: int) -> None:
+            old = [self.state.models[k] for k in self.state.clusters]
+            super().recluster(round)
+            seen.append((old, self.state.clusters, list(self.state.models)))
+
+    config = compose_config(
+        [
+            "clients=12",
+            "participants=6",
+            "rounds=3",
+            "drift.rounds=[3]",
+            "partition.groups=3",
+            "strategy.local.epochs=1",
+            f"output_dir={tmp_path}",
+        ]
+    )
+    Watched(config, Fleet(InProcessGrid([{}]), config), config.concepts).run()
+    ((old, clusters, models),) = seen
+    assert len(models) == 3
+    for cluster, model in enumerate(models):
+        members = [old[i] for i in np.flatnonzero(clusters == cluster)]
+        assert model == pytest.approx(np.mean(members, axis=0), abs=1e-6)
+
+
+def spoiling_app() -> ClientApp:
+    """Return the client app, which cuts client 0's first report of a drift."""
+    app = ClientApp()
+    spoilt: list[ClientId] = []
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        answers = list(unpack_answers(client_app(message, context).content))
+        for answer in answers:
+            if answer.client == 0 and "representation" in answer.metrics and not spoilt:
+                answer.metrics = {**answer.metrics, "representation": b"123"}
+                spoilt.append(answer.client)
+        return Message(pack_answers(answers), reply_to=message)
+
+    @app.query("hello")
+    @app.query()
+    @app.train()
+    def as_ever(message: Message, context: Context) -> Message:
+        return client_app(message, context)
+
+    return app
+
+
+def test_a_malformed_report_costs_neither_the_test_nor_other_reports(
+    run_small: Runner,
+) -> None:
+    whole = run_small(folder="whole")
+    run = run_small(grid=InProcessGrid([{}], spoiling_app()))
+    failures = [row["failures"] for row in run.rounds]
+    assert [len(of_round) for of_round in failures] == [0, 1, 0, 0]
+    (failure,) = failures[1]
+    assert (failure["client"], failure["reason"]) == (0, "representation")
+    # It is asked again, because the server does not hold what it reported.
+    assert [row["drifted"] for row in run.rounds] == [0, 11, 1, 0]
+    assert run.rounds[1]["accuracy"] == whole.rounds[1]["accuracy"]
+    assert run.rounds[-1]["ari"] == 1
+
+
+def test_a_late_device_joins_the_clients_that_hold_its_labels(
+    run_small: Runner,
+) -> None:
+    class Late(InProcessGrid):
+        pushes = 0
+
+        def push_messages(self, messages: Any) -> list[str]:
+            self.pushes += 1
+            if self.pushes == 5:
+                self.add_node({"client-id": 11})
+            return super().push_messages(messages)
+
+    grid = Late([{"client-id": i} for i in range(11)])
+    run = run_small("drift.rounds=[]", grid=grid)
+    clusters = {row["client"]: row["cluster"] for row in run.clients}
+    config = compose_config(["clients=12", "partition.groups=3", "drift.rounds=[]"])
+    concepts = config.concepts(1)
+    mates = [client for client in range(11) if concepts[client] == concepts[11]]
+    assert {clusters[client] for client in mates} == {clusters[11]}
+    assert run.rounds[-1]["num_clusters"] == 3

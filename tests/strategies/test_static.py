@@ -1,7 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from cfl_flower.config import compose_config
+from cfl_flower.fleet import Fleet
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.types import Result
+from strategies.static import Static
 
 Runner = Callable[..., Any]
 
@@ -26,3 +35,19 @@ def test_it_asks_for_histograms_only_once(run_small: Runner) -> None:
     run = run_small("strategy=static")
     model, histograms = 6 * 650 * 4, 12 * 10 * 4
     assert [row["bytes_up"] for row in run.rounds] == [model + histograms] + [model] * 3
+
+
+def report(client: int, label: int) -> Result:
+    histogram = np.eye(10, dtype=np.float32)[label]
+    return Result(client, 10, metrics={"representation": histogram.tobytes()})
+
+
+def test_a_late_client_joins_the_nearest_centre_and_moves_none(tmp_path: Path) -> None:
+    options = ["strategy=static", "clients=8", "participants=4"]
+    config = compose_config([*options, f"output_dir={tmp_path}"])
+    static = Static(config, Fleet(InProcessGrid([{}]), config))
+    static.welcome(1, [report(client, client % 2) for client in range(6)])
+    before = static.state.centres.copy()
+    static.welcome(2, [report(6, 1), report(7, 5)])
+    assert static.state.clusters.tolist() == [0, 1, 0, 1, 0, 1, 1, 0]
+    assert np.array_equal(static.state.centres, before)

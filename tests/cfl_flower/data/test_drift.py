@@ -57,3 +57,40 @@ def test_rounds_that_are_no_schedule_are_refused(options: dict) -> None:
 def test_a_fraction_above_one_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"drift\.fraction=1\.5"):
         Regroup(fraction=1.5)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "moved"), [(0.0, 0), (0.25, 5), (0.38, 8), (1.0, 20)]
+)
+def test_as_many_clients_change_as_the_fraction_says(
+    fraction: float, moved: int
+) -> None:
+    layouts = Regroup([2, 4, 6], fraction).layouts(LabelGroups(), 20, 10, seed=0)
+    for before, after in itertools.pairwise(layouts):
+        assert (before.concepts != after.concepts).sum() == moved
+
+
+def test_later_events_do_not_change_earlier_periods() -> None:
+    short = Regroup([3], 0.5).layouts(LabelGroups(), 20, 10, seed=0)
+    long = Regroup([3, 5, 9], 0.5).layouts(LabelGroups(), 20, 10, seed=0)
+    for one, other in zip(short, long, strict=False):
+        assert np.array_equal(one.concepts, other.concepts)
+        assert np.array_equal(one.distributions, other.distributions)
+
+
+def test_a_label_group_keeps_its_number_over_the_whole_run() -> None:
+    layouts = Regroup([3, 5, 9], 0.5).layouts(LabelGroups(), 20, 10, seed=0)
+    rows = layouts[-1].distributions
+    assert len(np.unique(rows, axis=0)) == len(rows) == 4 * 5
+    for layout in layouts:
+        assert np.array_equal(layout.distributions, rows[: len(layout.distributions)])
+
+
+def test_other_clients_change_at_each_event() -> None:
+    layouts = Regroup([3, 5], 0.5).layouts(LabelGroups(), 20, 10, seed=0)
+    first, second = (
+        before.concepts != after.concepts
+        for before, after in itertools.pairwise(layouts)
+    )
+    assert first.tolist() != second.tolist()
+    assert first[:10].sum() < 10

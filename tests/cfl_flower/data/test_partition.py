@@ -83,3 +83,65 @@ def test_only_released_samples_are_dealt() -> None:
     labels, released = np.zeros(6, int), np.array([1, 4, 5])
     hands = deal(labels, released, np.ones((2, 1)), None, rng())
     assert sorted(np.concatenate(hands).tolist()) == [1, 4, 5]
+
+
+@given(st.integers(0, 99), st.integers(1, 9), st.integers(0, 200))
+def test_shares_of_a_label_are_off_by_rounding_only(
+    seed: int, clients: int, samples: int
+) -> None:
+    demand = rng(seed).dirichlet(np.ones(clients))[:, None]
+    hands = deal_once(np.zeros(samples, int), demand, rng(seed))
+    sizes = np.array([len(hand) for hand in hands])
+    assert (abs(sizes - samples * demand[:, 0]) <= 1 + 1e-6).all()
+
+
+@given(st.integers(0, 99), st.integers(1, 10), st.integers(1, 30))
+def test_groups_cover_all_labels_and_take_all_clients_in_turn(
+    seed: int, groups: int, clients: int
+) -> None:
+    layout = LabelGroups(groups, purity=1).layout(clients, 10, [], rng(seed))
+    assert ((layout.distributions > 0).sum(axis=0) == 1).all()
+    assert layout.per_client.sum(axis=1) == pytest.approx(1)
+    members = np.bincount(layout.concepts, minlength=groups)
+    assert members.max() - members.min() <= 1
+
+
+def test_who_follows_which_group_is_drawn() -> None:
+    drawn = [
+        LabelGroups(groups=5).layout(20, 10, [], rng(seed)).concepts.tolist()
+        for seed in range(4)
+    ]
+    assert len({tuple(concepts) for concepts in drawn}) == 4
+
+
+def test_a_client_may_get_nothing() -> None:
+    hands = deal_once(np.array([0, 1]), np.array([[1.0, 1], [0, 0]]), rng())
+    assert [hand.tolist() for hand in hands] == [[0, 1], []]
+
+
+def test_which_samples_a_client_gets_is_drawn() -> None:
+    hands = [deal_once(np.zeros(50, int), np.ones((2, 1)), rng(s))[0] for s in (0, 1)]
+    assert len(hands[0]) == len(hands[1]) == 25
+    assert hands[0].tolist() != hands[1].tolist() != list(range(25))
+
+
+def test_rounding_favours_no_client_over_all_labels() -> None:
+    # One sample of each of 400 labels for two clients: half each, not all to one.
+    hands = deal_once(np.arange(400), np.ones((2, 400)), rng())
+    assert len(hands[0]) == pytest.approx(200, abs=50)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_only_groups_that_are_left_are_found(seed: int) -> None:
+    # Four labels split into two pairs in three ways.
+    partition, layouts = LabelGroups(groups=2), []
+    for period in range(3):
+        layouts.append(partition.layout(4, 4, layouts, rng(10 * seed + period)))
+    rows = [row.tobytes() for layout in layouts for row in layout.distributions]
+    assert len(set(rows)) == 6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_single_sample_goes_to_who_wants_it_most(seed: int) -> None:
+    hands = deal_once(np.array([0]), np.array([[0.1], [0.9]]), rng(seed))
+    assert [len(hand) for hand in hands] == [0, 1]

@@ -129,3 +129,36 @@ def test_another_process_has_the_same_stream_and_another_seed_has_not() -> None:
     )
     there = subprocess.check_output([sys.executable, "-c", code], text=True).strip()
     assert fingerprint(stream()) == there != fingerprint(stream(seed=4))
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.25])
+def test_drawn_data_follow_the_true_concept_of_the_few_who_drift(
+    fraction: float,
+) -> None:
+    source = stream(fraction, samples=400, test_samples=400)
+    for round in (2, 3, 5):
+        wanted = source.concepts.layout(round).per_client
+        for client in range(CLIENTS):
+            view = source.view(client, round)
+            for labels in (view.labels, view.test_pool.labels[view.test_indices]):
+                shares = np.bincount(labels, minlength=10) / 400
+                assert shares == pytest.approx(wanted[client], abs=0.12)
+
+
+def test_a_client_without_samples_has_an_empty_view() -> None:
+    # 1,257 training samples for 2,000 clients.
+    source = Stream(Digits(), LabelGroups(), Regroup([]), clients=2000, seed=0)
+    views = [source.view(client, 1) for client in range(2000)]
+    empty = next(view for view in views if len(view.labels) == 0)
+    x, y = empty.train()
+    assert x.shape == (0, 1, 8, 8)
+    assert y.shape == (0,)
+
+
+def test_training_and_test_samples_come_from_their_own_pools() -> None:
+    view = stream().view(0, 1)
+    assert len(view.train_pool.labels) == 1257
+    assert len(view.test_pool.labels) == 540
+    assert torch.equal(
+        view.test()[0], view.test_pool.x[torch.from_numpy(view.test_indices)]
+    )

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from cfl_flower.client_app import code_digest, open_workshop
+from cfl_flower.config import RunConfig, compose_config
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.models import initial_vector
+from cfl_flower.records import Answer, encode_models, pack_tasks, unpack_answers
+from cfl_flower.representations import digest, label_histogram
+from cfl_flower.types import Plan, Scalar, Task, Vector
+
+PARAMETERS = 64 * 10 + 10
+"""Of the linear model on 8 x 8 digits."""
+
+Composer = Callable[..., RunConfig]
+
+
+@pytest.fixture
+def compose(tmp_path: Path) -> Composer:
+    def run_config(*overrides: str) -> RunConfig:
+        small = ["strategy=fedavg", "clients=6", "participants=3"]
+        return compose_config([*small, f"output_dir={tmp_path}", *overrides])
+
+    return run_config
+
+
+def start(config: RunConfig) -> Vector:
+    return initial_vector(config.model, (1, 8, 8), 10, config.seed)
+
+
+def plan(config: RunConfig, *clients: int | str, **common: Scalar) -> Plan:
+    return Plan([Task(client, (0,)) for client in clients], [start(config)], common)
+
+
+def work(config: RunConfig, phase: str, work: Plan, round: int = 1) -> list[Answer]:
+    """Send tasks as one message to one node and read its answers."""
+    settings, encoded = json.dumps(config.resolved), encode_models(work)
+    content = pack_tasks(phase, round, settings, work, work.tasks, encoded)
+    grid = InProcessGrid([{}])
+    (node,) = grid.get_node_ids()
+    (reply,) = grid.send_and_receive([Message(content, node, phase)])
+    assert not reply.has_error()
+    return unpack_answers(reply.content)
+
+
+def histogram(config: RunConfig, client: int, round: int) -> bytes:
+    view = open_workshop(json.dumps(config.resolved)).stream.view(client, round)
+    return label_histogram(view.labels, 10).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("node_config", "said"),
+    [
+        ({"client-id": 3}, {"client-id": 3}),
+        ({"client-id": "site-a"}, {"client-id": "site-a"}),
+        ({"num-partitions": 9}, {"nodes": 9}),
+    ],
+    ids=["a numbered device", "a named device", "a node of a simulation"],
+)
+def test_a_node_says_who_it_is_and_which_code_it_runs(
+    node_config: dict[str, Any], said: dict[str, Any]
+) -> None:
+    grid = InProcessGrid([node_config])
+    content = RecordDict({"hello": ConfigRecord({})})
+    messages = [Message(content, node, "query.hello") for node in grid.get_node_ids()]
+    (reply,) = grid.send_and_receive(messages)
+    assert dict(reply.content.config_records["hello"]) == {
+        "code": code_digest(),
+        **said,
+    }
+
+
+def test_the_same_settings_are_one_workshop_and_others_another(
+    compose: Composer,
+) -> None:
+    one, other = (json.dumps(compose(f"seed={seed}").resolved) for seed in (0, 1))
+    assert open_workshop(one) is open_workshop(json.dumps(json.loads(one)))
+    assert open_workshop(other) is not open_workshop(one)
+
+
+def test_nobody_can_spoil_the_common_initial_model(compose: Composer) -> None:
+    config = compose()
+    workshop = open_workshop(json.dumps(config.resolved))
+    workshop.copy_initial().fill(0)
+    assert np.array_equal(workshop.copy_initial(), start(config))
+
+
+def test_a_task_that_raises_costs_only_its_own_answer(compose: Composer) -> None:
+    config = compose()
+    asked = plan(config, 0, 99, 1)  # there are 6 clients
+    first, raised, last = work(config, "train", asked)
+    assert raised.client == 99
+    assert raised.error is not None
+    assert raised.error[0] == "raised"
+    assert "IndexError" in raised.error[1]
+    assert (first.error, last.error) == (None, None)
+    assert [len(answer.arrays[0]) for answer in (first, last)] == [PARAMETERS] * 2
+
+
+@pytest.mark.parametrize("phase", ["train", "evaluate"])
+def test_an_answer_does_not_depend_on_the_other_tasks_of_the_message(
+    compose: Composer, phase: str
+) -> None:
+    config = compose()
+    (alone,) = work(config, phase, plan(config, 4))
+    among = work(config, phase, plan(config, 2, 4, 0))[1]
+    assert among.num_examples == alone.num_examples > 0
+    assert among.loss == pytest.approx(alone.loss)
+    assert among.metrics == alone.metrics
+    for one, two in zip(among.arrays, alone.arrays, strict=True):
+        assert np.array_equal(one, two)
+
+
+def test_training_starts_from_the_model_that_the_task_names(compose: Composer) -> None:
+    config = compose("strategy.local.learning_rate=1e-9")
+    models = [start(config), np.full(PARAMETERS, 0.5, np.float32)]
+    asked = Plan([Task(0, (1,)), Task(1, (0,))], models)
+    answers = work(config, "train", asked)
+    assert answers[0].arrays[0] == pytest.approx(models[1], abs=1e-4)
+    assert answers[1].arrays[0] == pytest.approx(models[0], abs=1e-4)
+
+
+def test_a_test_gives_a_loss_and_the_number_of_correct_answers(
+    compose: Composer,
+) -> None:
+    config = compose()
+    (answer,) = work(config, "evaluate", plan(config, 0, test=True))
+    assert 0 <= answer.metrics["correct"] <= answer.num_examples
+    assert answer.loss is not None
+    assert answer.loss > 0
+    assert answer.arrays == []
+
+
+def test_a_query_is_answered_for_the_round_to_come(compose: Composer) -> None:
+    config = compose("drift.rounds=[2]")
+    asked = plan(config, 0, representation=True)
+    (before,) = work(config, "query", asked, round=0)
+    (upon,) = work(config, "query", asked, round=1)
+    assert before.metrics["representation"] == histogram(config, 0, 1)
+    assert upon.metrics["representation"] == histogram(config, 0, 2)
+    assert before.metrics != upon.metrics
+    assert before.num_examples > 0
+
+
+def test_what_one_task_says_overrides_what_is_common(compose: Composer) -> None:
+    config = compose()
+    silent = Task(0, (0,), {"representation": False})
+    asked = Plan([silent, Task(1, (0,))], [start(config)], {"representation": True})
+    first, second = work(config, "evaluate", asked)
+    assert "representation" not in first.metrics
+    assert "representation" in second.metrics
+
+
+def test_a_client_remembers_from_message_to_message_and_no_other_client_does(
+    compose: Composer,
+) -> None:
+    config = compose("drift.rounds=[3]")
+    reported = digest(np.frombuffer(histogram(config, 0, 2), np.float32))
+    # Any change is tolerable to who remembers what the server holds.
+    common = {"representation": True, "tolerance": 2.0}
+    work(config, "evaluate", plan(config, 0, **common), round=1)
+    again = plan(config, 0, 1, **common, held=reported)
+    knowing, unknowing = work(config, "evaluate", again, round=2)
+    assert "representation" not in knowing.metrics
+    assert unknowing.metrics["representation"] == histogram(config, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("raises", "raised"), ("hangs", "timeout")]
+)
+def test_a_client_that_fails_says_why(
+    compose: Composer, fault: str, reason: str
+) -> None:
+    config = compose(f"faults.{fault}=1", "system.task_timeout=0.05")
+    answers = work(config, "train", plan(config, 0, 1))
+    assert [answer.error and answer.error[0] for answer in answers] == [reason] * 2
+    assert [len(answer.arrays) for answer in answers] == [0, 0]
+
+
+def test_a_client_that_drops_out_sends_nothing(compose: Composer) -> None:
+    config = compose("faults.drops=1")
+    assert work(config, "train", plan(config, 0, 1)) == []
