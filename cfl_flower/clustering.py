@@ -29,15 +29,11 @@ class KMeansScan:
     restarts : int
         Independent k-means++ seedings; the best inertia counts. Reduced above 500
         clients (5,000 / n, at least 1), where one seeding is stable.
-    homogeneous_below : float
-        If no K has a silhouette of at least this, the clients are one cluster: the
-        silhouette itself cannot choose K = 1.
     """
 
     smallest: int = 2
     largest: int = 20
     restarts: int = 10
-    homogeneous_below: float = 0.1
 
     def __post_init__(self) -> None:
         where, low = "strategy.scan", self.smallest
@@ -180,7 +176,8 @@ def choose_clusters(
     Returns
     -------
     int array of shape (n,)
-        Numbered by first appearance, so that equal clusterings have equal ids.
+        Numbered by first appearance, so that equal clusterings have equal ids. One
+        cluster only if there are not enough distinct points for two.
     """
     distinct = len(np.unique(points, axis=0))
     largest = min(scan.largest, len(points) - 1, distinct)
@@ -190,10 +187,7 @@ def choose_clusters(
     with threadpool_limits(limits=1):
         labelings = _kmeans_for_each_k(points, scan, largest, rng)
         scores = silhouettes(points, labelings, metric)
-    best = int(np.argmax(scores))
-    if scores[best] < scan.homogeneous_below:
-        return np.zeros(len(points), np.int64)
-    return labelings[best]
+    return labelings[int(np.argmax(scores))]
 
 
 def _kmeans_for_each_k(
@@ -201,7 +195,8 @@ def _kmeans_for_each_k(
 ) -> list[IntArray]:
     """Return the best of several k-means clusterings for every K of the scan."""
     restarts = max(1, min(scan.restarts, 5000 // len(points)))
-    # The first K seeds of a longer k-means++ seeding are a k-means++ seeding for K.
+    # The first K seeds of a longer k-means++ seeding are a k-means++ seeding for K
+    # (with the number of trials that scikit-learn takes for the longer one).
     seedings = [
         kmeans_plusplus(points, largest, random_state=int(rng.integers(2**31)))[0]
         for _ in range(restarts)

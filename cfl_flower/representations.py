@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
+from scipy.stats import chi2_contingency
 
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import FloatArray, IntArray, Vector
@@ -42,6 +43,37 @@ def label_histogram(labels: NDArray[np.integer], classes: int) -> Vector:
         return np.full(classes, 1 / classes, np.float32)
     counts = np.bincount(labels, minlength=classes)
     return (counts / len(labels)).astype(np.float32)
+
+
+def chance_explains(
+    histograms: FloatArray, counts: IntArray, significance: float
+) -> bool:
+    """Return whether all clients may have drawn their labels from one distribution.
+
+    Pearson's chi-squared test of homogeneity. A silhouette cannot choose a single
+    cluster: sampling noise alone gives it a best K of 2 to 20.
+
+    Parameters
+    ----------
+    histograms : array of shape (n, L)
+    counts : int array of shape (n,)
+        Samples behind each histogram; clients without any have no say.
+    significance : float
+        The probability of finding groups where there are none. 0 never explains.
+
+    Examples
+    --------
+    >>> same, other = np.array([[0.5, 0.5], [0.4, 0.6]]), np.eye(2)
+    >>> [chance_explains(h, np.array([10, 10]), 0.01) for h in (same, other)]
+    [True, False]
+    """
+    table = np.rint(histograms * counts[:, None])
+    table = table[table.sum(axis=1) > 0]
+    table = table[:, table.sum(axis=0) > 0]
+    if significance == 0 or min(table.shape) < 2:
+        return False
+    test = chi2_contingency(table, correction=False)
+    return bool(test.pvalue > significance)
 
 
 def digest(representation: Vector) -> str:
@@ -99,7 +131,8 @@ def mean_client_distance(
     """Return the heterogeneity of a clustering: Fielding, section 2.1.
 
     For each client the mean distance to the other members of its cluster, then the
-    mean over all clients (not over clusters). A client alone in its cluster has 0.
+    mean over all clients (not over clusters: Appendix B.2). A client alone in its
+    cluster has 0.
 
     Returns
     -------

@@ -44,7 +44,8 @@ class RoundRecord:
     drifted : int
         Clients that reported a changed representation after the test.
     moved, reclustered : int, bool
-        What that led to, in force from the next round on.
+        What that led to, in force from the next round on. Clients that joined before
+        this round's training can trigger a re-clustering, too, which is in force.
     participants : int
         Clients asked to train.
     failures : list of Failure

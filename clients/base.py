@@ -130,18 +130,21 @@ class ClusteredClient(NumPyClient):
 
         ``config["representation"]`` asks for it, ``config["held"]`` is the digest of
         the one that the server holds, and ``config["tolerance"]`` the L1 change up to
-        which a client keeps silent.
+        which a client keeps silent. So does a client that has no data left: its
+        histogram is undefined. Beside the histogram goes its number of samples.
         """
         if not config.get("representation"):
             return {}
-        stream = self.around.stream
-        histogram = label_histogram(self.data(round).labels, stream.classes)
+        labels = self.data(round).labels
+        if len(labels) == 0 and "held" in config:
+            return {}
+        histogram = label_histogram(labels, self.around.stream.classes)
         if digest(histogram) == config.get("held"):
             return {}
         tolerance = float(config.get("tolerance", 0))
         if tolerance and self._within(tolerance, histogram, config.get("held")):
             return {}
-        return {"representation": histogram.tobytes()}
+        return {"representation": histogram.tobytes(), "samples": len(labels)}
 
     def _within(self, tolerance: float, histogram: Vector, held: str | None) -> bool:
         """Compare with the last report if the server has it; else remember this one."""

@@ -202,10 +202,10 @@ class ClusteredStrategy(Strategy):
         return generator(self.config.seed, purpose, round)
 
     def choose_participants(self, round: int) -> list[int]:
-        """Return the rows of M participants, shared over the clusters."""
+        """Return the rows of at most M participants, shared over the clusters."""
         state, rng = self.state, self.rng("selection", round)
         chosen: list[int] = []
-        shares = share_participants(self.config.participants, state.sizes)
+        shares = share_participants(self.config.participants, state.sizes, rng)
         for cluster, share in enumerate(shares):
             members = np.flatnonzero(state.clusters == cluster)
             chosen += self.config.selection.choose(members, share, rng).tolist()
@@ -319,10 +319,11 @@ class ClusteredStrategy(Strategy):
         messages = self._send("query", plan, round - 1)
         timeout = self.config.system.message_timeout
         replies = self.fleet.grid.send_and_receive(messages, timeout=timeout)
-        outcome = self._receive("query", replies, needed=not known)
+        outcome = self._receive("query", replies)
         newcomers = self._screen("query", outcome.results)
         if newcomers:
             self.welcome(round, newcomers)
+        self._require_any(self.state.clients, "query")
 
     def _screen(self, phase: str, results: list[Result]) -> list[Result]:
         """Leave out, and count, reports that must not enter the state."""
@@ -343,27 +344,32 @@ class ClusteredStrategy(Strategy):
         plan.config["keep_from"] = (self.record.round - 1) // every * every
         return self.fleet.messages(phase, number, plan)
 
-    def _receive(
-        self, phase: str, replies: Iterable[Message], needed: bool = True
-    ) -> Outcome:
-        """Collect a phase; without any valid result where one is needed, end the run.
+    def _receive(self, phase: str, replies: Iterable[Message]) -> Outcome:
+        """Collect a phase; without any valid result of a train or test, end the run."""
+        outcome, record = self.fleet.collect(phase, replies), self.record
+        record.failures.extend(outcome.failures)
+        record.bytes_up += outcome.bytes_up
+        record.bytes_down += outcome.bytes_down if phase == "train" else 0
+        if outcome.failures and phase != "query":
+            self._require_any(outcome.results, phase)
+        return outcome
+
+    def _require_any(self, valid: Sequence[object], phase: str) -> None:
+        """End the run if nothing is valid.
 
         Raises
         ------
         NoValidResultError
         """
-        outcome, record = self.fleet.collect(phase, replies), self.record
-        record.failures.extend(outcome.failures)
-        record.bytes_up += outcome.bytes_up
-        record.bytes_down += outcome.bytes_down if phase == "train" else 0
-        if needed and outcome.failures and not outcome.results:
-            first = outcome.failures[0]
-            raise NoValidResultError(
-                f"round {record.round}: none of {len(outcome.failures)} clients gave a "
-                f"valid {phase} result; client {first.client}: {first.reason}: "
-                f"{first.detail}; mend the clients and add resume=true"
-            )
-        return outcome
+        if valid:
+            return
+        failures = [f for f in self.record.failures if f.phase == phase]
+        first = failures[0]
+        raise NoValidResultError(
+            f"round {self.record.round}: none of {len(failures)} clients gave a valid "
+            f"{phase} result; client {first.client}: {first.reason}: {first.detail}; "
+            "mend the clients and add resume=true"
+        )
 
     def _note_tests(self, tested: list[Result]) -> list[ClientRow]:
         if not tested:

@@ -4,8 +4,10 @@ Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020. The loc
 objective is f_i(w) + mu/2 ||w - w_t||^2 (eq. 2), which every local optimiser here can
 have; FedProx is FedAvg with `strategy.local.mu` above 0.
 
-Deviations: every participant does the same amount of local work, so the paper's
-gamma-inexactness (partial work of slow devices) does not occur.
+Deviations: clients are sampled uniformly and averaged by samples, as in FedAvg, where
+the paper's Algorithm 2 samples by size and averages plainly; every participant does the
+same amount of local work, so the paper's gamma-inexactness (partial work of slow
+devices) does not occur.
 """
 
 from __future__ import annotations

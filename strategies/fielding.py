@@ -6,32 +6,44 @@ drifted clients report their label histogram -> each moves to the nearest centre
 centres frozen -> centres are recomputed -> if one moved by at least theta/3, all
 clients are clustered anew and the new models are means of the members' old models.
 
-Server keeps: the latest histogram of every client (n x L floats). Leaves the device:
-the model of a participant (d floats); the histogram (L floats) of a client whose data
-changed, whether it takes part or not.
+Server keeps: the latest histogram of every client (n x L floats) and its number of
+samples. Leaves the device: the model of a participant (d floats); the histogram
+(L floats) of a client whose data changed, whether it takes part or not.
 
 Deviations and readings, where the paper is silent or contradicts itself:
 
 * The overview says that a centre moved "more than" tau, Algorithm 2 "at least" theta/3:
   at least; a shift of 0 never triggers, although theta is 0 when all centres are equal.
+* Algorithm 2 as printed recomputes the centres inside of the loop over clients;
+  section 2.2 freezes them while all are assigned, which makes the order of no effect:
+  frozen.
+* A re-clustered client brings the model of the cluster it moved to in this event
+  (lines 6 and 7); "old cluster model" in section 2.3 could also be the one before.
 * theta is the mean pairwise distance of the centres after the move (Algorithm 2), over
   clusters that have members.
 * "Old centre" is the centre before this event; `centre_reference: recluster` takes the
   one of the last re-clustering, with which slow drift accumulates.
 * K-means minimises squared L2; nearest centre, theta, shift and silhouette use the
   representation's distance. Centres are means, which keeps histograms distributions.
-* K is scanned from 2 to min(20, n - 1). The silhouette cannot choose K = 1, so a best
-  score below `scan.homogeneous_below` means one cluster.
+* K is scanned from 2 to min(20, n - 1). The silhouette cannot choose K = 1: the clients
+  are one cluster if chance explains their histograms (`significance`; 0 for the
+  paper's rule). theta is 0 then, so that every report asks the question anew.
 * M/K is rounded down, the remainder goes to the largest clusters, and a cluster smaller
-  than its share gives all its members.
+  than its share gives all its members, so fewer than M may take part. With M < K, M
+  clusters are drawn in each round.
 * A cluster's model is the plain mean of its participants (Algorithm 1, line 15);
   `weighting: samples` weighs them. A cluster without valid results keeps its model.
-* Any change of the histogram is drift (`tolerance` is the L1 change still ignored).
-* A cluster that all members left keeps centre and model, takes no part in theta, and
-  can be joined again until the next re-clustering.
-* All cluster models start from one common initial model. A client that joins later gets
-  the model of its nearest cluster and counts as drifted.
+* Any change of the histogram is drift (`tolerance` is the L1 change still ignored). A
+  client without samples has no histogram: uniform at the hello, silent later.
+* A cluster that all members left is not dropped at once: it keeps centre and model,
+  takes no part in theta, and can be joined again until the next re-clustering.
+* All cluster models start from one common initial model. Clients that join later go to
+  the nearest centre, as drifted ones do; their arrival may trigger a re-clustering,
+  which is in force in the round in which it is recorded.
 * An iteration (drift event) is a round here: without reports a round changes nothing.
+* tau = 0 (Appendix F.1) re-clusters whenever a centre moved, not at every report.
+* The paper trains all methods with FedProx, batches of 20 and 20 local steps; the
+  default here is plain SGD (`strategy.local`, the same for every method).
 """
 
 from __future__ import annotations
@@ -49,15 +61,17 @@ from cfl_flower.clustering import (
     mixing_matrix,
     nearest_centre,
 )
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.representations import (
     METRICS,
     Distance,
+    chance_explains,
     digest,
     distances,
     mean_client_distance,
     parse_histogram,
 )
-from cfl_flower.settings import require
+from cfl_flower.settings import require, require_fraction
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Scalar, Task, Vector
 from strategies.base import (
     ClusteredState,
@@ -81,6 +95,8 @@ class FieldingSettings(StrategySettings):
         What a centre's shift is measured from.
     tolerance : float
         The L1 change of its histogram up to which a client keeps silent.
+    significance : float
+        Probability of clustering clients that chance alone tells apart.
     scan : KMeansScan
         How clients are clustered from scratch.
     """
@@ -90,6 +106,7 @@ class FieldingSettings(StrategySettings):
     threshold: float = 1 / 3
     centre_reference: str = "event"
     tolerance: float = 0.0
+    significance: float = 0.001
     scan: KMeansScan = field(default_factory=KMeansScan)
 
     def __post_init__(self) -> None:
@@ -103,6 +120,7 @@ class FieldingSettings(StrategySettings):
         for name in ("threshold", "tolerance"):
             value = getattr(self, name)
             require(value >= 0, f"strategy.{name}", value, "a number of at least 0")
+        require_fraction("strategy.significance", self.significance)
 
 
 @dataclass
@@ -113,12 +131,15 @@ class FieldingState(ClusteredState):
     ----------
     representations : array of shape (n, L)
         The latest representation of each client.
+    counts : int array of shape (n,)
+        The number of samples behind it.
     centres : array of shape (K, L)
     reference : array of shape (K, L)
         The centres at the last re-clustering.
     """
 
     representations: FloatArray
+    counts: IntArray
     centres: FloatArray
     reference: FloatArray
 
@@ -132,7 +153,8 @@ def move_drifted(
 ) -> IntArray:
     """Assign each drifted client to the nearest centre: Algorithm 2, lines 1 and 2.
 
-    The centres stay frozen meanwhile, so the order of clients is of no effect.
+    The centres stay frozen meanwhile (section 2.2), so that the order of clients is of
+    no effect.
 
     Parameters
     ----------
@@ -194,8 +216,8 @@ class Fielding(ClusteredStrategy):
         labels = self.config.dataset.classes
         no_rows = np.zeros((0, labels), np.float32)
         no_centres = np.zeros((0, labels))
-        model = [self.initial_model()]
-        return FieldingState([], no_clusters(), model, no_rows, no_centres, no_centres)
+        nobody, model = no_clusters(), [self.initial_model()]
+        return FieldingState([], nobody, model, no_rows, nobody, no_centres, no_centres)
 
     def question(self) -> dict[str, Scalar]:
         """Ask for the label histogram, if it changed by more than the tolerance."""
@@ -205,25 +227,23 @@ class Fielding(ClusteredStrategy):
     def check_report(self, phase: str, result: Result) -> None:
         """Refuse anything but a label histogram; the hello must bring one."""
         if phase == "query" or "representation" in result.metrics:
-            self._histogram(result)
+            self._read_report(result)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Cluster the first clients (Algorithm 3); later ones join the nearest."""
         state = self.state
-        points = np.stack([self._histogram(result) for result in newcomers])
+        points, counts = self._read_reports(newcomers)
         first = not state.clients
-        if first:
-            rng = self.rng("cluster", round)
-            clusters = choose_clusters(points, self.distance, self.settings.scan, rng)
-            state.models = state.models * (int(clusters.max()) + 1)
-        else:
-            clusters = nearest_centre(points, state.centres, self.distance)
-        self.join(newcomers, clusters)
         state.representations = np.vstack([state.representations, points])
+        state.counts = np.append(state.counts, counts)
         if first:
+            clusters = self.cluster_from_scratch(self.rng("cluster", round))
+            self.join(newcomers, clusters)
+            state.models = state.models * (int(clusters.max()) + 1)
             self._set_centres()
         else:
-            self.adjust(round)
+            self.join(newcomers, nearest_centre(points, state.centres, self.distance))
+            self.record.reclustered = self.adjust(self.rng("recluster-join", round))
 
     def plan_evaluate(self, round: int, test: bool) -> Plan:
         """Ask every client whether its representation changed, tested or not."""
@@ -243,19 +263,22 @@ class Fielding(ClusteredStrategy):
         """Move the clients that report drift, then look at the centres: Algorithm 2."""
         state, record = self.state, self.record
         reports = [result for result in results if "representation" in result.metrics]
-        record.drifted, record.moved, record.reclustered = len(reports), 0, False
+        record.drifted, record.moved = len(reports), 0
+        record.reclustered = bool(record.reclustered)
         if not reports:
             return
         drifted = self.rows(result.client for result in reports)
-        state.representations[drifted] = [self._histogram(r) for r in reports]
+        state.representations[drifted], state.counts[drifted] = self._read_reports(
+            reports
+        )
         before = state.clusters
         state.clusters = move_drifted(
             drifted, state.representations, before, state.centres, self.distance
         )
         record.moved = int(np.count_nonzero(state.clusters != before))
-        record.reclustered = self.adjust(round)
+        record.reclustered |= self.adjust(self.rng("recluster", round))
 
-    def adjust(self, round: int) -> bool:
+    def adjust(self, rng: np.random.Generator) -> bool:
         """Recompute the centres; if one moved far, cluster all clients from scratch."""
         state, settings = self.state, self.settings
         self._heterogeneity = None
@@ -270,21 +293,27 @@ class Fielding(ClusteredStrategy):
         shift = largest_shift(before, state.centres, self.distance)
         if not needs_reclustering(shift, theta, settings.threshold):
             return False
-        self.recluster(round)
+        self.recluster(rng)
         return True
 
-    def recluster(self, round: int) -> None:
-        """Cluster all clients; new models are means over members: lines 6 to 10."""
+    def recluster(self, rng: np.random.Generator) -> None:
+        """Cluster all clients; new models are means over members: lines 6 to 10.
+
+        Each member brings the model of its cluster of now, after the move.
+        """
         state, old = self.state, self.state.clusters
-        state.clusters = choose_clusters(
-            state.representations,
-            self.distance,
-            self.settings.scan,
-            self.rng("recluster", round),
-        )
+        state.clusters = self.cluster_from_scratch(rng)
         mixing = mixing_matrix(old, state.clusters, len(state.models))
         state.models = mix_models(state.models, mixing)
         self._set_centres()
+
+    def cluster_from_scratch(self, rng: np.random.Generator) -> IntArray:
+        """Cluster all clients by their representations: Algorithm 3."""
+        state, settings = self.state, self.settings
+        points = state.representations
+        if chance_explains(points, state.counts, settings.significance):
+            return np.zeros(len(points), np.int64)
+        return choose_clusters(points, self.distance, settings.scan, rng)
 
     def heterogeneity(self) -> float | None:
         """Return the mean client distance on the latest representations."""
@@ -311,6 +340,14 @@ class Fielding(ClusteredStrategy):
         state.reference = state.centres
         self._heterogeneity = None
 
-    def _histogram(self, result: Result) -> Vector:
-        data = result.metrics.get("representation")
-        return parse_histogram(data, self.config.dataset.classes)
+    def _read_report(self, result: Result) -> tuple[Vector, int]:
+        """Return the histogram and the number of samples behind it."""
+        data, count = (result.metrics.get(k) for k in ("representation", "samples"))
+        histogram = parse_histogram(data, self.config.dataset.classes)
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise InvalidResultError("representation", f"samples={count!r}, not >= 0")
+        return histogram, count
+
+    def _read_reports(self, results: list[Result]) -> tuple[FloatArray, IntArray]:
+        histograms, counts = zip(*map(self._read_report, results), strict=True)
+        return np.stack(histograms), np.array(counts, np.int64)

@@ -1,6 +1,6 @@
 """Static clustering: Fielding's start, never moved.
 
-The baseline of Fielding's Appendix B: clients are clustered once by their first label
+The baseline of Fielding's Appendix B.2: clients are clustered once by their first label
 histogram (Algorithm 3) and stay, whatever happens to their data. A client that joins
 later goes to the nearest centre.
 
@@ -8,6 +8,8 @@ Deviations: none; the settings of drift handling are of no effect.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from cfl_flower.types import Plan, Result
 from strategies.base import ClusteredStrategy
@@ -24,7 +26,7 @@ class Static(Fielding):
     def absorb_reports(self, round: int, results: list[Result]) -> None:
         """Do nothing: clients stay where they are."""
 
-    def adjust(self, round: int) -> bool:
+    def adjust(self, rng: np.random.Generator) -> bool:
         """Leave the centres where they are."""
         return False
 

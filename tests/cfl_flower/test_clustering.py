@@ -100,9 +100,8 @@ def test_k_and_the_clusters_are_found(groups: int, metric: Distance) -> None:
         np.full((10, 4), 0.25, np.float32),
         np.float32([[1, 0]]),
         np.float32([[1, 0], [0, 1]]),
-        rng().dirichlet(np.full(50, 1000), 60).astype(np.float32),
     ],
-    ids=["all equal", "one client", "two clients", "homogeneous"],
+    ids=["all equal", "one client", "two clients"],
 )
 def test_without_structure_there_is_one_cluster(points: np.ndarray) -> None:
     assert not choose_clusters(points, "l1", KMeansScan(), rng()).any()
@@ -122,7 +121,7 @@ def test_the_scan_keeps_to_its_range() -> None:
 
 def test_clustering_follows_its_generator_and_touches_no_other() -> None:
     points = rng().dirichlet(np.full(4, 0.5), 50).astype(np.float32)
-    scan = KMeansScan(homogeneous_below=0.0)
+    scan = KMeansScan()
     np.random.seed(7)
     state = np.random.get_state()[1].copy()
     one, two = (choose_clusters(points, "l1", scan, rng(3)) for _ in range(2))

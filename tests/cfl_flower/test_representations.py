@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.representations import (
     Distance,
+    chance_explains,
     digest,
     distances,
     label_histogram,
@@ -140,3 +141,36 @@ def test_nearly_equal_clients_have_a_distance_in_every_metric() -> None:
         assert distances(pair, pair, "js") == pytest.approx(0, abs=1e-6)
         found = mean_client_distance(pair, np.zeros(2, np.int64), "js")
         assert found == pytest.approx(0, abs=1e-6)
+
+
+def test_homogeneity_is_pearsons_chi_squared_test() -> None:
+    # Counts [6, 4] and [2, 8], expected [4, 6] twice: chi2 = 2 (4/4 + 4/6) = 10/3,
+    # one degree of freedom: p = 0.068.
+    histograms, counts = np.array([[0.6, 0.4], [0.2, 0.8]]), np.array([10, 10])
+    assert chance_explains(histograms, counts, 0.06)
+    assert not chance_explains(histograms, counts, 0.08)
+    # Ten times the samples say it ten times as clearly.
+    assert not chance_explains(histograms, 10 * counts, 0.001)
+
+
+@pytest.mark.parametrize("significance", [0.01, 0.05, 0.2])
+def test_groups_are_found_where_there_are_none_as_rarely_as_asked(
+    significance: float,
+) -> None:
+    rng, trials = np.random.default_rng(0), 1000
+    draws = rng.multinomial(60, [0.4, 0.3, 0.2, 0.1], (trials, 12))
+    counts = np.full(12, 60)
+    found = sum(not chance_explains(d / 60, counts, significance) for d in draws)
+    assert found / trials == pytest.approx(significance, abs=0.04)
+
+
+def test_clients_without_samples_have_no_say() -> None:
+    uniform = np.full((1, 4), 0.25)
+    one, two = np.array([[1.0, 0, 0, 0]]), np.array([[0, 1.0, 0, 0]])
+    assert not chance_explains(np.vstack([one, uniform]), np.array([9, 0]), 0.01)
+    both = np.vstack([one, two, uniform])
+    assert not chance_explains(both, np.array([9, 9, 0]), 0.01)
+
+
+def test_a_significance_of_zero_never_explains() -> None:
+    assert not chance_explains(np.full((3, 2), 0.5), np.array([8, 8, 8]), 0.0)

@@ -7,6 +7,12 @@ from hypothesis import strategies as st
 
 from cfl_flower.selection import RandomSelection, share_participants
 
+
+def share(participants: int, sizes: list[int], seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return share_participants(participants, np.array(sizes), rng)
+
+
 SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=8)
 
 
@@ -17,19 +23,18 @@ SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=8)
         (11, [20, 30], [5, 6]),  # the remainder goes to the largest
         (11, [20, 20], [6, 5]),  # the lowest id on a tie
         (10, [12, 2, 0, 20], [3, 2, 0, 4]),  # nobody gives more than it has
-        (2, [5, 5, 9], [1, 0, 1]),
         (4, [0, 0], [0, 0]),
     ],
 )
 def test_participants_are_shared_over_clusters(
     participants: int, sizes: list[int], shares: list[int]
 ) -> None:
-    assert share_participants(participants, np.array(sizes)).tolist() == shares
+    assert share(participants, sizes).tolist() == shares
 
 
 @given(st.integers(1, 60), SIZES)
 def test_shares_stay_within_the_clusters_and_within_m(m: int, sizes: list[int]) -> None:
-    shares = share_participants(m, np.array(sizes))
+    shares = share(m, sizes)
     assert (shares <= sizes).all()
     assert (shares >= 0).all()
     assert shares.sum() <= m
@@ -50,7 +55,7 @@ def test_random_selection_draws_without_replacement_in_ascending_order() -> None
 def test_a_cluster_below_its_share_comes_whole_and_the_rest_differ_by_one(
     m: int, sizes: list[int]
 ) -> None:
-    shares = share_participants(m, np.array(sizes))
+    shares = share(m, sizes)
     partial = [int(s) for s, size in zip(shares, sizes, strict=True) if s < size]
     if partial:
         assert max(partial) - min(partial) <= 1
@@ -61,13 +66,21 @@ def test_a_cluster_below_its_share_comes_whole_and_the_rest_differ_by_one(
 
 @given(st.integers(1, 12), st.integers(1, 40))
 def test_one_global_cluster_gives_all_participants_it_has(size: int, m: int) -> None:
-    assert share_participants(m, np.array([size])).tolist() == [min(size, m)]
+    assert share(m, [size]).tolist() == [min(size, m)]
 
 
 def test_ties_among_many_clusters_go_to_the_lowest_ids() -> None:
     # Above 16 entries an unstable sort would shuffle equal sizes.
-    shares = share_participants(5, np.tile([3, 4], 20))
-    assert np.flatnonzero(shares).tolist() == [1, 3, 5, 7, 9]
+    shares = share(45, [3, 4] * 20)
+    assert np.flatnonzero(shares == 2).tolist() == [1, 3, 5, 7, 9]
+
+
+def test_with_fewer_participants_than_clusters_every_cluster_has_its_turn() -> None:
+    sizes = [5, 0, 5, 9]
+    drawn = [share(2, sizes, seed).tolist() for seed in range(300)]
+    assert {sum(shares) for shares in drawn} == {2}
+    # Expected 200 each, with a standard deviation of 8; the empty one has none.
+    assert np.sum(drawn, axis=0) == pytest.approx([200, 0, 200, 200], abs=40)
 
 
 @given(st.integers(0, 99), st.sets(st.integers(0, 50), min_size=1))

@@ -75,7 +75,9 @@ def test_a_client_that_is_not_tested_still_reports(
     config = {**ASK, "held": "unknown", "test": False}
     loss, count, metrics = ClusteredClient(surround(1)).evaluate([], config)
     assert (loss, count) == (0.0, 0)
-    assert metrics == {"representation": histogram(stream, 2).tobytes()}
+    samples = len(stream.view(2, 2).labels)
+    report = {"representation": histogram(stream, 2).tobytes(), "samples": samples}
+    assert metrics == report
 
 
 def test_a_change_within_the_tolerance_is_no_drift(

@@ -179,11 +179,12 @@ def test_a_hanging_client_costs_only_its_result(
     assert run.rounds[-1]["accuracy"] is not None
 
 
+@pytest.mark.parametrize("fault", ["raises", "nan", "shape", "drops"])
 def test_a_round_without_any_valid_result_ends_the_run(
-    strategy: str, run_small: Runner
+    fault: str, strategy: str, run_small: Runner
 ) -> None:
     with pytest.raises(NoValidResultError, match=r"none of \d+ clients"):
-        run_small(strategy, "faults.raises=1")
+        run_small(strategy, f"faults.{fault}=1")
 
 
 def test_a_late_client_joins(strategy: str, run_small: Runner) -> None:

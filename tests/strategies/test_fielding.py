@@ -100,9 +100,10 @@ def strategy(tmp_path: Path, *overrides: str) -> Fielding:
     return Fielding(config, fleet, None)
 
 
-def report(client: int, *labels: int) -> Result:
+def report(client: int, *labels: int, samples: Any = 50) -> Result:
     histogram = np.bincount(labels, minlength=10).astype(np.float32) / len(labels)
-    return Result(client, 10, metrics={"representation": histogram.tobytes()})
+    metrics = {"representation": histogram.tobytes(), "samples": samples}
+    return Result(client, 10, metrics=metrics)
 
 
 def two_groups(tmp_path: Path, *overrides: str) -> Fielding:
@@ -187,6 +188,32 @@ def test_a_late_client_joins_its_nearest_cluster(tmp_path: Path) -> None:
     assert len(state.models) == 2
 
 
+def test_newcomers_can_trigger_a_reclustering_of_their_own(tmp_path: Path) -> None:
+    fielding = two_groups(tmp_path)
+    fielding.welcome(2, [report(c, 8, 8, 8, 9) for c in range(8, 12)])
+    assert fielding.record.reclustered
+    assert fielding.state.clusters.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    # A quiet end of the round does not hide it.
+    fielding.absorb_reports(2, [])
+    assert fielding.record.reclustered
+    assert fielding.record.moved == 0
+
+
+def alike(clients: int) -> list[Result]:
+    """Return reports of clients that draw 50 labels each from one distribution."""
+    draws = np.random.default_rng(0).integers(0, 4, (clients, 50))
+    return [report(c, *labels) for c, labels in enumerate(draws)]
+
+
+@pytest.mark.parametrize(("significance", "one"), [(0.001, True), (0.0, False)])
+def test_clients_that_chance_alone_tells_apart_are_one_cluster(
+    significance: float, one: bool, tmp_path: Path
+) -> None:
+    fielding = strategy(tmp_path, f"strategy.significance={significance}")
+    fielding.welcome(1, alike(8))
+    assert (len(fielding.state.models) == 1) is one
+
+
 def test_an_empty_cluster_takes_no_part_in_theta_and_can_be_joined_again(
     tmp_path: Path,
 ) -> None:
@@ -213,10 +240,19 @@ def test_without_reports_nothing_changes(tmp_path: Path) -> None:
 )
 def test_a_malformed_histogram_is_refused(tmp_path: Path, data: Any) -> None:
     fielding = strategy(tmp_path)
-    bad = Result(0, 5, metrics={} if data is None else {"representation": data})
+    metrics = {} if data is None else {"representation": data, "samples": 9}
+    bad = Result(0, 5, metrics=metrics)
     with pytest.raises(InvalidResultError) as caught:
         fielding.check_report("query", bad)
     assert caught.value.reason == "representation"
+
+
+@pytest.mark.parametrize("samples", [None, -1, 2.5, True, "9"])
+def test_a_histogram_without_its_number_of_samples_is_refused(
+    tmp_path: Path, samples: Any
+) -> None:
+    with pytest.raises(InvalidResultError, match="samples"):
+        strategy(tmp_path).check_report("query", report(0, 1, samples=samples))
 
 
 @pytest.mark.parametrize(
@@ -302,9 +338,9 @@ def test_at_a_drift_new_models_are_means_of_the_members_old_models(
     seen: list[tuple[list[np.ndarray], np.ndarray, list[np.ndarray]]] = []
 
     class Watched(Fielding):
-        def recluster(self, round: int) -> None:
+        def recluster(self, rng: np.random.Generator) -> None:
             old = [self.state.models[k] for k in self.state.clusters]
-            super().recluster(round)
+            super().recluster(rng)
             seen.append((old, self.state.clusters, list(self.state.models)))
 
     config = compose_config(

@@ -39,7 +39,8 @@ def test_it_asks_for_histograms_only_once(run_small: Runner) -> None:
 
 def report(client: int, label: int) -> Result:
     histogram = np.eye(10, dtype=np.float32)[label]
-    return Result(client, 10, metrics={"representation": histogram.tobytes()})
+    metrics = {"representation": histogram.tobytes(), "samples": 10}
+    return Result(client, 10, metrics=metrics)
 
 
 def test_a_late_client_joins_the_nearest_centre_and_moves_none(tmp_path: Path) -> None:
