@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,14 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import (
-    ConfigCompositionException,
-    HydraException,
-    MissingConfigException,
-)
+from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -30,11 +23,11 @@ from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Concepts
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import ModelSettings
+from cfl_flower.overrides import CONF, expand, first_line, parse, split, with_folder
 from cfl_flower.selection import RandomSelection
 from cfl_flower.settings import Faults, System, require, settings_class
 from cfl_flower.types import Json
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
 GROUPS = (
     "strategy",
     "dataset",
@@ -131,12 +124,12 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
         One line: what, which value, what is allowed, what to do.
     """
     plain, choices = _compose(overrides)
-    names = {group: choices[group] for group in GROUPS}
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
     groups = {
-        group: _typed(group, settings_class(plain[group]["_target_"]), plain[group])
+        group: _typed(group, _target(group, plain.get(group)), plain[group])
         for group in GROUPS
     }
+    names = {group: choices[group] for group in GROUPS}
     require(
         basics.data_dir is None or Path(basics.data_dir).expanduser().is_dir(),
         "data_dir",
@@ -172,127 +165,59 @@ def compose_sweep(text: str) -> list[RunConfig]:
     Parameters
     ----------
     text : str
-        For example ``"strategy=fedavg,fielding seed=0,1"``: four runs. Runs of one
-        explicit `output_dir` go to folders below it, named by what they sweep.
-    """
-    overrides = shlex.split(text)
-    return [compose_config(job) for job in expand(overrides)]
-
-
-def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """Expand Hydra's sweep grammar into one list of overrides per run.
-
-    Runs of one explicit output_dir go to folders below it, named by what they sweep.
-
-    Examples
-    --------
-    >>> expand(["seed=0,1", "rounds=5", "output_dir=/tmp/a"])[1]
-    ['seed=1', 'rounds=5', "output_dir='/tmp/a/seed1'"]
-    """
-    parsed = _parse(overrides)
-    swept = {item.get_key_element() for item in parsed if item.is_sweep_override()}
-    if not swept:
-        return [list(overrides)]
-    try:
-        (jobs,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
-    except HydraException as error:
-        raise ConfigError(_first_line(error)) from error
-    return [own_folder(list(job), swept) for job in jobs]
-
-
-def swept_keys(overrides: Sequence[str]) -> set[str]:
-    """Return the keys that Hydra's grammar gives more than one value.
+        For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders of
+        their own below one `output_dir`, named by what they sweep.
 
     Raises
     ------
     ConfigError
-        If an override cannot be read.
     """
-    parsed = _parse(overrides)
-    return {item.get_key_element() for item in parsed if item.is_sweep_override()}
-
-
-def _parse(overrides: Sequence[str]) -> list[Override]:
-    parser, parsed = OverridesParser.create(), []
-    for override in overrides:
-        try:
-            parsed.append(parser.parse_override(override))
-        except HydraException as error:
-            raise ConfigError(
-                f"{override!r} cannot be read ({_first_line(error)}); use key=value, "
-                "in quotes where the value has odd characters"
-            ) from error
-    return parsed
-
-
-def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:
-    """Give a run of a sweep its own folder below an explicit output_dir."""
-    pairs = [item.split("=", 1) for item in job]
-    words = [
-        ("" if key == "strategy" else key) + value
-        for key, value in pairs
-        if key in swept
-    ]
-    folder = "-".join(re.sub(r"[^\w.-]", "_", word) for word in words)
-    return [
-        f"output_dir={quoted(f'{unquoted(value)}/{folder}')}"
-        if folder and key == "output_dir"
-        else f"{key}={value}"
-        for key, value in pairs
-    ]
-
-
-def quoted(path: str) -> str:
-    """Quote a path for Hydra's grammar.
-
-    Examples
-    --------
-    >>> quoted("/tmp/a run"), unquoted(quoted("/tmp/it's"))
-    ("'/tmp/a run'", "/tmp/it's")
-    """
-    escaped = path.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def unquoted(value: str) -> str:
-    """Undo `quoted`; a value without quotes stays as it is."""
-    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
-        return re.sub(r"\\(.)", r"\1", value[1:-1])
-    return value
+    return [compose_config(job) for job in expand(with_folder(split(text)))]
 
 
 def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]:
     """Return everything as plain data, and the chosen option of each group."""
-    _parse(overrides)
+    _check_options(parse(overrides))
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             node = compose("config", list(overrides), return_hydra_config=True)
         choices = {key: str(value) for key, value in node.hydra.runtime.choices.items()}
         own = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
         plain: Any = OmegaConf.to_container(own, resolve=True)
-    except MissingConfigException as error:
-        raise ConfigError(_unknown_option(overrides, error)) from error
     except ConfigCompositionException as error:
         raise ConfigError(_unknown_key(error)) from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_first_line(error)) from error
+        raise ConfigError(first_line(error)) from error
     return plain, choices
 
 
-def _unknown_option(overrides: Sequence[str], error: Exception) -> str:
-    for override in overrides:
-        group, _, option = override.partition("=")
-        if group in GROUPS and not (CONF / group / f"{option}.yaml").is_file():
-            known = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-            return f"{group}={option} is unknown; use one of {', '.join(known)}"
-    return _first_line(error)
+def _check_options(overrides: Sequence[Override]) -> None:
+    """Require one known option wherever a group is chosen."""
+    for item in overrides:
+        group, known = item.key_or_group, _options(item.key_or_group)
+        if not known or item.is_delete() or item.is_sweep_override():
+            continue
+        asked = item.get_value_element_as_str()
+        require(item.value() in known, group, asked, f"one of {', '.join(known)}")
+
+
+def _options(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def _target(group: str, node: Json) -> Any:
+    """Return the settings class of a group."""
+    path = node.get("_target_") if isinstance(node, Mapping) else None
+    one = f"one of {', '.join(_options(group))}, each of which has a _target_"
+    require(isinstance(path, str), group, node, one)
+    return settings_class(str(path))
 
 
 def _unknown_key(error: Exception) -> str:
     match = re.search(r"Could not override '([^']+)'", str(error))
     if match is None:
         cause = error.__cause__
-        return _first_line(cause if isinstance(cause, Exception) else error)
+        return first_line(cause if isinstance(cause, Exception) else error)
     key = match.group(1)
     parent, _, name = key.rpartition(".")
     known: Any = _compose([])[0]
@@ -302,11 +227,6 @@ def _unknown_key(error: Exception) -> str:
     close = difflib.get_close_matches(name, allowed, 1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{key} is no setting; {hint}known here: {', '.join(allowed) or 'none'}"
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
@@ -322,7 +242,7 @@ def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
         typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls), flat))
     except OmegaConfBaseException as error:
         key = f"{where}.{error.full_key}".lstrip(".")
-        raise ConfigError(f"{key}: {_first_line(error)}; correct its value") from error
+        raise ConfigError(f"{key}: {first_line(error)}; correct its value") from error
     return replace(typed, **nested)  # type: ignore[type-var]
 
 

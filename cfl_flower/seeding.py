@@ -60,7 +60,7 @@ def torch_seed(seed: int, purpose: str, round: int = 0, client: ClientId = 0) ->
 
     A hash: a numpy generator for one number costs a tenth of a millisecond.
     """
-    return key(f"{seed}/{purpose}/{round}/{client!r}") >> 1
+    return key(f"{seed}/{purpose}/{round}/{key(client)}") >> 1
 
 
 def seed_torch(seed: int) -> None:

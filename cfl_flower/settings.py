@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from cfl_flower.errors import ConfigError
@@ -25,7 +25,7 @@ def locate(path: str) -> Any:
     ConfigError
         If the path leaves this project's packages or does not exist.
     """
-    module, _, name = path.rpartition(".")
+    module, _, name = str(path).rpartition(".")
     if module.split(".")[0] not in ROOMS:
         raise ConfigError(
             f"_target_: {path!r} is outside of {', '.join(ROOMS)}; "
@@ -43,9 +43,20 @@ def settings_class(path: str) -> Any:
     """Return the settings dataclass behind a ``_target_``.
 
     The target is the dataclass itself, or a strategy, whose ``Settings`` it is.
+
+    Raises
+    ------
+    ConfigError
+        If it is anything else.
     """
     target = locate(path)
-    return getattr(target, "Settings", target)
+    settings = getattr(target, "Settings", target)
+    if not (isinstance(settings, type) and is_dataclass(settings)):
+        raise ConfigError(
+            f"_target_: {path!r} is no settings; name a strategy or a dataclass of "
+            "settings"
+        )
+    return settings
 
 
 def build(node: Any) -> Any:

@@ -6,6 +6,7 @@ The local optimiser is SGD on f_i(w) + mu/2 ||w - w_received||^2 (FedProx, Li et
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -57,7 +58,8 @@ class LocalTraining:
         )
         for name in ("learning_rate", "weight_decay", "mu"):
             value = getattr(self, name)
-            require(value >= 0, f"strategy.local.{name}", value, "at least 0")
+            ok = 0 <= value < math.inf
+            require(ok, f"strategy.local.{name}", value, "a number of at least 0")
         require(
             0 <= self.momentum < 1,
             "strategy.local.momentum",

@@ -14,11 +14,10 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
-from datetime import datetime
-from pathlib import Path
 
-from cfl_flower.config import compose_sweep, quoted
+from cfl_flower.config import compose_sweep
 from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.overrides import split, with_folder
 from cfl_flower.results import check_output_dir
 from cfl_flower.server_app import OVERRIDES
 from simulations.run import report
@@ -28,7 +27,7 @@ from simulations.superlink import PROJECT, run_on_superlink
 def default_overrides() -> list[str]:
     """Return the overrides of a plain `flwr run .`, from pyproject.toml."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
-    return shlex.split(project["tool"]["flwr"]["app"]["config"][OVERRIDES])
+    return split(project["tool"]["flwr"]["app"]["config"][OVERRIDES])
 
 
 def compare(arguments: Sequence[str]) -> None:
@@ -41,11 +40,7 @@ def compare(arguments: Sequence[str]) -> None:
     asked = list(arguments)
     if not any(item.startswith("strategy=") for item in asked):
         asked = default_overrides() + asked
-    folder = next((i for i in asked if i.startswith("output_dir=")), None)
-    if folder is None:
-        now = datetime.now()
-        path = Path(f"outputs/{now:%Y-%m-%d}/{now:%H-%M-%S}-compare").absolute()
-        asked.append(f"output_dir={quoted(str(path))}")
+    asked = with_folder(asked, "compare")
     configs = compose_sweep(shlex.join(asked))
     if any(config.engine != "ray" for config in configs):
         raise ConfigError(

@@ -1,6 +1,6 @@
 """The research door: one run, or a Hydra sweep, from the shell.
 
-    python -m simulations.run strategy=stocfl rounds=50 output_dir=/tmp/a-run
+    python -m simulations.run strategy=fedavg rounds=50 output_dir=/tmp/a-run
     python -m simulations.run strategy=fedavg,fielding seed=0,1,2 --multirun
 
 Exit code 0: every round had valid results and the files are complete. 2: bad input,
@@ -12,23 +12,24 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from cfl_flower.config import (
+from cfl_flower.config import RunConfig, compose_config
+from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.overrides import (
     CONF,
-    RunConfig,
-    compose_config,
     expand,
     own_folder,
     quoted,
     swept_keys,
+    with_folder,
 )
-from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.results import check_output_dir
 from cfl_flower.server_app import ERROR_MARK, execute, make_console
 from simulations.superlink import run_on_superlink
@@ -45,15 +46,11 @@ def run(config: RunConfig) -> None:
     if config.engine == "inprocess":
         execute(InProcessGrid(), config, make_console())
         return
-    paths = [f"{key}={quoted(config.resolved[key])}" for key in ("output_dir",)]
-    overrides = [item for item in config.overrides if not _is_path(item)] + paths
-    if any(_is_path(item, "data_dir") for item in config.overrides):
+    # The SuperLink works elsewhere, in another environment: whole paths, the last win.
+    overrides = [*config.overrides, f"output_dir={quoted(config.output_dir)}"]
+    if Path(config.data_dir).is_dir():
         overrides.append(f"data_dir={quoted(config.data_dir)}")
     run_on_superlink(shlex.join(overrides), config.workers, config.gpus_per_worker)
-
-
-def _is_path(override: str, *keys: str) -> bool:
-    return override.split("=", maxsplit=1)[0] in (keys or ("output_dir", "data_dir"))
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
@@ -73,22 +70,30 @@ def _job(node: DictConfig) -> None:
         GlobalHydra.instance().hydra = outer
 
 
-def check(arguments: Sequence[str]) -> None:
+def check(arguments: Sequence[str]) -> list[str]:
     """Compose and check every job before the first one starts.
+
+    Returns
+    -------
+    list of str
+        The arguments, with a common output_dir for a sweep that names none.
 
     Raises
     ------
     ConfigError
     """
+    flags = [argument for argument in arguments if argument.startswith("-")]
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     swept = swept_keys(overrides)
-    if swept and not {"-m", "--multirun"}.intersection(arguments):
+    if swept and not {"-m", "--multirun"}.intersection(flags):
         raise ConfigError(
             f"{', '.join(sorted(swept))}: several values need --multirun; or use "
             "simulations.compare for one table"
         )
+    overrides = with_folder(overrides)
     for job in expand(overrides):
         check_output_dir(compose_config(job))
+    return flags + overrides
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -97,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
     informs = {"--help", "--hydra-help", "--version", "--cfg", "-c", "--info", "-h"}
     try:
         if not informs.intersection(arguments):
-            check(arguments)
+            sys.argv[1:] = check(arguments)
     except CflError as error:
         return report(error)
     _job()

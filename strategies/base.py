@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.client import NumPyClient
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from sklearn.metrics import adjusted_rand_score
@@ -27,7 +28,7 @@ from cfl_flower.models import initial_vector
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.selection import share_participants
-from cfl_flower.settings import require
+from cfl_flower.settings import locate, require
 from cfl_flower.training import LocalTraining
 from cfl_flower.types import (
     ClientId,
@@ -67,6 +68,9 @@ class StrategySettings:
         allowed = ("samples", "plain")
         ok = self.weighting in allowed
         require(ok, "strategy.weighting", self.weighting, " or ".join(allowed))
+        client = locate(self.client)
+        ok = isinstance(client, type) and issubclass(client, NumPyClient)
+        require(ok, "strategy.client", self.client, "the path of a NumPyClient")
 
 
 @dataclass

@@ -81,10 +81,10 @@ class Digits:
 
     def __post_init__(self) -> None:
         require(
-            0 < self.test_fraction < 1,
+            0.01 <= self.test_fraction <= 0.99,
             "dataset.test_fraction",
             self.test_fraction,
-            "a number between 0 and 1",
+            "a number from 0.01 to 0.99",
         )
         require(self.size >= 8, "dataset.size", self.size, "at least 8")
 

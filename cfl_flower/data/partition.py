@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require, require_fraction
 from cfl_flower.types import FloatArray, IntArray
 
@@ -62,7 +63,8 @@ class LabelGroups:
         labels.
     samples, test_samples : int or None
         Samples per client, drawn with replacement. None deals every sample to exactly
-        one client.
+        one client; where only some clients change later, these draw as many as they
+        had, with replacement from all samples.
     """
 
     groups: int = 5
@@ -84,6 +86,11 @@ class LabelGroups:
         """Split the labels into groups that never existed, and spread the clients.
 
         A client's new group does not depend on its old one.
+
+        Raises
+        ------
+        ConfigError
+            If there are more groups than labels, or no new groups.
         """
         require(
             self.groups <= classes,
@@ -95,9 +102,13 @@ class LabelGroups:
         for _ in range(1000):
             rows = self._distributions(classes, rng)
             if not any(row.tobytes() in known for row in rows):
-                break
-        concepts = rng.permutation(np.arange(clients) % self.groups)
-        return Layout(rows, concepts)
+                concepts = rng.permutation(np.arange(clients) % self.groups)
+                return Layout(rows, concepts)
+        raise ConfigError(
+            f"partition.groups={self.groups} leaves none of the {classes} labels' "
+            f"groups that did not exist before for event {len(avoid)} of drift.rounds; "
+            "use other groups, fewer events or drift=none"
+        )
 
     def _distributions(self, classes: int, rng: np.random.Generator) -> FloatArray:
         group = rng.permutation(np.arange(classes) % self.groups)
@@ -105,30 +116,6 @@ class LabelGroups:
         own /= own.sum(axis=1, keepdims=True)
         rows: FloatArray = self.purity * own + (1 - self.purity) / classes
         return rows
-
-
-def deal(
-    labels: IntArray,
-    released: IntArray,
-    demand: FloatArray,
-    count: int | None,
-    rng: np.random.Generator,
-) -> list[IntArray]:
-    """Return the indices of each client's samples.
-
-    Parameters
-    ----------
-    labels : int array of shape (n,)
-    released : int array
-        The samples that may be dealt; not used when they are drawn with replacement.
-    demand : array of shape (clients, L)
-        The label distribution of each client.
-    count : int or None
-        Samples to draw per client, or None to deal each released sample once.
-    """
-    if count is not None:
-        return draw(labels, demand, count, rng)
-    return [released[hand] for hand in deal_once(labels[released], demand, rng)]
 
 
 def deal_once(
@@ -161,14 +148,26 @@ def deal_once(
 
 
 def draw(
-    labels: IntArray, demand: FloatArray, count: int, rng: np.random.Generator
+    labels: IntArray, demand: FloatArray, counts: IntArray, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Draw samples for each client with replacement, following its distribution."""
+    """Draw samples for each client with replacement, following its distribution.
+
+    Parameters
+    ----------
+    labels : int array of shape (n,)
+        Labels that nobody holds a sample of are drawn by nobody.
+    demand : array of shape (clients, L)
+    counts : int array of shape (clients,)
+        Samples to draw for each client.
+    """
     order = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels, minlength=demand.shape[1])
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    cumulative = np.cumsum(demand, axis=1)
-    uniform = rng.random((len(demand), count)) * cumulative[:, -1:]
-    wanted = (uniform[:, :, None] > cumulative[:, None, :-1]).sum(axis=2)
+    present = demand * (sizes > 0)
+    present[~present.any(axis=1)] = sizes > 0
+    cumulative = np.cumsum(present, axis=1)
+    uniform = rng.random((len(demand), counts.max(initial=0))) * cumulative[:, -1:]
+    wanted = (uniform[:, :, None] >= cumulative[:, None, :-1]).sum(axis=2)
     offsets = (rng.random(wanted.shape) * sizes[wanted]).astype(np.int64)
-    return list(np.sort(order[starts[wanted] + offsets], axis=1))
+    drawn = order[starts[wanted] + offsets]
+    return [np.sort(row[:n]) for row, n in zip(drawn, counts, strict=True)]

@@ -7,13 +7,14 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cfl_flower.data.datasets import Dataset, Pool
 from cfl_flower.data.drift import Drift, period_of
-from cfl_flower.data.partition import Layout, Partition, deal
+from cfl_flower.data.partition import Layout, Partition, deal_once, draw
 from cfl_flower.seeding import generator
-from cfl_flower.types import FloatArray, IntArray
+from cfl_flower.types import IntArray
 
 
 class Concepts:
@@ -103,39 +104,40 @@ class Stream:
     def _deal(self, period: int) -> tuple[list[IntArray], list[IntArray]]:
         """Deal anew to the clients that moved; the others keep their samples."""
         layout = self.concepts.layouts[period]
-        moved = np.arange(len(layout.concepts))
-        hands: tuple[list[IntArray], list[IntArray]] = ([], [])
+        moved = np.ones(len(layout.concepts), bool)
+        before: tuple[list[IntArray], list[IntArray]] = ([], [])
         if period:
-            before = self.concepts.layouts[period - 1].concepts
-            moved = np.flatnonzero(layout.concepts != before)
-            hands = self._hands(period - 1)
-        demand = layout.per_client[moved]
+            moved = layout.concepts != self.concepts.layouts[period - 1].concepts
+            before = ([], []) if moved.all() else self._hands(period - 1)
+        sources = (
+            (self._train, self._partition.samples, "deal"),
+            (self._test, self._partition.test_samples, "deal-test"),
+        )
         train, test = (
-            self._redeal(pool, hand, moved, demand, count, (purpose, period))
-            for pool, hand, count, purpose in (
-                (self._train, hands[0], self._partition.samples, "deal"),
-                (self._test, hands[1], self._partition.test_samples, "deal-test"),
-            )
+            _redeal(pool.labels, layout, moved, hands, count, rng)
+            for (pool, count, purpose), hands in zip(sources, before, strict=True)
+            for rng in [generator(self._seed, purpose, period)]
         )
         return train, test
 
-    def _redeal(
-        self,
-        pool: Pool,
-        hands: list[IntArray],
-        moved: IntArray,
-        demand: FloatArray,
-        count: int | None,
-        key: tuple[str, int],
-    ) -> list[IntArray]:
-        if len(moved) == 0:
-            return hands
-        released = np.arange(len(pool.labels))
-        if hands:
-            released = np.sort(np.concatenate([hands[client] for client in moved]))
-        rng = generator(self._seed, *key)
-        fresh = deal(pool.labels, released, demand, count, rng)
-        result = list(hands) if hands else list(fresh)
-        for client, hand in zip(moved, fresh, strict=True):
-            result[client] = hand
-        return result
+
+def _redeal(
+    labels: IntArray,
+    layout: Layout,
+    moved: NDArray[np.bool_],
+    hands: list[IntArray],
+    count: int | None,
+    rng: np.random.Generator,
+) -> list[IntArray]:
+    """Return the samples of each client; those that did not move keep theirs."""
+    demand = layout.per_client
+    if moved.all():
+        if count is None:
+            return deal_once(labels, demand, rng)
+        return draw(labels, demand, np.full(len(demand), count), rng)
+    result = list(hands)
+    rows = np.flatnonzero(moved)
+    counts = np.array([len(hands[row]) for row in rows], np.int64)
+    for row, hand in zip(rows, draw(labels, demand[rows], counts, rng), strict=True):
+        result[row] = hand
+    return result

@@ -4,20 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from cfl_flower.config import (
-    CONF,
-    RunConfig,
-    compose_config,
-    compose_sweep,
-    expand,
-    own_folder,
-    quoted,
-    swept_keys,
-    unquoted,
-)
+from cfl_flower.config import RunConfig, compose_config, compose_sweep
 from cfl_flower.errors import ConfigError
+from cfl_flower.overrides import CONF
 from cfl_flower.settings import build
 
 
@@ -76,6 +66,23 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("data_dir=/no/such/folder", ["data_dir=/no/such/folder", "existing folder"]),
         ("output_dir=[", ["output_dir=[", "cannot be read", "in quotes"]),
         ("rounds", ["'rounds' cannot be read", "key=value"]),
+        ("~strategy", ["strategy=None", "fedavg, fedprox, fielding"]),
+        ("drift=[none,regroup]", ["drift=[none,regroup]", "none, regroup"]),
+        ("strategy=null", ["strategy=null", "fielding"]),
+        ("strategy=local/sgd", ["strategy=local/sgd", "fielding"]),
+        ("model=5", ["model=5", "mclr"]),
+        ("strategy/local=adam", ["strategy/local=adam", "sgd"]),
+        ("model._target_=null", ["model={", "_target_"]),
+        ("~model._target_", ["model={", "_target_"]),
+        ("model._target_=5", ["model={", "_target_"]),
+        ("model._target_=os.system", ["os.system", "of this project"]),
+        ("model._target_=cfl_flower.models.nothing", ["nothing", "cannot be imported"]),
+        ("model._target_=cfl_flower.seeding.key", ["seeding.key", "no settings"]),
+        ("strategy.client=os.system", ["os.system", "of this project"]),
+        ("strategy.client=strategies.base.Plan", ["strategy.client", "NumPyClient"]),
+        ("strategy.local.learning_rate=inf", ["learning_rate=inf", "number"]),
+        ("dataset.test_fraction=0.001", ["test_fraction=0.001", "0.01 to 0.99"]),
+        ("partition.groups=10", ["partition.groups=10", "did not exist before"]),
     ],
 )
 def test_bad_input_is_one_line_that_names_key_value_and_remedy(
@@ -99,42 +106,11 @@ def test_a_sweep_is_the_product_of_its_values() -> None:
     ]
 
 
-def test_a_line_without_a_sweep_is_one_run() -> None:
-    assert expand(["seed=1", "drift.rounds=[2,3]"]) == [
-        ["seed=1", "drift.rounds=[2,3]"]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("override", "keys"),
-    [
-        ("seed=1,2", {"seed"}),
-        ("seed=range(0,3)", {"seed"}),
-        ("drift.rounds=[2,3]", set()),
-        ("output_dir='/tmp/a,b'", set()),
-    ],
-)
-def test_hydras_own_grammar_says_what_is_swept(override: str, keys: set) -> None:
-    assert swept_keys([override]) == keys
-
-
-def test_an_override_that_cannot_be_read_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        swept_keys(["rounds"])
-
-
-def test_runs_of_a_sweep_get_folders_without_odd_characters() -> None:
-    job = ["drift.rounds=[2,3]", "output_dir=/tmp/a"]
-    assert own_folder(job, {"drift.rounds"})[1] == (
-        "output_dir='/tmp/a/drift.rounds_2_3_'"
-    )
-
-
-@pytest.mark.parametrize("path", ["/tmp/a", "/tmp/a b", "/tmp/it's", "/tmp/a\\b,c=1"])
-def test_any_path_survives_quoting(path: str) -> None:
-    assert unquoted(quoted(path)) == path
-    (job,) = expand([f"output_dir={quoted(path)}"])
-    assert unquoted(job[0].removeprefix("output_dir=")) == path
+def test_runs_of_a_sweep_without_a_folder_get_one_each() -> None:
+    configs = compose_sweep("rounds=5,6")
+    folders = [Path(config.output_dir) for config in configs]
+    assert [folder.name for folder in folders] == ["rounds5", "rounds6"]
+    assert folders[0].parent.name.endswith("-sweep")
 
 
 def test_every_option_of_every_group_composes() -> None:
@@ -153,31 +129,3 @@ def test_equal_overrides_give_equal_true_concepts(config: RunConfig) -> None:
     assert again.resolved == config.resolved
     for round in (1, 13, 25):
         assert again.concepts(round).tolist() == config.concepts(round).tolist()
-
-
-def test_a_sweep_without_a_folder_names_none() -> None:
-    assert expand(["seed=1,2", "rounds=3"]) == [
-        ["seed=1", "rounds=3"],
-        ["seed=2", "rounds=3"],
-    ]
-
-
-def test_every_run_of_a_sweep_has_its_own_folder() -> None:
-    jobs = expand(
-        ["strategy=fedavg,local", "seed=range(0,3)", "rounds=2,4", "output_dir=a"]
-    )
-    assert len({job[-1] for job in jobs}) == len(jobs) == 12
-    assert jobs[0][-1] == "output_dir='a/fedavg-seed0-rounds2'"
-
-
-def test_a_deleted_key_stays_deleted_in_every_run_of_a_sweep() -> None:
-    jobs = expand(["seed=1,2", "~strategy.scan", "output_dir=a"])
-    assert [job[1].startswith("~strategy.scan") for job in jobs] == [True, True]
-
-
-@pytest.mark.parametrize(
-    "path", ["/tmp/a b", "/tmp/it's", "/tmp/a,b", "/tmp/[x]", "/tmp/k=v", "null", ""]
-)
-def test_hydra_reads_a_quoted_path_as_it_was(path: str) -> None:
-    (read,) = OverridesParser.create().parse_overrides([f"output_dir={quoted(path)}"])
-    assert read.value() == path

@@ -53,5 +53,7 @@ def test_enlarging_keeps_the_order_of_the_samples(pools: tuple[Pool, Pool]) -> N
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1])
 def test_a_test_set_of_nothing_or_everything_is_refused(fraction: float) -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.test_fraction=.*between 0 and 1"):
+    with pytest.raises(
+        ConfigError, match=r"dataset\.test_fraction=.*from 0.01 to 0.99"
+    ):
         Digits(test_fraction=fraction)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.data.partition import LabelGroups, deal, deal_once, draw
+from cfl_flower.data.partition import LabelGroups, deal_once, draw
 from cfl_flower.errors import ConfigError
 
 
@@ -72,17 +72,37 @@ def test_a_label_that_nobody_wants_is_shared_evenly() -> None:
 
 def test_drawn_samples_follow_the_demand_and_may_repeat() -> None:
     labels = np.array([2, 0, 1, 0])
-    (hand,) = draw(labels, np.array([[0.25, 0, 0.75]]), 4000, rng())
+    (hand,) = draw(labels, np.array([[0.25, 0, 0.75]]), np.array([4000]), rng())
     assert len(hand) == 4000
     shares = np.bincount(labels[hand], minlength=3) / 4000
     assert shares == pytest.approx([0.25, 0, 0.75], abs=0.03)
     assert set(hand.tolist()) == {0, 1, 3}
 
 
-def test_only_released_samples_are_dealt() -> None:
-    labels, released = np.zeros(6, int), np.array([1, 4, 5])
-    hands = deal(labels, released, np.ones((2, 1)), None, rng())
-    assert sorted(np.concatenate(hands).tolist()) == [1, 4, 5]
+def test_each_client_draws_its_own_number_of_samples() -> None:
+    hands = draw(np.arange(4), np.ones((3, 4)), np.array([5, 0, 2]), rng())
+    assert [len(hand) for hand in hands] == [5, 0, 2]
+    assert draw(np.arange(4), np.ones((0, 4)), np.array([], int), rng()) == []
+
+
+@pytest.mark.parametrize("absent", [0, 1, 2])
+def test_a_label_without_samples_is_drawn_by_nobody(absent: int) -> None:
+    labels = np.repeat([label for label in range(3) if label != absent], 5)
+    demand = np.array([[0.5, 0.3, 0.2], np.eye(3)[absent]])
+    some, only = draw(labels, demand, np.array([200, 200]), rng())
+    present = demand[0] * (np.arange(3) != absent)
+    shares = np.bincount(labels[some], minlength=3) / 200
+    assert shares == pytest.approx(present / present.sum(), abs=0.1)
+    # Who wants nothing that is there takes what is there.
+    assert set(labels[only].tolist()) == set(labels.tolist())
+
+
+@pytest.mark.parametrize(("groups", "events"), [(1, 1), (7, 2), (10, 1)])
+def test_without_new_groups_the_drift_is_refused(groups: int, events: int) -> None:
+    partition, known = LabelGroups(groups), []
+    with pytest.raises(ConfigError, match=rf"groups={groups} .* event {events} of"):
+        for _ in range(events + 1):
+            known.append(partition.layout(20, 10, known, rng()))
 
 
 @given(st.integers(0, 99), st.integers(1, 9), st.integers(0, 200))

@@ -44,7 +44,10 @@ def test_digits_can_be_enlarged_to_mnists_size() -> None:
     assert dataset.load(None)[0].x.shape[1:] == dataset.shape == (1, 28, 28)
 
 
-@pytest.mark.parametrize("options", [{"size": 7}, {"test_fraction": 1.0}])
+@pytest.mark.parametrize(
+    "options",
+    [{"size": 7}, {"test_fraction": 0.001}, {"test_fraction": 0.999}],
+)
 def test_digits_out_of_range_name_the_setting(options: dict) -> None:
     with pytest.raises(ConfigError, match=rf"dataset\.{next(iter(options))}="):
         Digits(**options)
@@ -129,6 +132,23 @@ def test_another_process_has_the_same_stream_and_another_seed_has_not() -> None:
     )
     there = subprocess.check_output([sys.executable, "-c", code], text=True).strip()
     assert fingerprint(stream()) == there != fingerprint(stream(seed=4))
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.9])
+def test_the_few_who_drift_follow_their_concept_and_keep_their_sizes(
+    fraction: float,
+) -> None:
+    source = stream(fraction)
+    for before, after in ((2, 3), (4, 5)):
+        layout = source.concepts.layout(after)
+        moved = np.flatnonzero(source.concepts(before) != layout.concepts)
+        assert len(moved) == round(fraction * CLIENTS)
+        for client in moved:
+            old, new = source.view(client, before), source.view(client, after)
+            assert len(new.train_indices) == len(old.train_indices)
+            assert len(new.test_indices) == len(old.test_indices)
+            shares = np.bincount(new.labels, minlength=10) / len(new.labels)
+            assert abs(shares - layout.per_client[client]).sum() < 0.4
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.25])
