@@ -7,8 +7,10 @@ The local optimiser is SGD on f_i(w) + mu/2 ||w - w_received||^2 (FedProx, Li et
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 import numpy as np
 import torch
@@ -78,47 +80,56 @@ def batches(
     x : Tensor, shape (n, ...)
     y : Tensor, shape (n,)
     """
-    size = settings.batch_size
-    count = y.shape[0]
-    passes = -(-count // size)
+    passes = -(-y.shape[0] // settings.batch_size)
     total = settings.steps or settings.epochs * passes
-    for step in range(total):
-        position = step % passes
-        if position == 0:
-            order = torch.from_numpy(rng.permutation(count)).to(y.device)
-            x_shuffled, y_shuffled = x.index_select(0, order), y.index_select(0, order)
-        start = position * size
-        yield x_shuffled[start : start + size], y_shuffled[start : start + size]
+    return islice(_endless_batches(x, y, settings.batch_size, rng), total)
+
+
+def _endless_batches(
+    x: Tensor, y: Tensor, size: int, rng: np.random.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    while True:
+        order = torch.from_numpy(rng.permutation(y.shape[0])).to(y.device)
+        # One split instead of a slice per step: views are a tenth of a small step.
+        parts = [torch.split(data.index_select(0, order), size) for data in (x, y)]
+        yield from zip(*parts, strict=True)
 
 
 @torch.no_grad()
 def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
-    """Write the gradient of the mean cross-entropy into ``model.gradient``.
+    """Write the gradient of the mean cross-entropy into ``model.gradient``."""
+    gradient_writer(model)(x, y)
+
+
+def gradient_writer(model: FlatModel) -> Callable[[Tensor, Tensor], None]:
+    """Return the function of a batch that writes its gradient to ``model.gradient``.
 
     Softmax regression has a closed form, (softmax(z) - onehot(y))^T x / n; autograd's
-    fixed cost per step would be several times that arithmetic.
+    fixed cost per step would be several times that arithmetic, and looking the layers
+    up in each step a quarter of it.
     """
-    _write_gradient(model, x, y)
-
-
-def _write_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
     module = model.module
-    if isinstance(module, SoftmaxRegression):
-        _softmax_gradient(module, x, y)
-        return
+    if not isinstance(module, SoftmaxRegression):
+        return partial(_write_by_autograd, model)
+    weight, bias = module.classifier.weight, module.classifier.bias
+    transposed, onehot = weight.t(), module.onehot
+    of_weight, of_bias = weight.grad, bias.grad
+
+    def write(x: Tensor, y: Tensor) -> None:
+        x = x.flatten(1)
+        residual = torch.addmm(bias, x, transposed).softmax(1)
+        residual.sub_(onehot.index_select(0, y)).div_(y.shape[0])
+        torch.mm(residual.t(), x, out=of_weight)
+        torch.sum(residual, 0, out=of_bias)
+
+    return write
+
+
+def _write_by_autograd(model: FlatModel, x: Tensor, y: Tensor) -> None:
     model.gradient.zero_()
     with torch.enable_grad():
-        loss = cross_entropy(module(x), y)
+        loss = cross_entropy(model.module(x), y)
     loss.backward()  # type: ignore[no-untyped-call]
-
-
-def _softmax_gradient(module: SoftmaxRegression, x: Tensor, y: Tensor) -> None:
-    weight, bias = module.classifier.weight, module.classifier.bias
-    x = x.flatten(1)
-    residual = torch.addmm(bias, x, weight.t()).softmax(1)
-    residual.sub_(module.onehot.index_select(0, y)).div_(y.shape[0])
-    torch.mm(residual.t(), x, out=weight.grad)
-    torch.sum(residual, 0, out=bias.grad)
 
 
 @torch.no_grad()
@@ -147,8 +158,9 @@ def train(
     weights, gradient = model.vector, model.gradient
     anchor = weights.clone() if settings.mu else None
     velocity = torch.zeros_like(weights) if settings.momentum else None
+    write_gradient = gradient_writer(model)
     for x_batch, y_batch in batches(x, y, settings, rng):
-        _write_gradient(model, x_batch, y_batch)
+        write_gradient(x_batch, y_batch)
         if settings.weight_decay:
             gradient.add_(weights, alpha=settings.weight_decay)
         if anchor is not None:

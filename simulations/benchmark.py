@@ -101,18 +101,25 @@ def measured_rounds(overrides: list[str]) -> list[float]:
 
 
 def rounds_rows() -> Iterator[Row]:
-    """Compare a steady round of each engine with the plain loop."""
-    reference = median(list(plain_rounds(compose_config(ROUND)))[WARM_UP:])
-    yield Row("plain loop, a round", f"{reference:.3f} s", "-", True)
+    """Compare a steady round of each engine with the plain loop before and after."""
+    references = [_plain_round()]
     for name, options, limit in (
         ("engine=inprocess", ["engine=inprocess"], 1.3),
         ("Ray, workers=1", ["workers=1"], 1.5),
         ("Ray, workers=2", ["workers=2"], 0.9),
     ):
         seconds = median(measured_rounds([*ROUND, *options])[WARM_UP:])
-        ratio = seconds / reference
+        references.append(_plain_round())
+        # A shared machine is not equally fast all the time.
+        ratio = 2 * seconds / (references[-2] + references[-1])
         figure = f"{ratio:.2f} x  ({seconds:.3f} s)"
         yield Row(f"{name}, a round", figure, f"{limit} x", ratio <= limit)
+    figure = ", ".join(f"{reference:.3f}" for reference in references)
+    yield Row("plain loop, a round, before and after each", f"{figure} s", "-", True)
+
+
+def _plain_round() -> float:
+    return median(list(plain_rounds(compose_config(ROUND)))[WARM_UP:])
 
 
 def long_rows() -> Iterator[Row]:
