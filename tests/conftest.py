@@ -105,3 +105,21 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         return _run(overrides, tmp_path_factory.mktemp("undisturbed") / "run", None)
 
     return run
+
+
+class _LateGrid(InProcessGrid):
+    """Eleven devices; a twelfth appears with the fifth batch of messages."""
+
+    pushes = 0
+
+    def push_messages(self, messages: Any) -> list[str]:
+        self.pushes += 1
+        if self.pushes == 5:
+            self.add_node({"client-id": 11})
+        return super().push_messages(messages)
+
+
+@pytest.fixture
+def late_grid() -> InProcessGrid:
+    """Return a grid of devices 0 to 10 that device 11 joins in the third round."""
+    return _LateGrid([{"client-id": client} for client in range(11)])

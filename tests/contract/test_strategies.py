@@ -187,21 +187,13 @@ def test_a_round_without_any_valid_result_ends_the_run(
         run_small(strategy, f"faults.{fault}=1")
 
 
-def test_a_late_client_joins(strategy: str, run_small: Runner) -> None:
+def test_a_late_client_joins(
+    strategy: str, run_small: Runner, late_grid: InProcessGrid
+) -> None:
     if strategy == "strategy=oracle":
         pytest.skip("the oracle knows concepts in a simulation only")
 
-    class Late(InProcessGrid):
-        pushes = 0
-
-        def push_messages(self, messages: Any) -> list[str]:
-            self.pushes += 1
-            if self.pushes == 5:
-                self.add_node({"client-id": 11})
-            return super().push_messages(messages)
-
-    grid = Late([{"client-id": i} for i in range(11)])
-    run = run_small(strategy, "participants=11", grid=grid)
+    run = run_small(strategy, "participants=11", grid=late_grid)
     seen = {
         row["round"]: {r["client"] for r in run.clients if r["round"] == row["round"]}
         for row in run.rounds

@@ -401,19 +401,9 @@ def test_a_malformed_report_costs_neither_the_test_nor_other_reports(
 
 
 def test_a_late_device_joins_the_clients_that_hold_its_labels(
-    run_small: Runner,
+    run_small: Runner, late_grid: InProcessGrid
 ) -> None:
-    class Late(InProcessGrid):
-        pushes = 0
-
-        def push_messages(self, messages: Any) -> list[str]:
-            self.pushes += 1
-            if self.pushes == 5:
-                self.add_node({"client-id": 11})
-            return super().push_messages(messages)
-
-    grid = Late([{"client-id": i} for i in range(11)])
-    run = run_small("drift.rounds=[]", grid=grid)
+    run = run_small("drift.rounds=[]", grid=late_grid)
     clusters = {row["client"]: row["cluster"] for row in run.clients}
     config = compose_config(["clients=12", "partition.groups=3", "drift.rounds=[]"])
     concepts = config.concepts(1)
