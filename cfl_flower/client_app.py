@@ -72,6 +72,7 @@ def open_workshop(text: str) -> Workshop:
             settings["drift"],
             settings["clients"],
             seed,
+            settings["rounds"],
             settings["data_dir"],
             device,
         ),

@@ -20,7 +20,7 @@ from cfl_flower.aggregation import Average
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
 from cfl_flower.data.partition import Partition
-from cfl_flower.data.stream import Concepts
+from cfl_flower.data.world import Timeline
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import ModelSettings
 from cfl_flower.overrides import CONF, expand, first_line, parse, split, with_folder
@@ -83,8 +83,8 @@ class RunConfig(Basics):
     strategy, dataset, partition, drift, model, selection, server_optimizer, system,
     faults : settings
         Frozen dataclasses that carry the behaviour they configure.
-    concepts : Concepts
-        The true concept of every client in a simulation.
+    timeline : Timeline
+        What every client of a simulation holds, and its true concept.
     names : dict
         The chosen option of each group.
     resolved : dict
@@ -104,7 +104,7 @@ class RunConfig(Basics):
     server_optimizer: Average
     system: System
     faults: Faults
-    concepts: Concepts
+    timeline: Timeline
     names: dict[str, str]
     resolved: dict[str, Json]
     overrides: list[str]
@@ -136,15 +136,10 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
         basics.data_dir,
         "an existing folder in torchvision's layout, or leave it out",
     )
-    # What only shows when the layouts are drawn, such as more groups than labels.
-    concepts = Concepts(
-        groups["partition"],
-        groups["drift"],
-        basics.clients,
-        groups["dataset"].classes,
-        basics.seed,
-    )
-    plain.update(_paths(basics, names))
+    paths = _paths(basics, names)
+    groups["dataset"].check(paths["data_dir"])
+    timeline = _timeline(basics, groups)
+    plain.update(paths)
     resolved = {
         key: {"name": names[key], **value} if key in GROUPS else value
         for key, value in plain.items()
@@ -152,7 +147,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     return RunConfig(
         **{key: value for key, value in plain.items() if key not in GROUPS},
         **groups,
-        concepts=concepts,
+        timeline=timeline,
         names=names,
         resolved=resolved,
         overrides=list(overrides),
@@ -191,6 +186,29 @@ def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]
     return plain, choices
 
 
+def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
+    """Draw every world once: what only then shows is an error before any training."""
+    dataset = groups["dataset"]
+    timeline = Timeline(
+        groups["partition"],
+        groups["drift"].events,
+        basics.clients,
+        dataset.classes,
+        basics.seed,
+        basics.rounds,
+    )
+    images = len(dataset.shape) == 3
+    for round in [1, *timeline.rounds]:
+        turned = timeline.world(round).degrees.any()
+        require(
+            images or not turned,
+            "dataset",
+            f"{dataset.shape} inputs, which cannot be rotated,",
+            "images, or a partition and a drift without rotations",
+        )
+    return timeline
+
+
 def _check_options(overrides: Sequence[Override]) -> None:
     """Require one known option wherever a group is chosen."""
     for item in overrides:
@@ -208,8 +226,9 @@ def _options(group: str) -> list[str]:
 def _target(group: str, node: Json) -> Any:
     """Return the settings class of a group."""
     path = node.get("_target_") if isinstance(node, Mapping) else None
-    one = f"one of {', '.join(_options(group))}, each of which has a _target_"
-    require(isinstance(path, str), group, node, one)
+    known = f"one of {', '.join(_options(group))}, " if _options(group) else ""
+    allowed = f"{known}settings with a _target_"
+    require(isinstance(path, str), group, node, allowed)
     return settings_class(str(path))
 
 
@@ -233,9 +252,14 @@ def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
     """Convert plain data to a settings dataclass, nested ones included."""
     nested, flat = {}, {}
     for key, value in node.items():
+        place = f"{where}.{key}"
         if isinstance(value, Mapping) and "_target_" in value:
-            target = settings_class(value["_target_"])
-            nested[key] = _typed(f"{where}.{key}", target, value)
+            nested[key] = _typed(place, settings_class(value["_target_"]), value)
+        elif isinstance(value, Mapping):
+            nested[key] = {
+                name: _typed(f"{place}.{name}", _target(f"{place}.{name}", part), part)
+                for name, part in value.items()
+            }
         elif key != "_target_":
             flat[key] = value
     try:

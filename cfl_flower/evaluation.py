@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch.nn.functional import log_softmax
 
-from cfl_flower.data.datasets import Pool
+from cfl_flower.data.pool import Pool
+from cfl_flower.data.rotation import rotate
 from cfl_flower.data.stream import View
 from cfl_flower.models import FlatModel
 from cfl_flower.training import evaluate, switch_mode
@@ -53,7 +54,7 @@ class Evaluator:
 
     def __init__(self, model: FlatModel, sharers: Mapping[int, int]) -> None:
         self._model, self._sharers = model, sharers
-        self._answers: dict[tuple[int, int], Answers] = {}
+        self._answers: dict[tuple[int, int, float], Answers] = {}
 
     def evaluate(self, vector: Vector, view: View) -> tuple[float, int]:
         """Return the mean cross-entropy and the correct answers on a client's samples.
@@ -67,19 +68,21 @@ class Evaluator:
         sharers = self._sharers.get(id(vector), 1)
         if sharers * len(rows) < len(pool.labels) or len(rows) == 0:
             return evaluate(self._model.load(vector), *view.test())
-        key = (id(vector), id(pool))
+        key = (id(vector), id(pool), view.degrees)
         if key not in self._answers:
-            self._answers[key] = answer_pool(self._model.load(vector), pool)
-        answers, truth = self._answers[key], pool.labels[rows]
+            model = self._model.load(vector)
+            self._answers[key] = answer_pool(model, pool, view.degrees)
+        answers, truth = self._answers[key], view.test_labels
         loss = -answers.log_shares[rows, truth].mean(dtype=np.float64)
         return float(loss), int(np.count_nonzero(answers.labels[rows] == truth))
 
 
 @torch.no_grad()
-def answer_pool(model: FlatModel, pool: Pool) -> Answers:
-    """Return what a model says about every sample of a pool."""
+def answer_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Answers:
+    """Return what a model says about every sample of a pool, turned by an angle."""
     switch_mode(model, training=False)
-    parts = torch.split(pool.x, BLOCK)
-    blocks = [log_softmax(model.module(x), 1).cpu() for x in parts]
+    starts = range(0, len(pool.labels), BLOCK)
+    parts = (pool.inputs(slice(start, start + BLOCK)) for start in starts)
+    blocks = [log_softmax(model.module(rotate(x, degrees)), 1).cpu() for x in parts]
     log_shares = torch.cat(blocks)
     return Answers(log_shares.numpy(), log_shares.argmax(1).numpy())

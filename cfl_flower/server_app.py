@@ -69,7 +69,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         strategy = strategy_class(
             config,
             fleet,
-            config.concepts if fleet.simulated else None,
+            config.timeline if fleet.simulated else None,
             [
                 Recorder(directory),
                 Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
@@ -93,10 +93,11 @@ def compare(configs: list[RunConfig], console: Console) -> None:
         for label, config in zip(_labels(configs), configs, strict=True)
     }
     first = configs[0]
-    scores = {name: score(rounds, first.drift.rounds) for name, rounds in runs.items()}
+    drifts = [round for round in first.timeline.rounds if round > 1]
+    scores = {name: score(rounds, drifts) for name, rounds in runs.items()}
     title = (
         f"{first.names['dataset']}, {first.clients} clients, drift "
-        f"{first.names['drift']} at rounds {list(first.drift.rounds)}, accuracy in %"
+        f"{first.names['drift']} at rounds {drifts}, accuracy in %"
     )
     console.print(table(title, scores, _catching_up(runs)))
 

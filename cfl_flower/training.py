@@ -155,7 +155,7 @@ def train(
     if y.shape[0] == 0:
         return
     switch_mode(model, training=True)
-    weights, gradient = model.vector, model.gradient
+    weights, gradient = model.weights, model.gradient
     anchor = weights.clone() if settings.mu else None
     velocity = torch.zeros_like(weights) if settings.momentum else None
     write_gradient = gradient_writer(model)

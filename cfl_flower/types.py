@@ -12,7 +12,7 @@ ClientId: TypeAlias = int | str
 """A client's stable identity: a number in simulation, a name on a real device."""
 
 Vector: TypeAlias = NDArray[np.float32]
-"""A model as one flat float32 vector of its d parameters (`models.to_vector`)."""
+"""A model as one flat float32 vector of d numbers (`models.FlatModel.vector`)."""
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.int64]

@@ -72,7 +72,9 @@ def plain_rounds(config: RunConfig) -> Iterator[float]:
     """Yield the seconds of each round of a plain loop of the same FedAvg."""
     torch.set_num_threads(1)
     dataset, seed = config.dataset, config.seed
-    stream = Stream(dataset, config.partition, config.drift, config.clients, seed)
+    stream = Stream(
+        dataset, config.partition, config.drift, config.clients, seed, config.rounds
+    )
     model = FlatModel(config.model.build(dataset.shape, dataset.classes))
     weights = initial_vector(config.model, dataset.shape, dataset.classes, seed)
     for round in range(1, config.rounds + 1):

@@ -43,7 +43,7 @@ from cfl_flower.types import (
 
 if TYPE_CHECKING:
     from cfl_flower.config import RunConfig
-    from cfl_flower.data.stream import Concepts
+    from cfl_flower.data.world import Timeline
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class ClusteredStrategy(Strategy):
     ----------
     config : RunConfig
     fleet : Fleet
-    concepts : Concepts or None
+    timeline : Timeline or None
         The true concept of every client, where the data are simulated.
     callbacks : sequence of Callback
     """
@@ -124,10 +124,10 @@ class ClusteredStrategy(Strategy):
         self,
         config: RunConfig,
         fleet: Fleet,
-        concepts: Concepts | None = None,
+        timeline: Timeline | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
-        self.config, self.fleet, self.concepts = config, fleet, concepts
+        self.config, self.fleet, self.timeline = config, fleet, timeline
         self.settings: Any = config.strategy
         self.callbacks = callbacks
         self.state = self.initial_state()
@@ -229,9 +229,9 @@ class ClusteredStrategy(Strategy):
 
     def true_concepts(self, round: int) -> IntArray | None:
         """Return the true concept of each client of the state, where it is known."""
-        if self.concepts is None:
+        if self.timeline is None:
             return None
-        return self.concepts(round)[np.array(self.state.clients, np.int64)]
+        return self.timeline.concepts(round)[np.array(self.state.clients, np.int64)]
 
     # The frame: Flower's hooks -------------------------------------------------------
 

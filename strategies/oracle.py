@@ -39,7 +39,7 @@ class Oracle(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known."""
-        if self.concepts is None:
+        if self.timeline is None:
             raise ConfigError(
                 "strategy=oracle needs a simulated stream, whose concepts are known; "
                 "use another strategy on real devices"

@@ -1,4 +1,4 @@
-"""Datasets as arrays, loaded once per worker."""
+"""What a dataset is to everybody else, and the digits that need no download."""
 
 from __future__ import annotations
 
@@ -7,39 +7,12 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torch import Tensor
 from torch.nn.functional import interpolate
 
+from cfl_flower.data.pool import Pool
 from cfl_flower.settings import require
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Samples that are dealt out to clients.
-
-    Attributes
-    ----------
-    x : Tensor, shape (n, *shape), float32
-    y : Tensor, shape (n,), int64
-    labels : int array, shape (n,)
-        The same labels for numpy.
-    """
-
-    x: Tensor
-    y: Tensor
-    labels: NDArray[np.int64]
-
-    @classmethod
-    def from_arrays(cls, x: NDArray[np.float32], y: NDArray[np.int64]) -> Pool:
-        """Wrap arrays without a copy."""
-        return cls(torch.from_numpy(x), torch.from_numpy(y), y)
-
-    def to(self, device: str) -> Pool:
-        """Return the pool with its tensors on a device."""
-        return Pool(self.x.to(device), self.y.to(device), self.labels)
 
 
 class Dataset(Protocol):
@@ -53,8 +26,17 @@ class Dataset(Protocol):
     def classes(self) -> int:
         """Number of labels, L."""
 
-    def load(self, data_dir: str | None) -> tuple[Pool, Pool]:
-        """Return the samples for training and those for testing."""
+    def check(self, data_dir: str) -> None:
+        """Raise `ConfigError` if the files are not there, naming those expected."""
+
+    def load(self, data_dir: str) -> tuple[Pool, Pool]:
+        """Return the samples for training and those for testing.
+
+        Raises
+        ------
+        ConfigError
+            If a file cannot be read.
+        """
 
 
 @dataclass(frozen=True)
@@ -88,7 +70,10 @@ class Digits:
         )
         require(self.size >= 8, "dataset.size", self.size, "at least 8")
 
-    def load(self, data_dir: str | None) -> tuple[Pool, Pool]:
+    def check(self, data_dir: str) -> None:
+        """Do nothing: the digits are always there."""
+
+    def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
         """Return pixels in [0, 1] and labels, split within each class."""
         del data_dir
         digits = load_digits()
@@ -98,4 +83,5 @@ class Digits:
         x_train, x_test, y_train, y_test = train_test_split(
             x, y, test_size=self.test_fraction, random_state=0, stratify=y
         )
-        return Pool.from_arrays(x_train, y_train), Pool.from_arrays(x_test, y_test)
+        train, test = {"x": x_train, "y": y_train}, {"x": x_test, "y": y_test}
+        return Pool.from_arrays(train), Pool.from_arrays(test)

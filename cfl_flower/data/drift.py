@@ -1,87 +1,349 @@
-"""When the world changes, and for whom."""
+"""What changes, when, and for whom."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 
-from cfl_flower.data.partition import Layout, Partition
+from cfl_flower.data.partition import Partition
+from cfl_flower.data.world import (
+    BoolArray,
+    Event,
+    EventKey,
+    World,
+    call_otherwise,
+    deal_anew,
+    exchange_all,
+)
+from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.settings import require, require_fraction
+from cfl_flower.types import IntArray
 
 
 class Drift(Protocol):
-    """Settings of a schedule of changes."""
+    """A schedule of changes."""
 
     @property
-    def rounds(self) -> list[int]:
-        """The rounds whose data differ from those of the round before."""
-
-    def layouts(
-        self, partition: Partition, clients: int, classes: int, seed: int
-    ) -> list[Layout]:
-        """Return the layout of each period between two changes."""
+    def events(self) -> Sequence[Event]:
+        """What happens; events of one round happen in this order."""
 
 
 @dataclass(frozen=True)
-class Regroup:
-    """Label-distribution drift: clients go to label groups that did not exist before.
+class Schedule:
+    """Several events.
 
     Attributes
     ----------
     rounds : list of int
-        The rounds at whose start the data change; empty for no drift.
-    fraction : float
-        Share of clients that change at each event, chosen at random.
+        Of no effect itself: the events of a preset refer to it.
+    steps : dict of str to Event
+        The events, in their order.
     """
 
-    rounds: list[int] = field(default_factory=lambda: [13, 25])
+    rounds: list[int] = field(default_factory=list)
+    steps: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """What happens; events of one round happen in this order."""
+        return list(self.steps.values())
+
+
+@dataclass(frozen=True)
+class Change:
+    """One kind of event: when it happens and whom it concerns.
+
+    Attributes
+    ----------
+    rounds : list of int
+        The rounds at whose start it happens.
+    every : int or None
+        It also happens every so many rounds, from round ``first`` on.
+    first : int
+    fraction : float
+        Share of the clients it concerns, chosen at random each time.
+    ids : list of int or None
+        The clients it may concern.
+    modulo : int or None
+        It concerns clients whose id modulo this is one of ``residues``.
+    residues : list of int
+    """
+
+    rounds: list[int] = field(default_factory=list)
+    every: int | None = None
+    first: int = 2
     fraction: float = 1.0
+    ids: list[int] | None = None
+    modulo: int | None = None
+    residues: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        require(
-            list(self.rounds) == sorted(set(self.rounds))
-            and all(round >= 2 for round in self.rounds),
-            "drift.rounds",
-            self.rounds,
-            "ascending rounds of at least 2",
-        )
+        ascending = all(one < two for one, two in pairwise(self.rounds))
+        ok = ascending and all(round >= 1 for round in self.rounds)
+        require(ok, "drift.rounds", self.rounds, "ascending rounds of at least 1")
+        ok = self.every is None or self.every >= 1
+        require(ok, "drift.every", self.every, "null or at least 1")
+        require(self.first >= 1, "drift.first", self.first, "a round of at least 1")
         require_fraction("drift.fraction", self.fraction)
+        ok = self.modulo is None or self.modulo >= 1
+        require(ok, "drift.modulo", self.modulo, "null or at least 1")
+        ok = all(0 <= residue < (self.modulo or 1) for residue in self.residues)
+        allowed = f"numbers from 0 to below modulo={self.modulo}"
+        require(ok, "drift.residues", self.residues, allowed)
 
-    def layouts(
-        self, partition: Partition, clients: int, classes: int, seed: int
-    ) -> list[Layout]:
-        """Draw a fresh layout for each period; a client outside of it keeps its own."""
-        layouts: list[Layout] = []
-        for period in range(len(self.rounds) + 1):
-            rng = generator(seed, "layout", period)
-            fresh = partition.layout(clients, classes, layouts, rng)
-            if layouts:
-                fresh = self._merge(layouts[-1], fresh, rng)
-            layouts.append(fresh)
-        return layouts
+    @property
+    def events(self) -> Sequence[Event]:
+        """What happens: one event."""
+        return [self]
 
-    def _merge(self, old: Layout, fresh: Layout, rng: np.random.Generator) -> Layout:
-        """Append the fresh distributions to the old ones and move the drifted."""
-        clients = len(old.concepts)
-        drifted = rng.permutation(clients) < round(self.fraction * clients)
-        moved = fresh.concepts + len(old.distributions)
+    def times(self, total: int) -> list[int]:
+        """Return the rounds at whose start it happens, of ``total`` rounds."""
+        regular = range(self.first, total + 1, self.every) if self.every else ()
+        return sorted({*self.rounds, *regular})
+
+    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+        """Return the world after it."""
+        raise NotImplementedError
+
+    def chosen(self, clients: int, rng: np.random.Generator) -> BoolArray:
+        """Draw whom it concerns, shape (clients,).
+
+        Raises
+        ------
+        ConfigError
+            If it names a client that is not there.
+        """
+        able = np.ones(clients, bool)
+        if self.ids is not None:
+            ok = all(0 <= client < clients for client in self.ids)
+            require(ok, "drift.ids", self.ids, f"clients from 0 to {clients - 1}")
+            able = np.isin(np.arange(clients), self.ids)
+        if self.modulo is not None:
+            able &= np.isin(np.arange(clients) % self.modulo, self.residues)
+        candidates = np.flatnonzero(able)
+        count = round(self.fraction * len(candidates))
+        chosen = np.zeros(clients, bool)
+        chosen[rng.permutation(candidates)[:count]] = True
+        return chosen
+
+    def rng(self, key: EventKey) -> np.random.Generator:
+        """Return the generator of one event."""
+        return generator(key.seed, f"drift/{key.number}", key.round)
+
+
+@dataclass(frozen=True)
+class Regroup(Change):
+    """Label distributions are replaced by those of a new layout of the partition.
+
+    With label groups: clients go to label groups that did not exist before.
+    """
+
+    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+        """Return the world after it."""
+        known = [deal.layout for deal in world.deals]
+        rng = generator(key.seed, "layout", len(known))
+        layout = partition.layout(world.clients, world.classes, known, rng)
+        chosen = self.chosen(world.clients, self.rng(key))
+        return deal_anew(world, layout, chosen) if chosen.any() else world
+
+
+@dataclass(frozen=True)
+class Relabel(Change):
+    """Concept drift: labels get other names; what is not swapped keeps its own.
+
+    Attributes
+    ----------
+    swaps : list of pairs of int
+        Labels that change names with each other. The same swap again undoes it.
+    random_swaps : int
+        Pairs of labels that change names, drawn for each client.
+    """
+
+    swaps: list[list[int]] = field(default_factory=list)
+    random_swaps: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for swap in self.swaps:
+            ok = len(swap) == 2 and swap[0] != swap[1]
+            require(ok, "drift.swaps", self.swaps, "pairs of two labels")
+        ok = self.random_swaps >= 0
+        require(ok, "drift.random_swaps", self.random_swaps, "at least 0")
+
+    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+        """Return the world after it."""
+        del partition
+        rng = self.rng(key)
+        chosen = self.chosen(world.clients, rng)
+        world = call_otherwise(world, chosen, self._names(world.classes))
+        if not self.random_swaps:
+            return world
+        order = rng.random((world.clients, world.classes)).argsort(axis=1)
+        pairs = order[:, : 2 * self.random_swaps]
+        names = np.tile(np.arange(world.classes), (world.clients, 1))
+        swapped = pairs.reshape(world.clients, -1, 2)[:, :, ::-1].reshape(pairs.shape)
+        np.put_along_axis(names, pairs, swapped, axis=1)
+        return call_otherwise(world, chosen, names)
+
+    def _names(self, classes: int) -> IntArray:
+        names = np.arange(classes)
+        for swap in self.swaps:
+            ok = all(0 <= label < classes for label in swap)
+            allowed = f"labels from 0 to {classes - 1}"
+            require(ok, "drift.swaps", self.swaps, allowed)
+            names[swap] = names[swap[::-1]]
+        ok = 2 * self.random_swaps <= classes
+        allowed = f"at most half of the {classes} labels"
+        require(ok, "drift.random_swaps", self.random_swaps, allowed)
+        return names
+
+
+@dataclass(frozen=True)
+class Rotate(Change):
+    """Covariate drift: images are turned counter-clockwise.
+
+    Attributes
+    ----------
+    degrees : float
+    """
+
+    degrees: float = 90.0
+
+    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+        """Return the world after it."""
+        del partition
+        chosen = self.chosen(world.clients, self.rng(key))
         return replace(
-            fresh,
-            distributions=np.concatenate([old.distributions, fresh.distributions]),
-            concepts=np.where(drifted, moved, old.concepts),
+            world, degrees=(world.degrees + np.where(chosen, self.degrees, 0)) % 360
         )
 
 
-def period_of(rounds: list[int], round: int) -> int:
-    """Return how many changes have happened by a round.
+@dataclass(frozen=True)
+class Exchange(Change):
+    """Two clients exchange their samples: FlexCFL's "swap all" and "swap part".
 
-    Examples
-    --------
-    >>> [period_of([16, 31], round) for round in (1, 15, 16, 30, 31)]
-    [0, 0, 1, 1, 2]
+    In each event every concerned client meets another one, drawn from all, with a
+    probability. (The paper's "two random clients with a preset probability in each
+    round" can also mean a single pair.)
+
+    Attributes
+    ----------
+    probability : float
+    part : bool
+        Exchange two labels only: one that the first holds and the second does not, and
+        one the other way round, where there are such.
     """
-    return bisect_right(rounds, round)
+
+    probability: float = 1.0
+    part: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_fraction("drift.probability", self.probability)
+
+    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+        """Return the world after it."""
+        del partition
+        rng, clients = self.rng(key), world.clients
+        if clients < 2:
+            return world
+        chosen = self.chosen(clients, rng) & (rng.random(clients) < self.probability)
+        firsts = np.flatnonzero(chosen)
+        others = rng.integers(0, clients - 1, len(firsts))
+        others += others >= firsts
+        if self.part:
+            return self._exchange_labels(world, firsts, others, rng)
+        order = np.arange(clients)
+        for one, two in zip(firsts, others, strict=True):
+            order[[one, two]] = order[[two, one]]
+        return exchange_all(world, order)
+
+    @staticmethod
+    def _exchange_labels(
+        world: World, firsts: IntArray, others: IntArray, rng: np.random.Generator
+    ) -> World:
+        deal, source = world.deal.copy(), world.source.copy()
+        holding = world.demand > 0
+        for pair in zip(firsts, others, strict=True):
+            rows = np.array(pair)
+            one, two = holding[rows]
+            given, taken = one & ~two, two & ~one
+            labels = [
+                rng.choice(np.flatnonzero(own if own.any() else np.ones_like(own)))
+                for own in (given, taken)
+            ]
+            for table in (deal, source, holding):
+                block = np.ix_(rows, np.unique(labels))
+                table[block] = table[block][::-1]
+        return replace(world, deal=deal, source=source)
+
+
+@dataclass(frozen=True)
+class Release(Change):
+    """Training samples arrive in shares: FlexCFL's "incremental".
+
+    Attributes
+    ----------
+    share : float
+        Of a client's samples, with each event; the first is best at round 1.
+    """
+
+    share: float = 0.25
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.share <= 1, "drift.share", self.share, "above 0, at most 1")
+
+    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+        """Return the world after it."""
+        del partition
+        chosen = self.chosen(world.clients, self.rng(key))
+        arrived = min(1.0, self.share * (key.occurrence + 1))
+        return replace(world, released=np.where(chosen, arrived, world.released))
+
+
+@dataclass(frozen=True)
+class LabelBuckets(Change):
+    """Labels stream in by buckets and are forgotten again: Fielding on Open Images.
+
+    Each client's labels are split into buckets at random. With each event the next
+    bucket arrives and the oldest is dropped; after the last comes the first.
+
+    Attributes
+    ----------
+    buckets : int
+    window : int
+        Buckets that a client remembers.
+    """
+
+    buckets: int = 10
+    window: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.buckets >= 1, "drift.buckets", self.buckets, "at least 1")
+        ok = 1 <= self.window <= self.buckets
+        allowed = f"from 1 to the {self.buckets} buckets"
+        require(ok, "drift.window", self.window, allowed)
+
+    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+        """Return the world after it."""
+        del partition
+        if self.buckets > world.classes:
+            raise ConfigError(
+                f"drift.buckets={self.buckets} is not allowed; use at most the "
+                f"{world.classes} labels of the dataset"
+            )
+        # The same buckets in every round.
+        rng = generator(key.seed, f"buckets/{key.number}")
+        rank = rng.random(world.visible.shape).argsort(axis=1).argsort(axis=1)
+        bucket = rank * self.buckets // world.classes
+        age = (bucket - key.occurrence) % self.buckets
+        chosen = self.chosen(world.clients, self.rng(key))[:, None]
+        visible = np.where(chosen, age < self.window, world.visible)
+        return replace(world, visible=visible)

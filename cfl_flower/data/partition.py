@@ -1,57 +1,129 @@
-"""Who holds which labels, and which samples."""
+"""Who holds which labels, and which samples, at the start and after a new deal."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from cfl_flower.data.pool import Pool
+from cfl_flower.data.world import Deal, Layout, World, call_otherwise, first_world
 from cfl_flower.errors import ConfigError
+from cfl_flower.seeding import generator
 from cfl_flower.settings import require, require_fraction
 from cfl_flower.types import FloatArray, IntArray
 
+Pools = tuple[Pool, Pool]
+"""For training and for testing."""
 
-@dataclass(frozen=True)
-class Layout:
-    """The label distributions that exist, and which client follows which.
+Hands = tuple[list[IntArray], list[IntArray]]
+"""The indices of each client's samples in both pools."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """What all partitions have in common; this one is iid.
 
     Attributes
     ----------
-    distributions : array of shape (concepts, L)
-    concepts : int array of shape (clients,)
-        The true concept of each client: a row of ``distributions``.
+    samples, test_samples : int or None
+        Samples per client, drawn with replacement. None deals every sample to exactly
+        one client; where only some clients change later, these draw as many as they
+        had at the start, with replacement from all samples.
+    minimum, test_minimum : int
+        Samples of each label that a client wants at all, as far as there are enough,
+        before the others are shared.
+    rotations : list of float
+        Degrees by which images are turned, one for each of as many groups of clients
+        as large as possible (StoCFL).
+    shifts : list of int
+        Label c is called (c + shift) mod L, one shift for each group of clients, in
+        every combination with the rotations (StoCFL).
     """
 
-    distributions: FloatArray
-    concepts: IntArray
+    samples: int | None = None
+    test_samples: int | None = None
+    minimum: int = 0
+    test_minimum: int = 0
+    rotations: list[float] = field(default_factory=lambda: [0.0])
+    shifts: list[int] = field(default_factory=lambda: [0])
 
-    @property
-    def per_client(self) -> FloatArray:
-        """The label distribution of each client, shape (clients, L)."""
-        rows: FloatArray = self.distributions[self.concepts]
-        return rows
-
-
-class Partition(Protocol):
-    """Settings that lay out label distributions over clients."""
-
-    @property
-    def samples(self) -> int | None:
-        """Training samples per client, or None to deal each sample once."""
-
-    @property
-    def test_samples(self) -> int | None:
-        """Test samples per client, or None to deal each sample once."""
+    def __post_init__(self) -> None:
+        for name in ("samples", "test_samples"):
+            value = getattr(self, name)
+            allowed = "null or at least 1"
+            require(value is None or value >= 1, f"partition.{name}", value, allowed)
+        for name in ("minimum", "test_minimum"):
+            value = getattr(self, name)
+            require(value >= 0, f"partition.{name}", value, "at least 0")
+        for name in ("rotations", "shifts"):
+            value = getattr(self, name)
+            ok = len(value) > 0 and all(map(math.isfinite, value))
+            require(ok, f"partition.{name}", value, "a list of at least one number")
 
     def layout(
-        self, clients: int, classes: int, avoid: list[Layout], rng: np.random.Generator
+        self,
+        clients: int,
+        classes: int,
+        known: Sequence[Layout],
+        rng: np.random.Generator,
     ) -> Layout:
-        """Draw a layout with no label distribution of the layouts to avoid."""
+        """Draw a layout, with no group of label distributions that is known."""
+        del known, rng
+        return Layout(np.ones((clients, classes)), np.zeros(clients, np.int64))
+
+    def begin(self, clients: int, classes: int, seed: int) -> World:
+        """Return the world of round 1."""
+        rng = generator(seed, "layout")
+        world = first_world(self.layout(clients, classes, [], rng))
+        kinds = len(self.rotations) * len(self.shifts)
+        if kinds == 1 and self.rotations[0] == self.shifts[0] == 0:
+            return world
+        kind = generator(seed, "traits").permutation(np.arange(clients) % kinds)
+        degrees = np.array(self.rotations, float)[kind % len(self.rotations)]
+        shifts = np.array(self.shifts)[kind // len(self.rotations)]
+        names = (np.arange(classes) + shifts[:, None]) % classes
+        world = call_otherwise(world, np.ones(clients, bool), names)
+        return replace(world, degrees=degrees % 360)
+
+    def hands(
+        self, pools: Pools, deal: Deal, number: int, seed: int, before: Hands | None
+    ) -> Hands:
+        """Return the indices of the samples that each taker of a deal gets.
+
+        Parameters
+        ----------
+        pools : (Pool, Pool)
+            For training and for testing.
+        deal : Deal
+        number : int
+            Of the deal, 0 for the first.
+        seed : int
+        before : Hands or None
+            Of the first deal, for later ones.
+        """
+        options = (
+            ("deal", self.samples, self.minimum),
+            ("deal-test", self.test_samples, self.test_minimum),
+        )
+        found = []
+        for part, (purpose, count, least) in enumerate(options):
+            labels, rng = pools[part].labels, generator(seed, purpose, number)
+            if count is None and deal.takers.all():
+                found.append(deal_once(labels, deal.layout.demand, rng, least))
+                continue
+            sizes = np.full(len(deal.takers), count or 0)
+            if count is None and before:
+                sizes = np.array([len(hand) for hand in before[part]])
+            sizes[~deal.takers] = 0
+            found.append(draw(labels, deal.layout.demand, sizes, rng))
+        return found[0], found[1]
 
 
-@dataclass(frozen=True)
-class LabelGroups:
+@dataclass(frozen=True, kw_only=True)
+class LabelGroups(Partition):
     """Labels are split into disjoint groups; a client holds mostly one group's labels.
 
     Attributes
@@ -61,27 +133,22 @@ class LabelGroups:
     purity : float
         Share of a client's distribution on its own group; the rest is spread over all
         labels.
-    samples, test_samples : int or None
-        Samples per client, drawn with replacement. None deals every sample to exactly
-        one client; where only some clients change later, these draw as many as they
-        had, with replacement from all samples.
     """
 
     groups: int = 5
     purity: float = 0.95
-    samples: int | None = None
-    test_samples: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.groups >= 1, "partition.groups", self.groups, "at least 1")
         require_fraction("partition.purity", self.purity)
-        for name in ("samples", "test_samples"):
-            value = getattr(self, name)
-            allowed = "null or at least 1"
-            require(value is None or value >= 1, f"partition.{name}", value, allowed)
 
     def layout(
-        self, clients: int, classes: int, avoid: list[Layout], rng: np.random.Generator
+        self,
+        clients: int,
+        classes: int,
+        known: Sequence[Layout],
+        rng: np.random.Generator,
     ) -> Layout:
         """Split the labels into groups that never existed, and spread the clients.
 
@@ -98,15 +165,17 @@ class LabelGroups:
             self.groups,
             f"at most the {classes} labels of the dataset",
         )
-        known = {row.tobytes() for old in avoid for row in old.distributions}
+        existed = {
+            row.tobytes() for old in known for row in np.unique(old.demand, axis=0)
+        }
         for _ in range(1000):
             rows = self._distributions(classes, rng)
-            if not any(row.tobytes() in known for row in rows):
-                concepts = rng.permutation(np.arange(clients) % self.groups)
-                return Layout(rows, concepts)
+            if not any(row.tobytes() in existed for row in rows):
+                groups = rng.permutation(np.arange(clients) % self.groups)
+                return Layout(rows[groups], groups)
         raise ConfigError(
             f"partition.groups={self.groups} leaves none of the {classes} labels' "
-            f"groups that did not exist before for event {len(avoid)} of drift.rounds; "
+            f"groups that did not exist before for event {len(known)} of drift.rounds; "
             "use other groups, fewer events or drift=none"
         )
 
@@ -118,8 +187,127 @@ class LabelGroups:
         return rows
 
 
+@dataclass(frozen=True, kw_only=True)
+class Dirichlet(Partition):
+    """Each label's samples are spread over the clients by a Dirichlet distribution.
+
+    As in FedCCFA: over clients for each label, not over labels for each client.
+
+    Attributes
+    ----------
+    alpha : float
+        Concentration: small is uneven.
+    """
+
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = 0 < self.alpha < math.inf
+        require(ok, "partition.alpha", self.alpha, "a number above 0")
+
+    def layout(
+        self,
+        clients: int,
+        classes: int,
+        known: Sequence[Layout],
+        rng: np.random.Generator,
+    ) -> Layout:
+        """Draw each label's shares."""
+        del known
+        shares = rng.dirichlet(np.full(clients, self.alpha), classes).T
+        return Layout(np.ascontiguousarray(shares), np.zeros(clients, np.int64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewClasses(Partition):
+    """A client holds a few labels, in sizes that follow a power law (FedProx, FlexCFL).
+
+    Client i holds the labels i, i + 1, ... mod L, and its share of a label's samples,
+    after the minimum, is a lognormal draw.
+
+    Attributes
+    ----------
+    labels : int
+        Labels per client.
+    sigma : float
+        Of the lognormal distribution; 0 for equal sizes.
+    """
+
+    labels: int = 2
+    sigma: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.labels >= 1, "partition.labels", self.labels, "at least 1")
+        ok = 0 <= self.sigma < math.inf
+        require(ok, "partition.sigma", self.sigma, "a number of at least 0")
+
+    def layout(
+        self,
+        clients: int,
+        classes: int,
+        known: Sequence[Layout],
+        rng: np.random.Generator,
+    ) -> Layout:
+        """Draw each client's share of its labels."""
+        del known
+        ok, most = self.labels <= classes, f"at most the {classes} labels"
+        require(ok, "partition.labels", self.labels, f"{most} of the dataset")
+        first = np.arange(clients) % classes
+        distance = (np.arange(classes) - first[:, None]) % classes
+        shares = rng.lognormal(0, self.sigma, (clients, classes))
+        return Layout(np.where(distance < self.labels, shares, 0), first)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Natural(Partition):
+    """A client is an owner that the dataset knows: a writer, a user, a camera, a zone.
+
+    Fewer clients than owners are drawn from them.
+    """
+
+    def hands(
+        self, pools: Pools, deal: Deal, number: int, seed: int, before: Hands | None
+    ) -> Hands:
+        """Return the indices of each owner's samples.
+
+        Raises
+        ------
+        ConfigError
+            If the dataset knows no owners, or fewer than clients.
+        """
+        del number, before
+        owners = [pool.owners for pool in pools if pool.owners is not None]
+        if len(owners) < len(pools):
+            raise ConfigError(
+                "partition=natural needs a dataset that knows whose samples are whose; "
+                "use another partition"
+            )
+        clients = len(deal.takers)
+        count = max(int(owner.max(initial=-1)) for owner in owners) + 1
+        if clients > count:
+            raise ConfigError(
+                f"clients={clients} is not allowed; use at most the {count} owners of "
+                "the dataset"
+            )
+        chosen = np.sort(generator(seed, "owners").permutation(count)[:clients])
+        train, test = (_samples_of(owner, chosen) for owner in owners)
+        return train, test
+
+
+def _samples_of(owners: IntArray, chosen: IntArray) -> list[IntArray]:
+    order = np.argsort(owners, kind="stable")
+    starts = np.searchsorted(owners[order], chosen)
+    ends = np.searchsorted(owners[order], chosen, side="right")
+    return [order[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
 def deal_once(
-    labels: IntArray, demand: FloatArray, rng: np.random.Generator
+    labels: IntArray,
+    demand: FloatArray,
+    rng: np.random.Generator,
+    minimum: int = 0,
 ) -> list[IntArray]:
     """Deal every sample to exactly one client, label by label.
 
@@ -128,6 +316,9 @@ def deal_once(
     labels : int array of shape (n,)
     demand : array of shape (clients, L)
         A label's samples are shared in proportion to its column, evenly if that is 0.
+    minimum : int
+        Samples that each client with a demand for a label gets first; all get as many
+        as there are if these are too few.
 
     Returns
     -------
@@ -140,8 +331,12 @@ def deal_once(
         # Clients in a new order for each label: roundings favour nobody twice.
         order = rng.permutation(len(demand))
         wanted = demand[order, label]
-        shares = np.cumsum(wanted if wanted.any() else np.ones(len(demand)))
-        cuts = np.rint(shares / shares[-1] * len(shuffled)).astype(int)
+        wanted = wanted if wanted.any() else np.ones(len(demand))
+        first = np.cumsum(wanted > 0)
+        least = min(minimum, len(shuffled) // max(1, int(first[-1])))
+        shares = np.cumsum(wanted)
+        rest = len(shuffled) - least * first[-1]
+        cuts = least * first + np.rint(shares / shares[-1] * rest).astype(int)
         for client, part in zip(order, np.split(shuffled, cuts[:-1]), strict=True):
             hands[client].append(part)
     return [np.sort(np.concatenate(hand)) for hand in hands]
@@ -158,16 +353,23 @@ def draw(
         Labels that nobody holds a sample of are drawn by nobody.
     demand : array of shape (clients, L)
     counts : int array of shape (clients,)
-        Samples to draw for each client.
+        Samples to draw for each client; may be 0.
     """
+    if len(counts) == 0:
+        return []
     order = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels, minlength=demand.shape[1])
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     present = demand * (sizes > 0)
     present[~present.any(axis=1)] = sizes > 0
     cumulative = np.cumsum(present, axis=1)
-    uniform = rng.random((len(demand), counts.max(initial=0))) * cumulative[:, -1:]
-    wanted = (uniform[:, :, None] >= cumulative[:, None, :-1]).sum(axis=2)
+    uniform = rng.random((len(demand), counts.max())) * cumulative[:, -1:]
+    wanted = np.stack(
+        [
+            np.searchsorted(limits[:-1], row, side="right")
+            for limits, row in zip(cumulative, uniform, strict=True)
+        ]
+    )
     offsets = (rng.random(wanted.shape) * sizes[wanted]).astype(np.int64)
     drawn = order[starts[wanted] + offsets]
     return [np.sort(row[:n]) for row, n in zip(drawn, counts, strict=True)]

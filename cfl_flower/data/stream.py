@@ -3,67 +3,64 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from cfl_flower.data.datasets import Dataset, Pool
-from cfl_flower.data.drift import Drift, period_of
-from cfl_flower.data.partition import Layout, Partition, deal_once, draw
+from cfl_flower.data.datasets import Dataset
+from cfl_flower.data.drift import Drift
+from cfl_flower.data.partition import Hands, Partition
+from cfl_flower.data.pool import Pool
+from cfl_flower.data.rotation import rotate
+from cfl_flower.data.world import Timeline, World
 from cfl_flower.seeding import generator
 from cfl_flower.types import IntArray
 
 
-class Concepts:
-    """The true concept of every client in every round; needs no data.
-
-    Concepts are numbered over the whole run: a label group has one number.
-    """
-
-    def __init__(
-        self, partition: Partition, drift: Drift, clients: int, classes: int, seed: int
-    ) -> None:
-        self.rounds = list(drift.rounds)
-        self.layouts = drift.layouts(partition, clients, classes, seed)
-
-    def layout(self, round: int) -> Layout:
-        """Return the layout that holds in a round."""
-        return self.layouts[period_of(self.rounds, round)]
-
-    def __call__(self, round: int) -> IntArray:
-        """Return the true concept of each client, shape (clients,)."""
-        return self.layout(round).concepts
-
-
 @dataclass(frozen=True)
 class View:
-    """A client's data in one round, as indices into the shared pools."""
+    """A client's data in one round, as indices into the shared pools.
+
+    Attributes
+    ----------
+    degrees : float
+        Rotation of the images.
+    relabel : int array of shape (L,)
+        What the client calls the samples of a label.
+    """
 
     train_pool: Pool
     test_pool: Pool
     train_indices: IntArray
     test_indices: IntArray
+    degrees: float
+    relabel: IntArray
 
     @property
     def labels(self) -> IntArray:
-        """Training labels, shape (n,)."""
-        return self.train_pool.labels[self.train_indices]
+        """Training labels as the client calls them, shape (n,)."""
+        return self.relabel[self.train_pool.labels[self.train_indices]]
+
+    @property
+    def test_labels(self) -> IntArray:
+        """Test labels as the client calls them, shape (n,)."""
+        return self.relabel[self.test_pool.labels[self.test_indices]]
 
     def train(self) -> tuple[Tensor, Tensor]:
         """Return the training samples and labels."""
-        return self._take(self.train_pool, self.train_indices)
+        return self._take(self.train_pool, self.train_indices, self.labels)
 
     def test(self) -> tuple[Tensor, Tensor]:
         """Return the test samples and labels."""
-        return self._take(self.test_pool, self.test_indices)
+        return self._take(self.test_pool, self.test_indices, self.test_labels)
 
-    @staticmethod
-    def _take(pool: Pool, indices: IntArray) -> tuple[Tensor, Tensor]:
-        rows = torch.from_numpy(indices).to(pool.y.device)
-        return pool.x.index_select(0, rows), pool.y.index_select(0, rows)
+    def _take(
+        self, pool: Pool, indices: IntArray, labels: IntArray
+    ) -> tuple[Tensor, Tensor]:
+        device = pool.x.device
+        x = pool.inputs(torch.from_numpy(indices).to(device))
+        return rotate(x, self.degrees), torch.from_numpy(labels).to(device)
 
 
 class Stream:
@@ -74,7 +71,9 @@ class Stream:
     dataset, partition, drift : settings
     clients : int
     seed : int
-    data_dir : str or None
+    rounds : int
+        Of the run.
+    data_dir : str
     device : str
         Where torch finds the samples.
     """
@@ -86,58 +85,53 @@ class Stream:
         drift: Drift,
         clients: int,
         seed: int,
-        data_dir: str | None = None,
+        rounds: int,
+        data_dir: str = "",
         device: str = "cpu",
     ) -> None:
         self.classes = dataset.classes
-        self.concepts = Concepts(partition, drift, clients, dataset.classes, seed)
+        self.timeline = Timeline(
+            partition, drift.events, clients, dataset.classes, seed, rounds
+        )
         self._partition, self._seed = partition, seed
-        self._train, self._test = (p.to(device) for p in dataset.load(data_dir))
-        # A round and the next one: more periods are never needed at a time.
-        self._hands = lru_cache(maxsize=2)(self._deal)
+        train, test = dataset.load(data_dir)
+        self._pools = train.to(device), test.to(device)
+        self._dealt: dict[int, Hands] = {}
 
     def view(self, client: int, round: int) -> View:
         """Return the data of one client in one round."""
-        train, test = self._hands(period_of(self.concepts.rounds, round))
-        return View(self._train, self._test, train[client], test[client])
+        world = self.timeline.world(round)
+        train, test = (self._indices(world, client, part) for part in (0, 1))
+        released = float(world.released[client])
+        if released < 1:
+            order = generator(self._seed, "release", 0, client).permutation(train)
+            train = np.sort(order[: round_up(released * len(order))])
+        degrees, relabel = float(world.degrees[client]), world.relabel[client]
+        return View(*self._pools, train, test, degrees, relabel)
 
-    def _deal(self, period: int) -> tuple[list[IntArray], list[IntArray]]:
-        """Deal anew to the clients that moved; the others keep their samples."""
-        layout = self.concepts.layouts[period]
-        moved = np.ones(len(layout.concepts), bool)
-        before: tuple[list[IntArray], list[IntArray]] = ([], [])
-        if period:
-            moved = layout.concepts != self.concepts.layouts[period - 1].concepts
-            before = ([], []) if moved.all() else self._hands(period - 1)
-        sources = (
-            (self._train, self._partition.samples, "deal"),
-            (self._test, self._partition.test_samples, "deal-test"),
-        )
-        train, test = (
-            _redeal(pool.labels, layout, moved, hands, count, rng)
-            for (pool, count, purpose), hands in zip(sources, before, strict=True)
-            for rng in [generator(self._seed, purpose, period)]
-        )
-        return train, test
+    def _indices(self, world: World, client: int, part: int) -> IntArray:
+        """Collect a client's samples of one pool, label by label if it must be."""
+        deals, sources = world.deal[client], world.source[client]
+        visible = world.visible[client]
+        number, source = int(deals[0]), int(sources[0])
+        if visible.all() and (deals == number).all() and (sources == source).all():
+            return self._hands(world, number)[part][source]
+        labels, parts = self._pools[part].labels, []
+        for number, source in np.unique(np.stack([deals, sources]), axis=1).T:
+            wanted = visible & (deals == number) & (sources == source)
+            hand = self._hands(world, int(number))[part][source]
+            parts.append(hand[wanted[labels[hand]]])
+        return np.sort(np.concatenate(parts))
+
+    def _hands(self, world: World, number: int) -> Hands:
+        if number not in self._dealt:
+            before = self._hands(world, 0) if number else None
+            self._dealt[number] = self._partition.hands(
+                self._pools, world.deals[number], number, self._seed, before
+            )
+        return self._dealt[number]
 
 
-def _redeal(
-    labels: IntArray,
-    layout: Layout,
-    moved: NDArray[np.bool_],
-    hands: list[IntArray],
-    count: int | None,
-    rng: np.random.Generator,
-) -> list[IntArray]:
-    """Return the samples of each client; those that did not move keep theirs."""
-    demand = layout.per_client
-    if moved.all():
-        if count is None:
-            return deal_once(labels, demand, rng)
-        return draw(labels, demand, np.full(len(demand), count), rng)
-    result = list(hands)
-    rows = np.flatnonzero(moved)
-    counts = np.array([len(hands[row]) for row in rows], np.int64)
-    for row, hand in zip(rows, draw(labels, demand[rows], counts, rng), strict=True):
-        result[row] = hand
-    return result
+def round_up(value: float) -> int:
+    """Return the smallest integer of at least a value, safe against 0.1 + 0.2."""
+    return int(np.ceil(round(value, 9)))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cfl_flower.data.datasets import Digits, Pool
+from cfl_flower.data.datasets import Digits
+from cfl_flower.data.pool import Pool
 from cfl_flower.data.stream import View
 from cfl_flower.evaluation import BLOCK, Evaluator, answer_pool
 from cfl_flower.models import FlatModel, Mclr, initial_vector
@@ -15,7 +16,7 @@ MANY = 1000
 
 @pytest.fixture(scope="module")
 def pool() -> Pool:
-    return Digits().load(None)[1]
+    return Digits().load()[1]
 
 
 @pytest.fixture
@@ -29,7 +30,8 @@ def vector() -> Vector:
 
 
 def view(pool: Pool, rows: list[int]) -> View:
-    return View(pool, pool, np.array(rows, np.int64), np.array(rows, np.int64))
+    indices = np.array(rows, np.int64)
+    return View(pool, pool, indices, indices, degrees=0.0, relabel=np.arange(10))
 
 
 def test_a_shared_model_gives_the_numbers_of_a_model_tested_alone(

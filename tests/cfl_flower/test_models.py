@@ -3,20 +3,259 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
+import yaml
+from torch import Tensor, nn
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.models import FlatModel, Mclr, Mlp, initial_vector
+from cfl_flower.models import (
+    FedCcfaCnn,
+    FlatModel,
+    FlexCflFashionCnn,
+    FlexCflFemnistCnn,
+    FlexCflMnistCnn,
+    Mclr,
+    Mlp,
+    ModelSettings,
+    Network,
+    Recurrent,
+    ResNet18,
+    ShuffleNetV2,
+    VisionTransformer,
+    initial_vector,
+)
+from cfl_flower.overrides import CONF
+from cfl_flower.settings import build
+
+MNIST, CIFAR, IMAGENET, TWEET = (1, 28, 28), (3, 32, 32), (3, 224, 224), (25, 300)
+
+NATURAL = {
+    "fedccfa_cnn": (MNIST, 10),
+    "fedccfa_cnn_cifar": (CIFAR, 10),
+    "flexcfl_cnn_fashion": (MNIST, 10),
+    "flexcfl_cnn_femnist": (MNIST, 62),
+    "flexcfl_cnn_mnist": (MNIST, 10),
+    "gru": (TWEET, 2),
+    "lstm": (TWEET, 2),
+    "mclr": (MNIST, 10),
+    "mlp": (MNIST, 10),
+    "resnet18": (IMAGENET, 62),
+    "shufflenet_v2": (IMAGENET, 100),
+    "vit_b_16": (IMAGENET, 4),
+}
+
+TINY_VIT = VisionTransformer(patch=4, layers=1, heads=2, width=8, hidden=16)
+
+# Each on inputs of a size of their own, the smallest where there is one.
+ADAPTED = [
+    (Mclr(), (60,)),
+    (Mlp(hidden=3), (25, 4)),
+    (FlexCflMnistCnn(), (3, 4, 5)),
+    (FlexCflFemnistCnn(), (3, 14, 13)),
+    (FlexCflFashionCnn(), (2, 9, 4)),
+    (FedCcfaCnn(blocks=2), (3, 12, 13)),
+    (FedCcfaCnn(blocks=3), (1, 16, 17)),
+    (ResNet18(), (1, 9, 10)),
+    (ResNet18(), (4, 64, 65)),
+    (ShuffleNetV2(), (1, 9, 10)),
+    (ShuffleNetV2(), (4, 64, 65)),
+    (TINY_VIT, (1, 8, 8)),
+    (Recurrent("gru"), (1, 4)),
+    (Recurrent("lstm"), (3, 2)),
+]
+
+
+def draw(settings: ModelSettings, shape: tuple[int, ...], classes: int) -> nn.Module:
+    torch.manual_seed(0)
+    return settings.build(shape, classes)
 
 
 @pytest.mark.parametrize(
-    ("settings", "parameters"),
-    [(Mclr(), 7_850), (Mlp(hidden=128), 101_770), (Mlp(hidden=512), 407_050)],
+    ("settings", "shape", "classes", "parameters"),
+    [
+        (Mclr(), MNIST, 10, 7_850),
+        (Mlp(hidden=128), MNIST, 10, 101_770),
+        (Mlp(hidden=512), MNIST, 10, 407_050),
+        (Mlp(hidden=2048), MNIST, 10, 1_628_170),
+        (FlexCflMnistCnn(), MNIST, 10, 50_186),
+        (FlexCflFemnistCnn(), MNIST, 10, 325_578),
+        (FlexCflFashionCnn(), MNIST, 10, 3_274_634),
+        (FedCcfaCnn(blocks=2), MNIST, 10, 117_066),
+        (FedCcfaCnn(blocks=3), CIFAR, 10, 107_690),
+        (Recurrent("gru"), TWEET, 2, 175_938),
+        (Recurrent("lstm"), TWEET, 2, 233_154),
+        (ResNet18(), CIFAR, 10, 11_173_962),
+        (ResNet18(), IMAGENET, 1000, 11_689_512),
+        (ShuffleNetV2(), IMAGENET, 1000, 2_278_604),
+        (VisionTransformer(), IMAGENET, 1000, 86_567_656),
+    ],
 )
-def test_parameter_counts_on_mnist_are_the_papers(
-    settings: Mclr | Mlp, parameters: int
+def test_parameter_counts_are_the_papers(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int, parameters: int
 ) -> None:
-    assert initial_vector(settings, (1, 28, 28), 10, seed=0).shape == (parameters,)
+    with torch.device("meta"):  # shapes without the memory and the draws
+        module = settings.build(shape, classes)
+    assert sum(tensor.numel() for tensor in module.parameters()) == parameters
+
+
+@pytest.mark.parametrize("option", sorted(NATURAL))
+def test_every_option_builds_for_its_natural_shape(option: str) -> None:
+    shape, classes = NATURAL[option]
+    settings = build(yaml.safe_load((CONF / "model" / f"{option}.yaml").read_text()))
+    with torch.device("meta"):
+        module = settings.build(shape, classes)
+        assert module(torch.zeros(2, *shape)).shape == (2, classes)
+
+
+def test_no_option_is_left_out() -> None:
+    assert {path.stem for path in (CONF / "model").glob("*.yaml")} == set(NATURAL)
+
+
+@pytest.mark.parametrize(("settings", "shape"), ADAPTED)
+def test_a_network_adapts_and_trains_even_on_a_batch_of_one(
+    settings: ModelSettings, shape: tuple[int, ...]
+) -> None:
+    model = FlatModel(draw(settings, shape, 7))
+    assert model.module.training
+    logits = model.module(torch.rand(1, *shape))
+    assert logits.shape == (1, 7)
+    logits.square().sum().backward()
+    assert model.gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(("settings", "shape"), ADAPTED)
+def test_logits_are_the_classifier_of_the_extractor(
+    settings: ModelSettings, shape: tuple[int, ...]
+) -> None:
+    module = draw(settings, shape, 5).eval()
+    x = torch.rand(2, *shape)
+    assert isinstance(module, Network)
+    features = module.extractor(x)
+    assert features.shape == (2, module.classifier.in_features)
+    assert torch.equal(module(x), module.classifier(features))
+    classifiers = [part for part in module.modules() if part is module.classifier]
+    assert len(classifiers) == 1
+    assert module.classifier not in list(module.extractor.modules())
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "said"),
+    [
+        (FlexCflMnistCnn(), (60,), r"model=flexcfl_cnn_mnist .*\(60,\).* 4x4"),
+        (FlexCflMnistCnn(), (1, 3, 28), r"model=flexcfl_cnn_mnist .* 4x4"),
+        (FlexCflFemnistCnn(), (1, 12, 28), r"model=flexcfl_cnn_femnist .* 13x13"),
+        (FlexCflFashionCnn(), (1, 28, 3), r"model=flexcfl_cnn_fashion .* 4x4"),
+        (FedCcfaCnn(blocks=2), (1, 11, 28), r"model=fedccfa_cnn .* 12x12"),
+        (FedCcfaCnn(blocks=3), (3, 15, 15), r"model=fedccfa_cnn .* 16x16"),
+        (ResNet18(), (1, 8, 8), r"model=resnet18 .* 9x9"),
+        (ShuffleNetV2(), (60,), r"model=shufflenet_v2 .* 9x9"),
+        (VisionTransformer(), (60,), r"model=vit_b_16 .*square"),
+        (VisionTransformer(), (3, 32, 16), r"model=vit_b_16 .*square"),
+        (VisionTransformer(), (1, 28, 28), r"model\.patch=16 .*divisor .* 28"),
+        (Recurrent("lstm"), (25,), r"model=lstm .*\(25,\).*\(tokens, dimensions\)"),
+        (Recurrent("gru"), MNIST, r"model=gru .*\(1, 28, 28\)"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_told_in_one_line(
+    settings: ModelSettings, shape: tuple[int, ...], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        settings.build(shape, 10)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "said"),
+    [
+        (FedCcfaCnn, {"blocks": 4}, r"model\.blocks=4"),
+        (Recurrent, {"cell": "rnn"}, r"model\.cell=rnn .* gru or lstm"),
+        (VisionTransformer, {"patch": 0}, r"model\.patch=0"),
+        (VisionTransformer, {"heads": 5}, r"model\.width=768 .*model\.heads=5"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    settings: type, values: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        settings(**values)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_a_text_is_represented_by_the_last_state_of_both_directions(cell: str) -> None:
+    extractor = draw(Recurrent(cell), (5, 4), 2).eval().extractor
+    x = torch.rand(3, 5, 4)
+    _, state = extractor.second(extractor.first(x)[0])
+    last = state if cell == "gru" else state[0]
+    expected = extractor.dense(torch.cat((last[0], last[1]), 1))
+    torch.testing.assert_close(extractor(x), expected)
+
+
+def normalised() -> FlatModel:
+    """Two features: 2 + 2 weights, then 2 means and 2 variances."""
+    return FlatModel(nn.BatchNorm1d(2))
+
+
+def test_running_statistics_travel_behind_the_parameters() -> None:
+    model = normalised()
+    assert model.to_vector().tolist() == [1, 1, 0, 0, 0, 0, 1, 1]
+    model.load(np.arange(8, dtype=np.float32))
+    norm = model.module
+    assert norm.running_mean.tolist() == [4, 5]
+    assert norm.running_var.tolist() == [6, 7]
+    x = torch.tensor([[8.0, 9.0]])
+    expected = (x - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+    expected = expected * torch.tensor([0, 1]) + torch.tensor([2, 3])
+    torch.testing.assert_close(norm.eval()(x), expected)
+
+
+def test_what_a_batch_does_to_running_statistics_reaches_the_vector() -> None:
+    model = normalised()
+    for _ in range(2):
+        model.module(torch.tensor([[0.0, 10.0], [2.0, 30.0]]))
+    expected = [1, 1, 0, 0, 0.19, 3.8, 0.81 + 0.19 * 2, 0.81 + 0.19 * 200]
+    np.testing.assert_allclose(model.to_vector(), expected, rtol=1e-6)
+
+
+def test_the_optimiser_sees_parameters_only() -> None:
+    model = normalised()
+    assert model.weights.shape == model.gradient.shape == (4,)
+    model.weights.fill_(9)
+    assert model.to_vector().tolist() == [9, 9, 9, 9, 0, 0, 1, 1]
+    assert model.module.weight.tolist() == [9, 9]
+
+
+@pytest.mark.parametrize("settings", [ResNet18(), ShuffleNetV2()])
+def test_all_of_a_normalised_network_is_in_its_vector(settings: ModelSettings) -> None:
+    shape = (1, 16, 16)
+    sender, receiver = (FlatModel(settings.build(shape, 3)) for _ in range(2))
+    x = torch.rand(4, *shape)
+    sender.module(x)
+    receiver.load(sender.to_vector())
+    kept = [t.numel() for t in sender.module.state_dict().values() if t.dim()]
+    assert len(sender.vector) == sum(kept)
+    outputs: list[Tensor] = [m.module.eval()(x) for m in (sender, receiver)]
+    assert torch.equal(*outputs)
+
+
+def test_networks_without_statistics_are_their_parameters() -> None:
+    model = FlatModel(Mclr().build((1, 8, 8), 10))
+    assert len(model.vector) == len(model.weights) == len(model.gradient) == 650
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape"),
+    [
+        (FlexCflMnistCnn(), (1, 8, 8)),
+        (ResNet18(), (1, 16, 16)),
+        (TINY_VIT, (1, 8, 8)),
+        (Recurrent("gru"), (3, 4)),
+    ],
+)
+def test_every_kind_of_network_starts_as_its_seed_says(
+    settings: ModelSettings, shape: tuple[int, ...]
+) -> None:
+    one, again, other = (initial_vector(settings, shape, 3, s) for s in (1, 1, 2))
+    assert one.tobytes() == again.tobytes()
+    assert one.tobytes() != other.tobytes()
 
 
 def test_the_network_sees_a_loaded_vector_at_once() -> None:

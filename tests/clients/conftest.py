@@ -24,7 +24,7 @@ Surround = Callable[..., Surroundings]
 @pytest.fixture(scope="session")
 def stream() -> Stream:
     """Six clients in three label groups, others from round 3 on."""
-    return Stream(Digits(), LabelGroups(groups=3), Regroup([3]), clients=6, seed=0)
+    return Stream(Digits(), LabelGroups(groups=3), Regroup([3]), 6, seed=0, rounds=9)
 
 
 @pytest.fixture

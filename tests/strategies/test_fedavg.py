@@ -23,7 +23,7 @@ def test_it_is_a_plain_loop_to_the_bit(run_small: Runner) -> None:
     overrides = (run.folder / "config.yaml").read_text().splitlines()[0].split()[4:]
     config = compose_config(overrides)
     dataset = config.dataset
-    stream = Stream(dataset, config.partition, config.drift, 8, seed=0)
+    stream = Stream(dataset, config.partition, config.drift, 8, 0, config.rounds)
     weights = initial_vector(config.model, dataset.shape, dataset.classes, 0)
     model = FlatModel(config.model.build(dataset.shape, dataset.classes))
     for round in range(1, config.rounds + 1):

@@ -354,7 +354,7 @@ def test_at_a_drift_new_models_are_means_of_the_members_old_models(
             f"output_dir={tmp_path}",
         ]
     )
-    Watched(config, Fleet(InProcessGrid([{}]), config), config.concepts).run()
+    Watched(config, Fleet(InProcessGrid([{}]), config), config.timeline).run()
     ((old, clusters, models),) = seen
     assert len(models) == 3
     for cluster, model in enumerate(models):
@@ -406,7 +406,7 @@ def test_a_late_device_joins_the_clients_that_hold_its_labels(
     run = run_small("drift.rounds=[]", grid=late_grid)
     clusters = {row["client"]: row["cluster"] for row in run.clients}
     config = compose_config(["clients=12", "partition.groups=3", "drift.rounds=[]"])
-    concepts = config.concepts(1)
+    concepts = config.timeline.concepts(1)
     mates = [client for client in range(11) if concepts[client] == concepts[11]]
     assert {clusters[client] for client in mates} == {clusters[11]}
     assert run.rounds[-1]["num_clusters"] == 3

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from cfl_flower.data.datasets import Digits, Pool
+from cfl_flower.data.datasets import Digits
+from cfl_flower.data.pool import Pool
 from cfl_flower.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
 def pools() -> tuple[Pool, Pool]:
-    return Digits(test_fraction=0.2).load(None)
+    return Digits(test_fraction=0.2).load()
 
 
 def test_every_label_gives_the_same_share_to_the_test(
@@ -21,7 +22,7 @@ def test_every_label_gives_the_same_share_to_the_test(
 
 
 def test_every_load_splits_alike(pools: tuple[Pool, Pool]) -> None:
-    for one, again in zip(pools, Digits(test_fraction=0.2).load(None), strict=True):
+    for one, again in zip(pools, Digits(test_fraction=0.2).load(), strict=True):
         assert torch.equal(one.x, again.x)
         assert torch.equal(one.y, again.y)
 
@@ -42,7 +43,7 @@ def test_torch_and_numpy_see_the_same_labels(pools: tuple[Pool, Pool]) -> None:
 
 
 def test_enlarging_keeps_the_order_of_the_samples(pools: tuple[Pool, Pool]) -> None:
-    large = Digits(test_fraction=0.2, size=16).load(None)[0]
+    large = Digits(test_fraction=0.2, size=16).load()[0]
     assert large.y.tolist() == pools[0].y.tolist()
     # Bilinear, factor 2: the mean over the image stays but for its border.
     assert large.x.mean() == pytest.approx(float(pools[0].x.mean()), abs=0.01)

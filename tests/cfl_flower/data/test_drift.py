@@ -1,62 +1,81 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
 
-from cfl_flower.data.drift import Regroup, period_of
-from cfl_flower.data.partition import LabelGroups
+from cfl_flower.config import compose_config
+from cfl_flower.data.drift import (
+    Exchange,
+    LabelBuckets,
+    Regroup,
+    Relabel,
+    Release,
+    Rotate,
+    Schedule,
+)
+from cfl_flower.data.partition import Dirichlet, FewClasses, LabelGroups, Partition
+from cfl_flower.data.world import Event, Timeline, World
 from cfl_flower.errors import ConfigError
 
 
+def timeline(
+    *events: Event,
+    partition: Partition | None = None,
+    clients: int = 20,
+    seed: int = 0,
+    total: int = 200,
+) -> Timeline:
+    return Timeline(partition or LabelGroups(), events, clients, 10, seed, total)
+
+
+def worlds(line: Timeline) -> list[World]:
+    return [line.world(round) for round in [1, *line.rounds]]
+
+
+def same(one: World, two: World, names: Sequence[str] = World.__annotations__) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(two, name))
+        for name in names
+        if name != "deals"
+    )
+
+
 def test_a_change_holds_from_its_round_on() -> None:
-    rounds = [1, 15, 16, 17, 30, 31, 99]
-    assert [period_of([16, 31], round) for round in rounds] == [0, 0, 1, 1, 1, 2, 2]
+    line = timeline(Regroup([16, 31]))
+    periods = [line.period(round) for round in (1, 15, 16, 17, 30, 31, 99)]
+    assert periods == [0, 0, 1, 1, 1, 2, 2]
 
 
-def test_without_events_there_is_one_period() -> None:
-    layouts = Regroup(rounds=[]).layouts(LabelGroups(), 10, 10, seed=0)
-    assert len(layouts) == 1
+def test_without_events_nothing_changes() -> None:
+    line = timeline(Regroup([]))
+    assert line.rounds == []
+    assert line.world(1) is line.world(99)
+
+
+def test_worlds_can_be_asked_for_in_any_order() -> None:
+    line, other = (timeline(Regroup([3, 5, 7, 9, 11, 13])) for _ in range(2))
+    late = line.world(13)
+    assert same(line.world(3), other.world(3))
+    assert same(other.world(13), late)
+    concepts = [each.concepts(7).tolist() for each in (line, other)]
+    assert concepts[0] == concepts[1]
+
+
+# Regroup
 
 
 def test_at_each_event_all_clients_go_to_groups_that_did_not_exist() -> None:
-    layouts = Regroup(rounds=[3, 5]).layouts(LabelGroups(groups=5), 20, 10, seed=0)
-    assert len(layouts) == 3
-    for before, after in itertools.pairwise(layouts):
-        known = {row.tobytes() for row in before.distributions}
-        assert not known & {row.tobytes() for row in after.per_client}
-        assert not set(before.concepts) & set(after.concepts)
-
-
-def test_a_fraction_of_clients_changes_and_the_others_keep_their_concept() -> None:
-    drift = Regroup(rounds=[3], fraction=0.3)
-    before, after = drift.layouts(LabelGroups(groups=5), 20, 10, seed=1)
-    stayed = before.concepts == after.concepts
-    assert stayed.sum() == 14
-    assert np.array_equal(before.per_client[stayed], after.per_client[stayed])
-
-
-def test_the_schedule_follows_the_seed() -> None:
-    one, again, other = (
-        Regroup(rounds=[3]).layouts(LabelGroups(), 20, 10, seed)[1]
-        for seed in (1, 1, 2)
-    )
-    assert np.array_equal(one.per_client, again.per_client)
-    assert not np.array_equal(one.per_client, other.per_client)
-
-
-@pytest.mark.parametrize(
-    "options", [{"rounds": [1]}, {"rounds": [5, 3]}, {"rounds": [3, 3]}]
-)
-def test_rounds_that_are_no_schedule_are_refused(options: dict) -> None:
-    with pytest.raises(ConfigError, match=r"drift\.rounds=.*ascending"):
-        Regroup(**options)
-
-
-def test_a_fraction_above_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"drift\.fraction=1\.5"):
-        Regroup(fraction=1.5)
+    line = timeline(Regroup([3, 5]))
+    for before, after in itertools.pairwise(worlds(line)):
+        known = {row.tobytes() for row in before.demand}
+        assert not known & {row.tobytes() for row in after.demand}
+        assert not set(before.groups) & set(after.groups)
 
 
 @pytest.mark.parametrize(
@@ -65,32 +84,257 @@ def test_a_fraction_above_one_is_refused() -> None:
 def test_as_many_clients_change_as_the_fraction_says(
     fraction: float, moved: int
 ) -> None:
-    layouts = Regroup([2, 4, 6], fraction).layouts(LabelGroups(), 20, 10, seed=0)
-    for before, after in itertools.pairwise(layouts):
-        assert (before.concepts != after.concepts).sum() == moved
+    line = timeline(Regroup([2, 4, 6], fraction=fraction))
+    for before, after in itertools.pairwise(worlds(line)):
+        stayed = before.groups == after.groups
+        assert (~stayed).sum() == moved
+        assert np.array_equal(before.demand[stayed], after.demand[stayed])
+
+
+def test_the_schedule_follows_the_seed() -> None:
+    one, again, other = (
+        timeline(Regroup([3]), seed=seed).world(3) for seed in (1, 1, 2)
+    )
+    assert same(one, again)
+    assert not np.array_equal(one.demand, other.demand)
 
 
 def test_later_events_do_not_change_earlier_periods() -> None:
-    short = Regroup([3], 0.5).layouts(LabelGroups(), 20, 10, seed=0)
-    long = Regroup([3, 5, 9], 0.5).layouts(LabelGroups(), 20, 10, seed=0)
-    for one, other in zip(short, long, strict=False):
-        assert np.array_equal(one.concepts, other.concepts)
-        assert np.array_equal(one.distributions, other.distributions)
-
-
-def test_a_label_group_keeps_its_number_over_the_whole_run() -> None:
-    layouts = Regroup([3, 5, 9], 0.5).layouts(LabelGroups(), 20, 10, seed=0)
-    rows = layouts[-1].distributions
-    assert len(np.unique(rows, axis=0)) == len(rows) == 4 * 5
-    for layout in layouts:
-        assert np.array_equal(layout.distributions, rows[: len(layout.distributions)])
+    short = timeline(Regroup([3], fraction=0.5))
+    long = timeline(Regroup([3, 5, 9], fraction=0.5))
+    for round in (1, 3):
+        assert same(short.world(round), long.world(round))
+        assert np.array_equal(short.concepts(round), long.concepts(round))
 
 
 def test_other_clients_change_at_each_event() -> None:
-    layouts = Regroup([3, 5], 0.5).layouts(LabelGroups(), 20, 10, seed=0)
     first, second = (
-        before.concepts != after.concepts
-        for before, after in itertools.pairwise(layouts)
+        before.groups != after.groups
+        for before, after in itertools.pairwise(
+            worlds(timeline(Regroup([3, 5], fraction=0.5)))
+        )
     )
     assert first.tolist() != second.tolist()
     assert first[:10].sum() < 10
+
+
+# Relabel and rotate
+
+
+def test_a_swap_lets_two_labels_change_names_and_again_undoes_it() -> None:
+    line = timeline(Relabel([100, 150], modulo=10, residues=[0, 1, 2], swaps=[[1, 2]]))
+    before, during, after = worlds(line)
+    moved = np.arange(20) % 10 < 3
+    assert (during.relabel[moved] == [0, 2, 1, 3, 4, 5, 6, 7, 8, 9]).all()
+    assert np.array_equal(during.relabel[~moved], before.relabel[~moved])
+    assert same(before, after)
+    assert np.array_equal(line.concepts(1), line.concepts(150))
+
+
+def test_names_are_of_what_labels_were_called_last() -> None:
+    # 1 is called 2, then what is called 2 is called 3.
+    first, second = Relabel([2], swaps=[[1, 2]]), Relabel([3], swaps=[[2, 3]])
+    world = timeline(first, second).world(3)
+    assert world.relabel[0, :4].tolist() == [0, 3, 1, 2]
+
+
+@given(st.integers(0, 99), st.integers(1, 5))
+def test_random_swaps_are_each_clients_own(seed: int, pairs: int) -> None:
+    line = timeline(Relabel([2], random_swaps=pairs, fraction=0.5), seed=seed)
+    relabel = line.world(2).relabel
+    changed = (relabel != np.arange(10)).sum(axis=1)
+    assert sorted(changed.tolist()) == [0] * 10 + [2 * pairs] * 10
+    assert (np.sort(relabel, axis=1) == np.arange(10)).all()
+    # Twice the same name is the label itself: nothing but swaps.
+    assert (np.take_along_axis(relabel, relabel, axis=1) == np.arange(10)).all()
+    assert len(np.unique(relabel[changed > 0], axis=0)) > 1
+
+
+def test_four_quarter_turns_bring_the_first_concept_back() -> None:
+    line = timeline(Rotate([2, 3, 4, 5], degrees=90))
+    assert [line.world(round).degrees[0] for round in range(1, 6)] == [
+        0,
+        90,
+        180,
+        270,
+        0,
+    ]
+    assert np.array_equal(line.concepts(1), line.concepts(5))
+    assert not set(line.concepts(1)) & set(line.concepts(2))
+
+
+# Exchange, release, stream
+
+
+def test_swapped_clients_exchange_everything_and_nothing_is_lost() -> None:
+    line = timeline(Exchange(every=1, first=2, probability=0.05), clients=200, total=50)
+    moved = []
+    for before, after in itertools.pairwise(worlds(line)):
+        owner = after.source[:, 0]
+        assert (after.source == owner[:, None]).all()
+        assert sorted(owner) == list(range(200))
+        moved.append(np.count_nonzero(owner != before.source[:, 0]))
+        place = {before.source[i, 0]: before.groups[i] for i in range(200)}
+        assert after.groups.tolist() == [place[who] for who in owner]
+    # 5% of 200 meet someone: about 20 clients have other data in each round.
+    assert np.mean(moved) == pytest.approx(19.5, abs=2)
+
+
+def test_swap_part_gives_a_label_of_ones_own_for_one_of_the_others() -> None:
+    partition = FewClasses(labels=2)
+    line = timeline(Exchange([2], ids=[0], part=True), partition=partition)
+    before, after = worlds(line)
+    rows = np.flatnonzero((before.source != after.source).any(axis=1))
+    assert len(rows) == 2
+    assert 0 in rows
+    gained = (after.demand[0] > 0) & ~(before.demand[0] > 0)
+    lost = (before.demand[0] > 0) & ~(after.demand[0] > 0)
+    if len(set(before.demand[rows[1]].nonzero()[0]) - {0, 1}):
+        assert gained.sum() == lost.sum() == 1
+    for label in range(10):
+        assert sorted(after.source[:, label]) == list(range(20))
+
+
+def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:
+    line = timeline(Release(every=50, first=1, share=0.25))
+    assert line.rounds == [1, 51, 101, 151]
+    shares = [line.world(round).released[0] for round in (1, 50, 51, 101, 151, 200)]
+    assert shares == [0.25, 0.25, 0.5, 0.75, 1, 1]
+
+
+def test_label_buckets_stream_in_and_are_forgotten() -> None:
+    line = timeline(LabelBuckets(every=50, first=1, buckets=5, window=2), total=300)
+    seen = [line.world(round).visible for round in line.rounds]
+    assert all((visible.sum(axis=1) == 4).all() for visible in seen)
+    for early, late in itertools.pairwise(seen):
+        assert ((early & late).sum(axis=1) == 2).all()
+    # Each client has its own buckets; after the last comes the first.
+    assert len(np.unique(seen[0], axis=0)) > 1
+    assert np.array_equal(seen[0], seen[5])
+
+
+# Who and when
+
+
+def test_only_the_named_clients_change() -> None:
+    line = timeline(Rotate([2], ids=[3, 7]))
+    assert np.flatnonzero(line.world(2).degrees).tolist() == [3, 7]
+    with pytest.raises(ConfigError, match=r"drift\.ids=.*0 to 19"):
+        timeline(Rotate([2], ids=[20])).world(2)
+
+
+def test_rounds_and_regular_rounds_are_one_schedule() -> None:
+    assert Rotate([3, 8], every=4, first=4).times(12) == [3, 4, 8, 12]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rounds": [0]},
+        {"rounds": [5, 3]},
+        {"rounds": [3, 3]},
+        {"fraction": 1.5},
+        {"every": 0},
+        {"first": 0},
+        {"modulo": 0},
+        {"residues": [3], "modulo": 3},
+    ],
+)
+def test_what_is_no_schedule_is_refused(options: dict) -> None:
+    with pytest.raises(ConfigError, match=rf"drift\.{next(iter(options))}="):
+        Regroup(**options)
+
+
+@pytest.mark.parametrize(
+    ("event", "options"),
+    [
+        (Relabel, {"swaps": [[1]]}),
+        (Relabel, {"swaps": [[1, 1]]}),
+        (Relabel, {"random_swaps": -1}),
+        (Exchange, {"probability": 1.1}),
+        (Release, {"share": 0.0}),
+        (LabelBuckets, {"buckets": 0}),
+        (LabelBuckets, {"window": 11}),
+    ],
+)
+def test_events_out_of_range_name_the_setting(event: type, options: dict) -> None:
+    with pytest.raises(ConfigError, match=rf"drift\.{next(iter(options))}="):
+        event(**options)
+
+
+# The papers' presets
+
+
+def preset(name: str, *overrides: str) -> Timeline:
+    return compose_config([f"drift={name}", "rounds=200", *overrides]).timeline
+
+
+GROUPS = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 2])[np.arange(40) % 10]
+SWAPS = np.array([[1, 2], [3, 4], [5, 6]])
+
+
+def swapped(line: Timeline, round: int) -> np.ndarray:
+    """Return which clients have swapped the labels of their group, and check it."""
+    relabel = line.world(round).relabel
+    names = np.tile(np.arange(10), (40, 1))
+    changed = (relabel != names).any(axis=1)
+    for client in np.flatnonzero(changed):
+        one, two = SWAPS[GROUPS[client]]
+        names[client, [one, two]] = two, one
+    assert np.array_equal(relabel, names)
+    return changed
+
+
+def test_fedccfas_sudden_drift_swaps_three_groups_at_round_100() -> None:
+    line = preset("sudden", "partition=dirichlet")
+    assert line.rounds == [100]
+    assert not swapped(line, 99).any()
+    assert swapped(line, 100).all()
+    assert len(set(line.concepts(99))) == 1
+    assert adjusted_rand_score(line.concepts(100), GROUPS) == 1
+
+
+def test_fedccfas_staggered_drift_comes_group_by_group() -> None:
+    line = preset("staggered", "partition=dirichlet")
+    assert line.rounds == [100, 110, 120]
+    for round, groups in ((100, 1), (110, 2), (120, 3)):
+        assert np.array_equal(swapped(line, round), groups > GROUPS)
+
+
+def test_fedccfas_recurring_drift_returns_at_round_150() -> None:
+    line = preset("recurring", "partition=dirichlet")
+    assert swapped(line, 149).all()
+    assert not swapped(line, 150).any()
+    assert np.array_equal(line.concepts(1), line.concepts(150))
+
+
+def test_the_rounds_of_a_preset_are_one_setting() -> None:
+    assert preset("sudden", "drift.rounds=[7]").rounds == [7]
+    assert preset("staggered", "drift.rounds=[7,8,9]").rounds == [7, 8, 9]
+
+
+def test_flexcfls_presets_are_the_papers() -> None:
+    assert preset("incremental").rounds == [1, 51, 101, 151]
+    for name in ("swap_all", "swap_part"):
+        line = preset(name, "clients=400")
+        assert line.rounds == list(range(2, 201))
+        changed = (line.world(2).source != np.arange(400)[:, None]).any(axis=1)
+        assert changed.sum() == pytest.approx(40, abs=15)
+
+
+def test_fieldings_concept_drift_concerns_half_of_the_clients() -> None:
+    line = preset("concept_half", "drift.rounds=[5]")
+    changed = (line.world(5).relabel != np.arange(10)).sum(axis=1)
+    assert sorted(changed.tolist()) == [0] * 20 + [2] * 20
+
+
+def test_a_schedule_is_its_steps_in_their_order() -> None:
+    one, two = Relabel([2], swaps=[[1, 2]]), Relabel([2], swaps=[[2, 3]])
+    events = Schedule(steps={"one": one, "two": two}).events
+    assert timeline(*events).world(2).relabel[0, 1] == 3
+
+
+def test_dirichlet_shares_are_drawn_anew_for_those_who_regroup() -> None:
+    line = timeline(Regroup([2], fraction=0.5), partition=Dirichlet())
+    before, after = worlds(line)
+    assert (before.demand != after.demand).any(axis=1).sum() == 10

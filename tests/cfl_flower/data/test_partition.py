@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.data.partition import LabelGroups, deal_once, draw
+from cfl_flower.data.partition import (
+    Dirichlet,
+    FewClasses,
+    LabelGroups,
+    Natural,
+    Partition,
+    deal_once,
+    draw,
+)
+from cfl_flower.data.pool import Pool
+from cfl_flower.data.world import Layout, first_world
 from cfl_flower.errors import ConfigError
 
 
@@ -13,22 +23,28 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def kinds(layout: Layout) -> np.ndarray:
+    return np.unique(layout.demand, axis=0)
+
+
 def test_label_groups_are_disjoint_and_hold_their_share() -> None:
     layout = LabelGroups(groups=5, purity=0.95).layout(20, 10, [], rng())
     # Two labels share 0.95, and 0.05 is spread over all ten.
-    own = layout.distributions > 0.1
-    assert own.sum(axis=1).tolist() == [2] * 5
-    assert own.sum(axis=0).tolist() == [1] * 10
-    assert layout.distributions[own] == pytest.approx(0.475 + 0.005)
-    assert layout.distributions[~own] == pytest.approx(0.005)
-    assert np.bincount(layout.concepts).tolist() == [4] * 5
+    own = layout.demand > 0.1
+    assert own.sum(axis=1).tolist() == [2] * 20
+    assert own.sum(axis=0).tolist() == [4] * 10
+    assert layout.demand[own] == pytest.approx(0.475 + 0.005)
+    assert layout.demand[~own] == pytest.approx(0.005)
+    assert np.bincount(layout.groups).tolist() == [4] * 5
+    for group in range(5):
+        assert len(np.unique(layout.demand[layout.groups == group], axis=0)) == 1
 
 
 def test_a_new_layout_has_no_group_that_ever_existed() -> None:
     partition, layouts = LabelGroups(groups=3), []
     for _ in range(4):
         layouts.append(partition.layout(9, 10, layouts, rng(len(layouts))))
-    rows = [row.tobytes() for layout in layouts for row in layout.distributions]
+    rows = [row.tobytes() for layout in layouts for row in kinds(layout)]
     assert len(set(rows)) == len(rows)
 
 
@@ -99,7 +115,7 @@ def test_a_label_without_samples_is_drawn_by_nobody(absent: int) -> None:
 
 @pytest.mark.parametrize(("groups", "events"), [(1, 1), (7, 2), (10, 1)])
 def test_without_new_groups_the_drift_is_refused(groups: int, events: int) -> None:
-    partition, known = LabelGroups(groups), []
+    partition, known = LabelGroups(groups=groups), []
     with pytest.raises(ConfigError, match=rf"groups={groups} .* event {events} of"):
         for _ in range(events + 1):
             known.append(partition.layout(20, 10, known, rng()))
@@ -119,16 +135,17 @@ def test_shares_of_a_label_are_off_by_rounding_only(
 def test_groups_cover_all_labels_and_take_all_clients_in_turn(
     seed: int, groups: int, clients: int
 ) -> None:
-    layout = LabelGroups(groups, purity=1).layout(clients, 10, [], rng(seed))
-    assert ((layout.distributions > 0).sum(axis=0) == 1).all()
-    assert layout.per_client.sum(axis=1) == pytest.approx(1)
-    members = np.bincount(layout.concepts, minlength=groups)
+    layout = LabelGroups(groups=groups, purity=1).layout(clients, 10, [], rng(seed))
+    if clients >= groups:
+        assert ((kinds(layout) > 0).sum(axis=0) == 1).all()
+    assert layout.demand.sum(axis=1) == pytest.approx(1)
+    members = np.bincount(layout.groups, minlength=groups)
     assert members.max() - members.min() <= 1
 
 
 def test_who_follows_which_group_is_drawn() -> None:
     drawn = [
-        LabelGroups(groups=5).layout(20, 10, [], rng(seed)).concepts.tolist()
+        LabelGroups(groups=5).layout(20, 10, [], rng(seed)).groups.tolist()
         for seed in range(4)
     ]
     assert len({tuple(concepts) for concepts in drawn}) == 4
@@ -157,7 +174,7 @@ def test_the_only_groups_that_are_left_are_found(seed: int) -> None:
     partition, layouts = LabelGroups(groups=2), []
     for period in range(3):
         layouts.append(partition.layout(4, 4, layouts, rng(10 * seed + period)))
-    rows = [row.tobytes() for layout in layouts for row in layout.distributions]
+    rows = [row.tobytes() for layout in layouts for row in kinds(layout)]
     assert len(set(rows)) == 6
 
 
@@ -165,3 +182,92 @@ def test_the_only_groups_that_are_left_are_found(seed: int) -> None:
 def test_a_single_sample_goes_to_who_wants_it_most(seed: int) -> None:
     hands = deal_once(np.array([0]), np.array([[0.1], [0.9]]), rng(seed))
     assert [len(hand) for hand in hands] == [0, 1]
+
+
+def test_a_minimum_comes_first_and_the_rest_follows_the_demand() -> None:
+    labels = np.zeros(100, int)
+    hands = deal_once(labels, np.array([[0.0], [1.0], [3.0]]), rng(), minimum=10)
+    assert [len(hand) for hand in hands] == [0, 30, 70]
+    # 100 samples are too few for 60 each of two clients.
+    hands = deal_once(labels, np.array([[1.0], [0.001]]), rng(), minimum=60)
+    assert [len(hand) for hand in hands] == [50, 50]
+
+
+def test_a_dirichlet_partition_spreads_each_label_over_the_clients() -> None:
+    layout = Dirichlet(alpha=0.5).layout(20, 10, [], rng())
+    assert layout.demand.sum(axis=0) == pytest.approx(1)
+    assert not layout.groups.any()
+    # The variance of a share is m (1 - m) / (20 alpha + 1) with m = 1/20.
+    draws = [Dirichlet(alpha=0.5).layout(20, 10, [], rng(s)).demand for s in range(50)]
+    assert np.var(draws) == pytest.approx(0.05 * 0.95 / 11, rel=0.1)
+
+
+def test_few_classes_are_neighbours_and_their_sizes_uneven() -> None:
+    layout = FewClasses(labels=2, sigma=2.0).layout(30, 10, [], rng())
+    for client, row in enumerate(layout.demand):
+        assert set(np.flatnonzero(row)) == {client % 10, (client + 1) % 10}
+    assert layout.groups.tolist() == [client % 10 for client in range(30)]
+    shares = np.log(layout.demand[layout.demand > 0])
+    assert shares.std() == pytest.approx(2, rel=0.3)
+
+
+def test_rotations_and_shifts_are_spread_evenly_in_every_combination() -> None:
+    world = Partition(rotations=[0, 90], shifts=[0, 3]).begin(40, 10, seed=0)
+    shifts = world.relabel[:, 0]
+    pairs, counts = np.unique(
+        np.stack([world.degrees, shifts]), axis=1, return_counts=True
+    )
+    assert pairs.T.tolist() == [[0, 0], [0, 3], [90, 0], [90, 3]]
+    assert counts.tolist() == [10] * 4
+    assert world.relabel[shifts == 3][0].tolist() == [3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
+
+
+def owned(owners: list[int]) -> Pool:
+    count = len(owners)
+    arrays = {"x": np.zeros((count, 2), np.float32), "y": np.zeros(count, np.int64)}
+    return Pool.from_arrays({**arrays, "owner": np.array(owners, np.int64)})
+
+
+def test_a_natural_client_is_the_same_owner_in_training_and_testing() -> None:
+    pools = owned([2, 0, 1, 0, 2, 2]), owned([1, 2, 3, 0])
+    for clients in (4, 2):
+        world = first_world(Natural().layout(clients, 1, [], rng()))
+        train, test = Natural().hands(pools, world.deals[0], 0, 0, None)
+        assert len(train) == len(test) == clients
+        owner_of = [set(pools[1].owners[hand].tolist()) for hand in test]
+        assert all(len(owner) == 1 for owner in owner_of)
+        for hand, owner in zip(train, owner_of, strict=True):
+            wanted = np.flatnonzero(pools[0].owners == next(iter(owner)))
+            assert sorted(hand.tolist()) == wanted.tolist()
+
+
+def test_natural_clients_need_owners_and_enough_of_them() -> None:
+    deal = first_world(Natural().layout(3, 1, [], rng())).deals[0]
+    with pytest.raises(ConfigError, match="at most the 2 owners"):
+        Natural().hands((owned([0, 1]), owned([0])), deal, 0, 0, None)
+    nobody = Pool.from_arrays(
+        {"x": np.zeros((1, 2), np.float32), "y": np.zeros(1, int)}
+    )
+    with pytest.raises(ConfigError, match="use another partition"):
+        Natural().hands((nobody, nobody), deal, 0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (Partition, {"minimum": -1}),
+        (Partition, {"rotations": []}),
+        (Partition, {"rotations": [float("nan")]}),
+        (Dirichlet, {"alpha": 0.0}),
+        (FewClasses, {"labels": 0}),
+        (FewClasses, {"sigma": -1.0}),
+    ],
+)
+def test_bad_settings_name_themselves(cls: type[Partition], options: dict) -> None:
+    with pytest.raises(ConfigError, match=rf"partition\.{next(iter(options))}="):
+        cls(**options)
+
+
+def test_more_labels_per_client_than_there_are_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"partition\.labels=11.*10 labels"):
+        FewClasses(labels=11).layout(4, 10, [], rng())

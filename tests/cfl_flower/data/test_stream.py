@@ -19,7 +19,8 @@ CLIENTS = 12
 
 def stream(fraction: float = 1.0, seed: int = 3, **partition: int) -> Stream:
     groups = LabelGroups(groups=5, **partition)
-    return Stream(Digits(), groups, Regroup([3, 5], fraction), CLIENTS, seed)
+    drift = Regroup([3, 5], fraction=fraction)
+    return Stream(Digits(), groups, drift, CLIENTS, seed, rounds=9)
 
 
 def fingerprint(source: Stream) -> str:
@@ -31,7 +32,7 @@ def fingerprint(source: Stream) -> str:
 
 
 def test_digits_are_split_without_overlap() -> None:
-    train, test = Digits(test_fraction=0.3).load(None)
+    train, test = Digits(test_fraction=0.3).load()
     assert len(train.labels) + len(test.labels) == 1797
     images = torch.cat([train.x, test.x]).flatten(1)
     assert len(torch.unique(images, dim=0)) == 1797
@@ -41,7 +42,7 @@ def test_digits_are_split_without_overlap() -> None:
 
 def test_digits_can_be_enlarged_to_mnists_size() -> None:
     dataset = Digits(size=28)
-    assert dataset.load(None)[0].x.shape[1:] == dataset.shape == (1, 28, 28)
+    assert dataset.load()[0].x.shape[1:] == dataset.shape == (1, 28, 28)
 
 
 @pytest.mark.parametrize(
@@ -77,17 +78,17 @@ def test_nothing_changes_between_two_drifts() -> None:
 def test_the_data_follow_the_true_concept_before_and_after_a_drift() -> None:
     source = stream()
     for round in (2, 3, 5):
-        layout = source.concepts.layout(round)
+        demand = source.timeline.world(round).demand
         for client in range(CLIENTS):
             view = source.view(client, round)
-            own = np.flatnonzero(layout.per_client[client] > 0.1)
+            own = np.flatnonzero(demand[client] > 0.1)
             for labels in (view.labels, view.test_pool.labels[view.test_indices]):
                 assert np.isin(labels, own).mean() > 0.8
 
 
 def test_clients_outside_of_a_drift_keep_their_samples() -> None:
     source = stream(fraction=0.25)
-    stayed = source.concepts(2) == source.concepts(3)
+    stayed = source.timeline.concepts(2) == source.timeline.concepts(3)
     assert stayed.sum() == 9
     for client in np.flatnonzero(stayed):
         before, after = source.view(client, 2), source.view(client, 3)
@@ -124,7 +125,7 @@ def test_another_process_has_the_same_stream_and_another_seed_has_not() -> None:
         "from cfl_flower.data.drift import Regroup;"
         "from cfl_flower.data.partition import LabelGroups;"
         "from cfl_flower.data.stream import Stream;"
-        "s = Stream(Digits(), LabelGroups(groups=5), Regroup([3, 5], 1.0), 12, 3);"
+        "s = Stream(Digits(), LabelGroups(groups=5), Regroup([3, 5]), 12, 3, 9);"
         "import hashlib; h = hashlib.sha256();"
         "[h.update(v.train_indices.tobytes() + v.test_indices.tobytes())"
         " for v in (s.view(c, r) for r in (1, 3, 5) for c in range(12))];"
@@ -140,15 +141,16 @@ def test_the_few_who_drift_follow_their_concept_and_keep_their_sizes(
 ) -> None:
     source = stream(fraction)
     for before, after in ((2, 3), (4, 5)):
-        layout = source.concepts.layout(after)
-        moved = np.flatnonzero(source.concepts(before) != layout.concepts)
+        demand = source.timeline.world(after).demand
+        changed = source.timeline.concepts(before) != source.timeline.concepts(after)
+        moved = np.flatnonzero(changed)
         assert len(moved) == round(fraction * CLIENTS)
         for client in moved:
-            old, new = source.view(client, before), source.view(client, after)
+            old, new = source.view(client, 1), source.view(client, after)
             assert len(new.train_indices) == len(old.train_indices)
             assert len(new.test_indices) == len(old.test_indices)
             shares = np.bincount(new.labels, minlength=10) / len(new.labels)
-            assert abs(shares - layout.per_client[client]).sum() < 0.4
+            assert abs(shares - demand[client]).sum() < 0.4
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.25])
@@ -157,7 +159,7 @@ def test_drawn_data_follow_the_true_concept_of_the_few_who_drift(
 ) -> None:
     source = stream(fraction, samples=400, test_samples=400)
     for round in (2, 3, 5):
-        wanted = source.concepts.layout(round).per_client
+        wanted = source.timeline.world(round).demand
         for client in range(CLIENTS):
             view = source.view(client, round)
             for labels in (view.labels, view.test_pool.labels[view.test_indices]):
@@ -167,7 +169,7 @@ def test_drawn_data_follow_the_true_concept_of_the_few_who_drift(
 
 def test_a_client_without_samples_has_an_empty_view() -> None:
     # 1,257 training samples for 2,000 clients.
-    source = Stream(Digits(), LabelGroups(), Regroup([]), clients=2000, seed=0)
+    source = Stream(Digits(), LabelGroups(), Regroup([]), 2000, 0, rounds=9)
     views = [source.view(client, 1) for client in range(2000)]
     empty = next(view for view in views if len(view.labels) == 0)
     x, y = empty.train()

@@ -1,0 +1,169 @@
+"""Images in a folder per class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfl_flower.data.pool import Arrays
+from cfl_flower.data.reading import (
+    Crop,
+    FileDataset,
+    images,
+    named,
+    require_size,
+)
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import require
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return the images in a folder, in the order of their names."""
+    return sorted(path for path in folder.glob("*") if path.suffix.lower() in SUFFIXES)
+
+
+def class_folders(folder: Path) -> dict[str, Path]:
+    """Return the folders in a folder by name, in the order of the names."""
+    return {
+        path.name: path
+        for path in sorted(folder.glob("*/"))
+        if not path.name.startswith(".")
+    }
+
+
+@dataclass(frozen=True)
+class ClassFolders(FileDataset):
+    """A dataset in ``<data_dir>/<folder>/<part>/<class>/*.png`` or ``*.jpg``.
+
+    Classes are numbered by name.
+    """
+
+    folder: ClassVar[str]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        raise NotImplementedError
+
+    @property
+    def classes(self) -> int:
+        """Number of labels, L."""
+        raise NotImplementedError
+
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """Return the folders that make up the training and the test set."""
+        return {"train": ("train",), "test": ("test",)}
+
+    def files(self) -> tuple[str, ...]:
+        """Return the class folders: they change when a file comes or goes.
+
+        So a start need not look at each of 270,000 files.
+        """
+        return tuple(
+            f"{self.folder}/{source}/*/"
+            for sources in self.sources().values()
+            for source in sources
+        )
+
+    def arrays(self, data_dir: str) -> Arrays:
+        """Read all images.
+
+        Raises
+        ------
+        ConfigError
+        """
+        root = Path(data_dir, self.folder)
+        names = list(class_folders(root / "train"))
+        if len(names) != self.classes:
+            raise ConfigError(
+                f"{root / 'train'} has {len(names)} class folders; {self.name} has "
+                f"{self.classes} classes"
+            )
+        arrays: dict[str, NDArray[Any]] = {}
+        for part, sources in self.sources().items():
+            files = [
+                (path, label)
+                for source in sources
+                for path, label in self._listed(root / source, names)
+            ]
+            labels = np.asarray([label for _, label in files], np.int64)
+            x = images([Crop(path) for path, _ in files], self.shape)
+            arrays |= named(part, x=x, y=labels)
+        return arrays
+
+    @staticmethod
+    def _listed(folder: Path, names: list[str]) -> Iterator[tuple[Path, int]]:
+        found = class_folders(folder)
+        differ = sorted(set(names) ^ set(found))
+        if differ:
+            raise ConfigError(
+                f"{folder} has other class folders than the training set: "
+                f"{', '.join(differ[:5])}"
+            )
+        for label, name in enumerate(names):
+            files = image_files(found[name])
+            if not files:
+                raise ConfigError(
+                    f"{found[name]} has no image; put {', '.join(SUFFIXES)} files there"
+                )
+            yield from ((path, label) for path in files)
+
+
+@dataclass(frozen=True)
+class Cinic10(ClassFolders):
+    """CINIC-10: 270,000 photographs, 32x32, colour, in three parts of 90,000.
+
+    Attributes
+    ----------
+    add_valid : bool
+        Train on the validation part as well.
+    """
+
+    add_valid: bool = False
+
+    name: ClassVar[str] = "cinic10"
+    folder: ClassVar[str] = "CINIC-10"
+    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+    classes: ClassVar[int] = 10
+
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """Return the folders that make up the training and the test set."""
+        train = ("train", "valid") if self.add_valid else ("train",)
+        return {"train": train, "test": ("test",)}
+
+
+@dataclass(frozen=True)
+class MiniImagenet(ClassFolders):
+    """mini-ImageNet: 60,000 photographs of 100 classes, colour.
+
+    Both parts hold all classes, unlike the split for few-shot learning.
+
+    Attributes
+    ----------
+    size : int
+        Height and width to which images are resized.
+    classes : int
+        Number of class folders.
+    """
+
+    size: int = 84
+    classes: int = 100
+
+    name: ClassVar[str] = "mini_imagenet"
+    folder: ClassVar[str] = "mini-imagenet"
+
+    def __post_init__(self) -> None:
+        require_size(self.size)
+        require(self.classes >= 1, "dataset.classes", self.classes, "at least 1")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return (3, self.size, self.size)

@@ -1,0 +1,189 @@
+"""The image datasets that torchvision reads and, if asked, downloads."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfl_flower.data.pool import Arrays, Pool, cache_dir, cached_arrays
+from cfl_flower.errors import ConfigError
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Turn what loaders raise on a corrupt or truncated file into one line.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        yield
+    except (OSError, EOFError, ValueError, AssertionError, RuntimeError, KeyError) as e:
+        detail = str(e).strip().splitlines() or [type(e).__name__]
+        raise _unreadable(what, detail[0]) from e
+    except (zlib.error, pickle.UnpicklingError) as error:
+        raise _unreadable(what, str(error)) from error
+
+
+def _unreadable(what: str, detail: str) -> ConfigError:
+    return ConfigError(
+        f"{what} cannot be read ({detail}); a file is corrupt or cut off, fetch it "
+        "again"
+    )
+
+
+@dataclass(frozen=True)
+class TorchvisionImages:
+    """A dataset with a loader in torchvision; pixels stay bytes, memory-mapped.
+
+    Attributes
+    ----------
+    download : bool
+        Let torchvision fetch the files into data_dir if they are not there.
+    """
+
+    download: bool = False
+
+    name: ClassVar[str]
+    folder: ClassVar[str]
+    files: ClassVar[tuple[str, ...]]
+    shape: ClassVar[tuple[int, ...]]
+    classes: ClassVar[int] = 10
+
+    def check(self, data_dir: str) -> None:
+        """Require the files in ``data_dir``, unpacked or as .gz, unless downloaded.
+
+        Raises
+        ------
+        ConfigError
+        """
+        folder = Path(data_dir, self.folder)
+        missing = [name for name in self.files if not _found(folder / name)]
+        if missing and not self.download:
+            raise ConfigError(
+                f"{self.name} is not in data_dir={data_dir}: {self.folder} lacks "
+                f"{', '.join(missing)}; put the files there or add "
+                "dataset.download=true"
+            )
+
+    def load(self, data_dir: str) -> tuple[Pool, Pool]:
+        """Return the official training and test sets.
+
+        Raises
+        ------
+        ConfigError
+        """
+        with readable(f"{self.name} in data_dir={data_dir}"):
+            if self.download:
+                self._open(data_dir, train=True, download=True)
+            paths = [_found(Path(data_dir, self.folder, name)) for name in self.files]
+            sources = [path for path in paths if path]
+            arrays = cached_arrays(
+                self.name.lower(), sources, lambda: self._arrays(data_dir)
+            )
+        return (
+            Pool.from_arrays({"x": arrays["x_train"], "y": arrays["y_train"]}),
+            Pool.from_arrays({"x": arrays["x_test"], "y": arrays["y_test"]}),
+        )
+
+    def _arrays(self, data_dir: str) -> Arrays:
+        arrays = {}
+        with self._unpacked(data_dir) as root:
+            for part in ("train", "test"):
+                data = self._open(root, train=part == "train", download=False)
+                x, y = np.asarray(data.data), np.asarray(data.targets, np.int64)
+                # Channels first, also where there are none.
+                x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
+                arrays[f"x_{part}"], arrays[f"y_{part}"] = x, y
+        return arrays
+
+    @contextmanager
+    def _unpacked(self, data_dir: str) -> Iterator[str]:
+        """Give a root with unpacked files: data_dir, or one in the user's cache."""
+        source = Path(data_dir, self.folder)
+        if all((source / name).is_file() for name in self.files):
+            yield data_dir
+            return
+        with TemporaryDirectory(dir=cache_dir()) as root:
+            target = Path(root, self.folder)
+            target.mkdir(parents=True)
+            for name in self.files:
+                with (
+                    gzip.open(source / f"{name}.gz") as packed,
+                    (target / name).open("wb") as file,
+                ):
+                    shutil.copyfileobj(packed, file)
+            yield root
+
+    def _open(self, root: str, train: bool, download: bool) -> Any:
+        # torchvision takes seconds to import.
+        from cfl_flower.data.vision import datasets  # noqa: PLC0415
+
+        return getattr(datasets, self.name)(root, train=train, download=download)
+
+
+def _found(path: Path) -> Path | None:
+    packed = path.with_name(f"{path.name}.gz")
+    return next((found for found in (path, packed) if found.is_file()), None)
+
+
+IDX = tuple(
+    f"{part}-{kind}-ubyte"
+    for part in ("train", "t10k")
+    for kind in ("images-idx3", "labels-idx1")
+)
+"""The four files of MNIST's format."""
+
+
+@dataclass(frozen=True)
+class Mnist(TorchvisionImages):
+    """MNIST: 70,000 handwritten digits, 28x28, grey."""
+
+    name: ClassVar[str] = "MNIST"
+    folder: ClassVar[str] = "MNIST/raw"
+    files: ClassVar[tuple[str, ...]] = IDX
+    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
+
+
+@dataclass(frozen=True)
+class FashionMnist(Mnist):
+    """Fashion-MNIST: 70,000 pieces of clothing, 28x28, grey."""
+
+    name: ClassVar[str] = "FashionMNIST"
+    folder: ClassVar[str] = "FashionMNIST/raw"
+
+
+@dataclass(frozen=True)
+class Cifar10(TorchvisionImages):
+    """CIFAR-10: 60,000 photographs, 32x32, colour."""
+
+    name: ClassVar[str] = "CIFAR10"
+    folder: ClassVar[str] = "cifar-10-batches-py"
+    files: ClassVar[tuple[str, ...]] = (
+        *(f"data_batch_{number}" for number in range(1, 6)),
+        "test_batch",
+        "batches.meta",
+    )
+    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+
+
+@dataclass(frozen=True)
+class Cifar100(TorchvisionImages):
+    """CIFAR-100: 60,000 photographs of 100 classes, 32x32, colour."""
+
+    name: ClassVar[str] = "CIFAR100"
+    folder: ClassVar[str] = "cifar-100-python"
+    files: ClassVar[tuple[str, ...]] = ("train", "test", "meta")
+    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+    classes: ClassVar[int] = 100

@@ -1,0 +1,245 @@
+"""A device's own folder of samples, which grows while the device learns."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfl_flower.data.folders import SUFFIXES, class_folders, image_files
+from cfl_flower.data.pool import Pool
+from cfl_flower.data.reading import (
+    PARTS,
+    named,
+    pixels,
+    pools,
+    require_test_fraction,
+)
+from cfl_flower.errors import ConfigError
+from cfl_flower.seeding import key
+from cfl_flower.settings import require
+from cfl_flower.types import IntArray
+
+log = logging.getLogger(__name__)
+
+
+class SampleFile(NamedTuple):
+    """A file in a device's folder.
+
+    Attributes
+    ----------
+    changed : int
+        When, in nanoseconds since 1970.
+    size : int
+        In bytes.
+    path : Path
+    label : int or None
+        Of an image; a .npz has its own.
+    """
+
+    changed: int
+    size: int
+    path: Path
+    label: int | None
+
+    @classmethod
+    def found(cls, path: Path, label: int | None) -> SampleFile | None:
+        """Return the file, or None if it went since it was listed."""
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            return None
+        return cls(state.st_mtime_ns, state.st_size, path, label)
+
+
+class Batch(NamedTuple):
+    """The samples of one file in a device's folder."""
+
+    x: NDArray[Any]
+    y: IntArray
+    test: NDArray[np.bool_]
+    time: int
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A device's own samples: class folders of images, and .npz files with x and y.
+
+    Files are read in the order of their last change, so what arrives later comes last.
+    A file that is not whole yet is left for the next reading. Whether a sample is for
+    training or for testing depends on its file's name and its place therein only, so
+    it stays what it was when others arrive.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of one input. Images are resized to it; 1 channel is grey, 3 are colour.
+    classes : int
+        Number of labels, L.
+    names : tuple of str
+        Class folders in the order of the labels. Without names they are called 0, 1, …:
+        a device need not have all classes, but the same number must mean the same class
+        on every device.
+    test_fraction : float
+        Share of the samples held out for testing.
+    """
+
+    shape: tuple[int, ...] = (3, 32, 32)
+    classes: int = 10
+    names: tuple[str, ...] = ()
+    test_fraction: float = 0.2
+
+    def __post_init__(self) -> None:
+        # Configuration files and the wire have lists.
+        for name in ("shape", "names"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        positive = bool(self.shape) and min(self.shape) >= 1
+        require(positive, "dataset.shape", self.shape, "positive numbers")
+        require(self.classes >= 1, "dataset.classes", self.classes, "at least 1")
+        require(
+            len(self.names) in (0, self.classes),
+            "dataset.names",
+            self.names,
+            f"a name for each of the {self.classes} classes, or none",
+        )
+        require_test_fraction(self.test_fraction)
+
+    def check(self, data_dir: str) -> None:
+        """Require a file with samples.
+
+        Raises
+        ------
+        ConfigError
+        """
+        if not self._files(data_dir):
+            raise ConfigError(
+                f"data_dir={data_dir} has no samples; put .npz files with x and y "
+                f"there, or {', '.join(SUFFIXES)} images in a folder per class"
+            )
+
+    def version(self, data_dir: str) -> str:
+        """Return what changes when a file comes, goes or changes; opens none."""
+        state = blake2b(digest_size=8)
+        for file in self._files(data_dir):
+            state.update(f"{file.path} {file.size} {file.changed}\n".encode())
+        return state.hexdigest()
+
+    def load(self, data_dir: str) -> tuple[Pool, Pool]:
+        """Return the samples that are there now.
+
+        The owner is 0 and the time the file's last change, in seconds.
+
+        Raises
+        ------
+        ConfigError
+            If a part has no sample, or a file's content does not fit the settings.
+        """
+        self.check(data_dir)
+        batches = [
+            batch
+            for file in self._files(data_dir)
+            if (batch := self._batch(file, data_dir))
+        ]
+        if all(batch.x.dtype == np.uint8 for batch in batches):
+            x = [batch.x for batch in batches]
+        else:
+            x = [as_floats(batch.x) for batch in batches]
+        arrays: dict[str, NDArray[Any]] = {}
+        for part in PARTS:
+            masks = [batch.test == (part == "test") for batch in batches]
+            counts = [int(mask.sum()) for mask in masks]
+            if not sum(counts):
+                raise ConfigError(
+                    f"data_dir={data_dir} has no sample for the {part} part yet; add "
+                    "samples or change dataset.test_fraction"
+                )
+            kept = list(zip(batches, x, masks, strict=True))
+            arrays |= named(
+                part,
+                x=np.concatenate([inputs[mask] for _, inputs, mask in kept]),
+                y=np.concatenate([batch.y[mask] for batch, _, mask in kept]),
+                owner=np.zeros(sum(counts), np.int64),
+                time=np.repeat([batch.time for batch in batches], counts),
+            )
+        return pools(arrays)
+
+    def _files(self, data_dir: str) -> list[SampleFile]:
+        """Return files with samples, the latest last."""
+        root = Path(data_dir)
+        found: list[tuple[Path, int | None]] = [
+            (path, None) for path in root.glob("*.npz")
+        ]
+        names = self.names or tuple(map(str, range(self.classes)))
+        for name, folder in class_folders(root).items():
+            if name not in names:
+                raise ConfigError(
+                    f"{folder} is no class; name folders {names[0]} to {names[-1]}, or "
+                    "as dataset.names says"
+                )
+            found += [(path, names.index(name)) for path in image_files(folder)]
+        files = [SampleFile.found(path, label) for path, label in found]
+        present = [file for file in files if file]
+        return sorted(present, key=lambda file: (file.changed, file.path))
+
+    def _batch(self, file: SampleFile, data_dir: str) -> Batch | None:
+        path, label = file.path, file.label
+        content = self._npz(path) if label is None else self._image(path, label)
+        if content is None:
+            log.warning("%s is not whole; left for the next reading", path)
+            return None
+        x, y = content
+        # A generator's first numbers do not depend on how many are drawn.
+        draws = np.random.default_rng(key(path.relative_to(data_dir).as_posix()))
+        test = draws.random(len(y)) < self.test_fraction
+        return Batch(x, y, test, file.changed // 10**9)
+
+    def _image(self, path: Path, label: int) -> tuple[NDArray[Any], IntArray] | None:
+        if len(self.shape) != 3 or self.shape[0] not in (1, 3):
+            raise ConfigError(
+                f"dataset.shape={self.shape} is not allowed for {path}; use 1 or 3 "
+                "channels, height and width"
+            )
+        try:
+            return pixels(path, [None], self.shape), np.asarray([label], np.int64)
+        except ConfigError:
+            return None
+
+    def _npz(self, path: Path) -> tuple[NDArray[Any], IntArray] | None:
+        content = whole_npz(path)
+        if content is None:
+            return None
+        lacking = {"x", "y"} - set(content)
+        if lacking:
+            raise ConfigError(f"{path} has no array {', '.join(sorted(lacking))}")
+        x, y = content["x"], content["y"]
+        if x.shape != (len(y), *self.shape):
+            raise ConfigError(
+                f"{path}: x has shape {x.shape}; dataset.shape={self.shape} and "
+                f"{len(y)} labels want {(len(y), *self.shape)}"
+            )
+        if y.dtype.kind not in "iu" or np.any((y < 0) | (y >= self.classes)):
+            raise ConfigError(
+                f"{path}: y must be integers from 0 to {self.classes - 1}"
+            )
+        return (x if x.dtype == np.uint8 else x.astype(np.float32)), y.astype(np.int64)
+
+
+def whole_npz(path: Path) -> dict[str, NDArray[Any]] | None:
+    """Return the arrays of a file, or None if it is not, or not yet, whole."""
+    try:
+        with np.load(path) as content:
+            return {name: content[name] for name in content.files}
+    except (OSError, EOFError, ValueError, TypeError, BadZipFile, zlib.error):
+        return None
+
+
+def as_floats(x: NDArray[Any]) -> NDArray[np.float32]:
+    """Return pixels in [0, 1]; floats stay as they are."""
+    return (x / np.float32(255)).astype(np.float32) if x.dtype == np.uint8 else x

@@ -1,0 +1,109 @@
+"""Samples in memory, or in memory-mapped files that all workers share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cfl_flower.types import IntArray
+
+Arrays = Mapping[str, NDArray[Any]]
+"""``x`` (n, *shape), float32 or pixels in uint8; ``y`` (n,), int64; perhaps ``owner``
+and ``time``, both (n,), int64."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Samples that are dealt out to clients.
+
+    Attributes
+    ----------
+    x : Tensor, shape (n, *shape), float32 or uint8
+        Pixels stay bytes until a client takes them.
+    y : Tensor, shape (n,), int64
+    labels : int array, shape (n,)
+        The same labels for numpy.
+    owners : int array, shape (n,), or None
+        Who a sample came from (a writer, a user, a camera), where the dataset knows.
+    times : int array, shape (n,), or None
+        When it was taken, in the dataset's own unit.
+    """
+
+    x: Tensor
+    y: Tensor
+    labels: IntArray
+    owners: IntArray | None = None
+    times: IntArray | None = None
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Pool:
+        """Wrap arrays without a copy."""
+        labels = np.asarray(arrays["y"])
+        return cls(
+            torch.from_numpy(arrays["x"]),
+            torch.from_numpy(labels),
+            labels,
+            arrays.get("owner"),
+            arrays.get("time"),
+        )
+
+    def to(self, device: str) -> Pool:
+        """Return the pool with its tensors on a device."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+    def inputs(self, rows: Tensor | slice) -> Tensor:
+        """Return samples as networks take them: float32, pixels in [0, 1]."""
+        x = self.x[rows] if isinstance(rows, slice) else self.x.index_select(0, rows)
+        return x.float().div_(255) if x.dtype == torch.uint8 else x
+
+
+def cache_dir() -> Path:
+    """Return the user's own folder for what is made from a dataset's files."""
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "cfl-flower"
+
+
+def cached_arrays(
+    name: str, sources: Sequence[Path], build: Callable[[], Arrays]
+) -> Arrays:
+    """Return arrays as memory maps, made once from the files they come from.
+
+    Parameters
+    ----------
+    name : str
+        Names the folder in `cache_dir`.
+    sources : sequence of Path
+        Files whose change makes the arrays out of date.
+    build : callable
+        Makes the arrays; called once, whatever number of workers asks.
+    """
+    state = blake2b(digest_size=8)
+    for path in sources:
+        found = path.stat()
+        state.update(f"{path.absolute()} {found.st_size} {found.st_mtime_ns}".encode())
+    folder = cache_dir() / "arrays" / f"{name}-{state.hexdigest()}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            with TemporaryDirectory(
+                dir=folder.parent, ignore_cleanup_errors=True
+            ) as temporary:
+                for key, array in build().items():
+                    np.save(Path(temporary, f"{key}.npy"), array)
+                # A folder is there with all its files, or not at all.
+                Path(temporary).rename(folder)
+    # Copy on write: torch wants arrays that could be written to; nobody does.
+    return {
+        path.stem: np.load(path, mmap_mode="c") for path in sorted(folder.glob("*.npy"))
+    }

@@ -1,0 +1,262 @@
+"""Who holds what in every round of a simulation, before any data are loaded.
+
+A `World` says where each client's samples come from and how they are shown; a drift is
+a function from one world to the next. The samples follow from the world alone, so a
+drift that returns to an earlier world restores the very same data.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfl_flower.types import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from cfl_flower.data.partition import Partition
+
+BoolArray = NDArray[np.bool_]
+
+KEPT = 3
+"""Periods in memory: those of a round and of the next one, and one more."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A demand for samples.
+
+    Attributes
+    ----------
+    demand : array of shape (clients, L)
+        Each client's wish for each label, relative to the other clients' and labels'.
+    groups : int array of shape (clients,)
+        The clients that follow one label distribution, numbered; all 0 where each has
+        its own.
+    """
+
+    demand: FloatArray
+    groups: IntArray
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Samples dealt out at one time.
+
+    Attributes
+    ----------
+    layout : Layout
+    takers : bool array of shape (clients,)
+        Who was dealt samples; the others keep what they have.
+    """
+
+    layout: Layout
+    takers: BoolArray
+
+
+@dataclass(frozen=True)
+class World:
+    """What all clients hold between two changes. Arrays are never written to.
+
+    Attributes
+    ----------
+    deals : tuple of Deal
+        All that were dealt so far.
+    deal, source : int arrays of shape (clients, L)
+        The samples of a label are those that client ``source`` got in deal ``deal``.
+    groups : int array of shape (clients,)
+        The label distribution that a client follows, numbered over all deals.
+    degrees : array of shape (clients,)
+        Counter-clockwise rotation of its images.
+    relabel : int array of shape (clients, L)
+        What it calls the samples of a label.
+    visible : bool array of shape (clients, L)
+        The labels whose samples have arrived and are not forgotten yet.
+    released : array of shape (clients,)
+        Share of its training samples that have arrived.
+    """
+
+    deals: tuple[Deal, ...]
+    deal: IntArray
+    source: IntArray
+    groups: IntArray
+    degrees: FloatArray
+    relabel: IntArray
+    visible: BoolArray
+    released: FloatArray
+
+    @property
+    def clients(self) -> int:
+        """The number of clients."""
+        return len(self.groups)
+
+    @property
+    def demand(self) -> FloatArray:
+        """What each client was dealt by, label by label, shape (clients, L)."""
+        demands = np.stack([deal.layout.demand for deal in self.deals])
+        taken: FloatArray = demands[self.deal, self.source, np.arange(self.classes)]
+        return taken
+
+    @property
+    def classes(self) -> int:
+        """The number of labels, L."""
+        return int(self.relabel.shape[1])
+
+
+def first_world(layout: Layout) -> World:
+    """Return the world in which everyone holds what was dealt first, as it is."""
+    clients, classes = layout.demand.shape
+    return World(
+        (Deal(layout, np.ones(clients, bool)),),
+        deal=np.zeros((clients, classes), np.int64),
+        source=np.tile(np.arange(clients)[:, None], classes),
+        groups=layout.groups,
+        degrees=np.zeros(clients),
+        relabel=np.tile(np.arange(classes), (clients, 1)),
+        visible=np.ones((clients, classes), bool),
+        released=np.ones(clients),
+    )
+
+
+def deal_anew(world: World, layout: Layout, takers: BoolArray) -> World:
+    """Deal samples of a new layout to some clients."""
+    offset = sum(int(deal.layout.groups.max()) + 1 for deal in world.deals)
+    mask = takers[:, None]
+    return replace(
+        world,
+        deals=(*world.deals, Deal(layout, takers)),
+        deal=np.where(mask, len(world.deals), world.deal),
+        source=np.where(mask, np.arange(world.clients)[:, None], world.source),
+        groups=np.where(takers, layout.groups + offset, world.groups),
+    )
+
+
+def exchange_all(world: World, order: IntArray) -> World:
+    """Give client i everything of client ``order[i]``."""
+    return replace(
+        world,
+        deal=world.deal[order],
+        source=world.source[order],
+        groups=world.groups[order],
+        degrees=world.degrees[order],
+        relabel=world.relabel[order],
+        visible=world.visible[order],
+        released=world.released[order],
+    )
+
+
+def call_otherwise(world: World, clients: BoolArray, names: IntArray) -> World:
+    """Let some clients call what they called label c ``names[..., c]`` from now on.
+
+    ``names`` has the shape (L,) or (clients, L).
+    """
+    table = np.broadcast_to(names, world.relabel.shape)
+    renamed = np.take_along_axis(table, world.relabel, axis=1)
+    return replace(world, relabel=np.where(clients[:, None], renamed, world.relabel))
+
+
+class Event(Protocol):
+    """One kind of change, and when it happens."""
+
+    def times(self, total: int) -> list[int]:
+        """Return the rounds at whose start it happens, of ``total`` rounds."""
+
+    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+        """Return the world after it."""
+
+
+@dataclass(frozen=True)
+class EventKey:
+    """What makes the random draws of one event: nothing else may.
+
+    Attributes
+    ----------
+    seed, round : int
+    number : int
+        Of the event in its schedule.
+    occurrence : int
+        How often it happened before.
+    """
+
+    seed: int
+    round: int
+    number: int
+    occurrence: int
+
+
+class Timeline:
+    """All worlds of a run, and the true concept of every client in every round.
+
+    A concept is a label distribution, a rotation and a naming of the labels; concepts
+    are numbered over the whole run, in the order of their first appearance.
+
+    Attributes
+    ----------
+    rounds : list of int
+        The rounds at whose start anything changes.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        events: Sequence[Event],
+        clients: int,
+        classes: int,
+        seed: int,
+        total: int,
+    ) -> None:
+        self._partition, self._seed = partition, seed
+        self._start = (clients, classes)
+        self._events = [(event, event.times(total)) for event in events]
+        self.rounds = sorted({time for _, times in self._events for time in times})
+        self._numbers: dict[bytes, int] = {}
+        self._periods: OrderedDict[int, tuple[World, IntArray]] = OrderedDict()
+
+    def world(self, round: int) -> World:
+        """Return the world of a round."""
+        return self._period(self.period(round))[0]
+
+    def concepts(self, round: int) -> IntArray:
+        """Return the true concept of each client, shape (clients,)."""
+        return self._period(self.period(round))[1]
+
+    def period(self, round: int) -> int:
+        """Return how many changes have happened by a round."""
+        return bisect_right(self.rounds, round)
+
+    def _period(self, period: int) -> tuple[World, IntArray]:
+        earlier = [known for known in self._periods if known <= period]
+        nearest = max(earlier, default=-1)
+        for step in range(nearest + 1, period + 1):
+            world = (
+                self._after(self._periods[step - 1][0], step)
+                if step
+                else (self._partition.begin(*self._start, self._seed))
+            )
+            self._periods[step] = world, self._number(world)
+            while len(self._periods) > KEPT:
+                self._periods.popitem(last=False)
+        return self._periods[period]
+
+    def _after(self, world: World, period: int) -> World:
+        """Apply the events of the period's first round, in their order."""
+        round = self.rounds[period - 1]
+        for number, (event, times) in enumerate(self._events):
+            if round in times:
+                key = EventKey(self._seed, round, number, times.index(round))
+                world = event.apply(world, self._partition, key)
+        return world
+
+    def _number(self, world: World) -> IntArray:
+        rows = np.column_stack([world.groups, world.degrees, world.relabel])
+        kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
+        numbers = [
+            self._numbers.setdefault(kind.tobytes(), len(self._numbers))
+            for kind in kinds
+        ]
+        return np.array(numbers, np.int64)[inverse.ravel()]

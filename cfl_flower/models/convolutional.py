@@ -1,0 +1,130 @@
+"""The small convolutional networks of FlexCFL (Duan et al., 2021) and FedCCFA.
+
+Where the papers' framework pads a strided convolution on one side more than on the
+other, these pad both sides alike; the outputs have the same size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from cfl_flower.models.base import Network, require_image
+from cfl_flower.settings import require
+
+
+@dataclass(frozen=True)
+class FlexCflMnistCnn:
+    """FlexCFL's network for MNIST: 50,186 parameters there."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Build the network for images of ``shape``."""
+        require_image("flexcfl_cnn_mnist", shape, 4)
+        extractor = nn.Sequential(
+            nn.Conv2d(shape[0], 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(0.5),
+        )
+        return Network(extractor, nn.Linear(output_width(extractor, shape), classes))
+
+
+@dataclass(frozen=True)
+class FlexCflFemnistCnn:
+    """FlexCFL's network for FEMNIST: 325,578 parameters with 10 classes."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Build the network for images of ``shape``."""
+        require_image("flexcfl_cnn_femnist", shape, 13)
+        stages = nn.Sequential(
+            *self._stage(shape[0], 32), *self._stage(32, 64), nn.Flatten()
+        )
+        extractor = nn.Sequential(
+            *stages, nn.Linear(output_width(stages, shape), 128), nn.ReLU()
+        )
+        return Network(extractor, nn.Linear(128, classes))
+
+    @staticmethod
+    def _stage(inputs: int, outputs: int) -> list[nn.Module]:
+        return [
+            nn.Conv2d(inputs, outputs, 3),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 5, stride=2, padding=2),
+            nn.ReLU(),
+            nn.Dropout(0.4),
+        ]
+
+
+@dataclass(frozen=True)
+class FlexCflFashionCnn:
+    """FlexCFL's network for Fashion-MNIST: 3,274,634 parameters there."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Build the network for images of ``shape``."""
+        require_image("flexcfl_cnn_fashion", shape, 4)
+        stages = nn.Sequential(
+            nn.Conv2d(shape[0], 32, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+        )
+        extractor = nn.Sequential(
+            *stages, nn.Linear(output_width(stages, shape), 1024), nn.ReLU()
+        )
+        return Network(extractor, nn.Linear(1024, classes))
+
+
+@dataclass(frozen=True)
+class FedCcfaCnn:
+    """FedCCFA's networks: 117,066 parameters on Fashion-MNIST, 107,690 on CIFAR-10.
+
+    Attributes
+    ----------
+    blocks : int
+        Blocks of convolution, LeakyReLU and pooling: 2 in the paper's network for
+        Fashion-MNIST, 3 in the one for CIFAR.
+    """
+
+    blocks: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.blocks in (2, 3), "model.blocks", self.blocks, "2 or 3")
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Build the network for images of ``shape``."""
+        require_image(
+            f"fedccfa_cnn of {self.blocks} blocks", shape, 4 + 4 * self.blocks
+        )
+        convolutions = (
+            nn.Conv2d(shape[0], 16, 5),
+            nn.Conv2d(16, 32, 5, padding=1),
+            nn.Conv2d(32, 64, 3, padding=1),
+        )
+        stages = nn.Sequential()
+        for convolution in convolutions[: self.blocks]:
+            stages.extend([convolution, nn.LeakyReLU(), nn.MaxPool2d(2)])
+        stages.append(nn.Flatten())
+        extractor = nn.Sequential(
+            *stages, nn.Linear(output_width(stages, shape), 128), nn.LeakyReLU()
+        )
+        return Network(extractor, nn.Linear(128, classes))
+
+
+@torch.no_grad()
+def output_width(layers: nn.Sequential, shape: tuple[int, ...]) -> int:
+    """Return how many numbers the layers make of one input, by trying one."""
+    # Dropout would draw from torch's generator.
+    width = layers.eval()(torch.zeros(1, *shape)).shape[1]
+    layers.train()
+    return int(width)

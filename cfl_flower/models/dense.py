@@ -1,0 +1,73 @@
+"""Networks on the flattened input, whatever its shape."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cfl_flower.models.base import Network
+from cfl_flower.settings import require
+
+
+class SoftmaxRegression(Network):
+    """One linear layer on the flattened input; `training` knows its gradient.
+
+    ``onehot`` holds the one-hot code of each label, shape (classes, classes).
+    """
+
+    onehot: Tensor
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(inputs, classes))
+        self.register_buffer("onehot", torch.eye(classes), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits, shape (n, classes)."""
+        # Calling the extractor would cost a tenth of this network's time.
+        logits: Tensor = self.classifier(x.flatten(1))
+        return logits
+
+
+class Perceptron(Network):
+    """An extractor with one hidden ReLU layer, and a linear classifier."""
+
+    def __init__(self, inputs: int, hidden: int, classes: int) -> None:
+        super().__init__(
+            nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU()),
+            nn.Linear(hidden, classes),
+        )
+
+
+@dataclass(frozen=True)
+class Mclr:
+    """Multinomial logistic regression: 7,850 parameters on MNIST, 650 on digits."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Build the network for inputs of ``shape``."""
+        return SoftmaxRegression(math.prod(shape), classes)
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """A perceptron with one hidden layer.
+
+    On MNIST 101,770 parameters at 128 and 407,050 at 512 (FlexCFL, Duan et al., 2021),
+    1,628,170 at 2048 (StoCFL, Zeng et al., 2023).
+
+    Attributes
+    ----------
+    hidden : int
+        Width of the hidden layer.
+    """
+
+    hidden: int = 128
+
+    def __post_init__(self) -> None:
+        require(self.hidden >= 1, "model.hidden", self.hidden, "a width of at least 1")
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Build the network for inputs of ``shape``."""
+        return Perceptron(math.prod(shape), self.hidden, classes)

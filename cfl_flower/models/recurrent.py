@@ -1,0 +1,65 @@
+"""The recurrent networks of FlexCFL (Duan et al., 2021) for texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cfl_flower.models.base import Network, require_inputs
+from cfl_flower.settings import require
+
+Cell = type[nn.GRU] | type[nn.LSTM]
+
+CELLS: dict[str, Cell] = {"gru": nn.GRU, "lstm": nn.LSTM}
+
+
+class RecurrentExtractor(nn.Module):
+    """Two bidirectional recurrent layers, 64 and 32 wide, and a ReLU layer of 64.
+
+    The second layer passes its last state on: that of the forward direction after the
+    last token and that of the backward direction after the first.
+    """
+
+    def __init__(self, cell: Cell, dimensions: int) -> None:
+        super().__init__()
+        self.first = cell(dimensions, 64, batch_first=True, bidirectional=True)
+        self.second = cell(128, 32, batch_first=True, bidirectional=True)
+        self.dense = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return representations, shape (n, 64), of (n, tokens, dimensions)."""
+        states, _ = self.second(self.first(x)[0])
+        # Forwards the last state comes last, backwards it comes first.
+        last = torch.cat((states[:, -1, :32], states[:, 0, 32:]), 1)
+        features: Tensor = self.dense(last)
+        return features
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """A bidirectional recurrent network on word vectors, for Sent140.
+
+    Inputs are float vectors, shape (tokens, dimensions), and not token numbers: the
+    word embedding is fixed, belongs to the dataset, and is not among the parameters. At
+    25 tokens of 300 dimensions and 2 classes, GRU has 175,938 parameters and LSTM
+    233,154; the latter are 232,386 in the paper's framework, whose LSTM lacks torch's
+    second bias vector.
+
+    Attributes
+    ----------
+    cell : str
+        ``gru`` or ``lstm``.
+    """
+
+    cell: str = "gru"
+
+    def __post_init__(self) -> None:
+        require(self.cell in CELLS, "model.cell", self.cell, " or ".join(CELLS))
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Build the network for sequences of ``shape`` (tokens, dimensions)."""
+        require_inputs(len(shape) == 2, self.cell, shape, "(tokens, dimensions)")
+        extractor = RecurrentExtractor(CELLS[self.cell], shape[1])
+        return Network(extractor, nn.Linear(64, classes))
