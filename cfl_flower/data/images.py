@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import pickle
 import shutil
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,31 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfl_flower.data.pool import Arrays, Pool, cache_dir, cached_arrays
+from cfl_flower.data.reading import pools, readable
 from cfl_flower.errors import ConfigError
-
-
-@contextmanager
-def readable(what: str) -> Iterator[None]:
-    """Turn what loaders raise on a corrupt or truncated file into one line.
-
-    Raises
-    ------
-    ConfigError
-    """
-    try:
-        yield
-    except (OSError, EOFError, ValueError, AssertionError, RuntimeError, KeyError) as e:
-        detail = str(e).strip().splitlines() or [type(e).__name__]
-        raise _unreadable(what, detail[0]) from e
-    except (zlib.error, pickle.UnpicklingError) as error:
-        raise _unreadable(what, str(error)) from error
-
-
-def _unreadable(what: str, detail: str) -> ConfigError:
-    return ConfigError(
-        f"{what} cannot be read ({detail}); a file is corrupt or cut off, fetch it "
-        "again"
-    )
 
 
 @dataclass(frozen=True)
@@ -92,10 +67,7 @@ class TorchvisionImages:
             arrays = cached_arrays(
                 self.name.lower(), sources, lambda: self._arrays(data_dir)
             )
-        return (
-            Pool.from_arrays({"x": arrays["x_train"], "y": arrays["y_train"]}),
-            Pool.from_arrays({"x": arrays["x_test"], "y": arrays["y_test"]}),
-        )
+        return pools(arrays)
 
     def _arrays(self, data_dir: str) -> Arrays:
         arrays = {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import pickle
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +21,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from PIL import Image
 
-from cfl_flower.data.images import readable
 from cfl_flower.data.pool import Arrays, Pool, cache_dir, cached_arrays
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
@@ -29,6 +30,30 @@ PARTS = ("train", "test")
 
 TAKEN_AT_ONCE = 1024
 """Images decoded before they are written: bounds the memory a large set takes."""
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Turn what loaders raise on a corrupt or truncated file into one line.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        yield
+    except (OSError, EOFError, ValueError, AssertionError, RuntimeError, KeyError) as e:
+        detail = str(e).strip().splitlines() or [type(e).__name__]
+        raise _unreadable(what, detail[0]) from e
+    except (zlib.error, pickle.UnpicklingError) as error:
+        raise _unreadable(what, str(error)) from error
+
+
+def _unreadable(what: str, detail: str) -> ConfigError:
+    return ConfigError(
+        f"{what} cannot be read ({detail}); a file is corrupt or cut off, fetch it "
+        "again"
+    )
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ def vector() -> Vector:
     return initial_vector(Mclr(), (1, 8, 8), 10, seed=3)
 
 
-def view(pool: Pool, rows: list[int]) -> View:
-    indices = np.array(rows, np.int64)
-    return View(pool, pool, indices, indices, degrees=0.0, relabel=np.arange(10))
+def view(pool: Pool, rows: list[int], degrees: float = 0.0, shift: int = 0) -> View:
+    indices, names = np.array(rows, np.int64), (np.arange(10) + shift) % 10
+    return View(pool, pool, indices, indices, degrees, names)
 
 
 def test_a_shared_model_gives_the_numbers_of_a_model_tested_alone(

@@ -152,7 +152,7 @@ def test_pictures_want_a_shape_of_pictures(tmp_path: Path) -> None:
 
 def test_an_empty_folder_and_an_empty_part_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no samples; put \.npz files"):
-        Folder().check(str(tmp_path))
+        Folder().load(str(tmp_path))
     npz(tmp_path / "a.npz", np.zeros((1, 4)), [0])
     with pytest.raises(ConfigError, match=r"no sample for the (train|test) part yet"):
         Folder(shape=(4,)).load(str(tmp_path))

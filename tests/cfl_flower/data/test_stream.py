@@ -9,8 +9,15 @@ import pytest
 import torch
 
 from cfl_flower.data.datasets import Digits
-from cfl_flower.data.drift import Regroup
-from cfl_flower.data.partition import LabelGroups
+from cfl_flower.data.drift import (
+    Drift,
+    Exchange,
+    LabelBuckets,
+    Regroup,
+    Relabel,
+    Release,
+)
+from cfl_flower.data.partition import Dirichlet, FewClasses, LabelGroups, Partition
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import ConfigError
 
@@ -184,3 +191,90 @@ def test_training_and_test_samples_come_from_their_own_pools() -> None:
     assert torch.equal(
         view.test()[0], view.test_pool.x[torch.from_numpy(view.test_indices)]
     )
+
+
+def changed(drift: Drift, partition: Partition | None = None) -> Stream:
+    groups = partition or LabelGroups(groups=5)
+    return Stream(Digits(), groups, drift, CLIENTS, seed=3, rounds=200)
+
+
+def test_rotated_and_renamed_samples_are_the_pools_turned_and_renamed() -> None:
+    source = changed(Regroup(), Partition(rotations=[0, 90], shifts=[0, 3]))
+    world = source.timeline.world(1)
+    for client in range(4):
+        view = source.view(client, 1)
+        for (x, y), pool, rows in (
+            (view.train(), view.train_pool, view.train_indices),
+            (view.test(), view.test_pool, view.test_indices),
+        ):
+            turns = int(world.degrees[client] // 90)
+            assert torch.equal(x, torch.rot90(pool.x[rows], turns, (-2, -1)))
+            shift = world.relabel[client, 0]
+            assert y.tolist() == ((pool.labels[rows] + shift) % 10).tolist()
+
+
+def test_a_recurring_drift_restores_the_very_same_data() -> None:
+    source = changed(Relabel([5, 9], swaps=[[1, 2]]))
+    for client in range(CLIENTS):
+        before, during, after = (source.view(client, round) for round in (4, 5, 9))
+        assert np.array_equal(before.train_indices, after.train_indices)
+        assert np.array_equal(before.labels, after.labels)
+        assert np.array_equal(before.test_labels, after.test_labels)
+        held = np.isin(before.labels, [1, 2])
+        assert np.array_equal(before.labels != during.labels, held)
+
+
+def test_exchanged_samples_belong_to_exactly_one_client() -> None:
+    for part in (False, True):
+        drift = Exchange(every=1, first=2, probability=0.3, part=part)
+        source = changed(drift, FewClasses(sigma=1.0))
+        first = [source.view(client, 1).train_indices for client in range(CLIENTS)]
+        later = [source.view(client, 9).train_indices for client in range(CLIENTS)]
+        assert sorted(np.concatenate(first)) == sorted(np.concatenate(later))
+        assert any(len(a) != len(b) for a, b in zip(first, later, strict=True))
+
+
+def test_released_samples_grow_and_the_test_samples_are_there_at_once() -> None:
+    source = changed(Release(every=50, first=1, share=0.25))
+    rounds = (1, 51, 101, 151)
+    for client in range(CLIENTS):
+        hands = [set(source.view(client, r).train_indices.tolist()) for r in rounds]
+        whole = len(hands[-1])
+        assert [len(hand) for hand in hands] == [
+            -(-whole * quarter // 4) for quarter in (1, 2, 3, 4)
+        ]
+        assert hands[0] < hands[1] < hands[2] < hands[3]
+        tests = {len(source.view(client, r).test_indices) for r in rounds}
+        assert len(tests) == 1
+
+
+def test_only_the_labels_of_the_window_are_there() -> None:
+    drift = LabelBuckets(every=50, first=1, buckets=5, window=2)
+    source = changed(drift, Partition())
+    for round in (1, 60, 150):
+        for client in range(CLIENTS):
+            view = source.view(client, round)
+            visible = np.flatnonzero(source.timeline.world(round).visible[client])
+            assert set(view.labels) == set(view.test_labels) == set(visible)
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        Partition(),
+        Dirichlet(minimum=2),
+        FewClasses(minimum=2, sigma=1.0),
+        LabelGroups(groups=3),
+    ],
+)
+def test_training_and_testing_follow_the_same_distribution(
+    partition: Partition,
+) -> None:
+    source = changed(Regroup(), partition)
+    hands = [source.view(client, 1) for client in range(CLIENTS)]
+    dealt = np.sort(np.concatenate([view.train_indices for view in hands]))
+    assert np.array_equal(dealt, np.arange(1257))
+    for view in hands:
+        train = np.bincount(view.labels, minlength=10) / len(view.labels)
+        test = np.bincount(view.test_labels, minlength=10) / len(view.test_labels)
+        assert abs(train - test).sum() < 0.35
