@@ -17,6 +17,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from cfl_flower.attacks import malicious_clients
 from cfl_flower.client_state import ClientState
 from cfl_flower.data.stream import Stream
 from cfl_flower.deadline import interruptible, time_limit
@@ -47,6 +48,7 @@ class Workshop:
     initial: Vector
     state_root: Path
     client_class: type[ClusteredClient]
+    malicious: frozenset[int]
 
     def copy_initial(self) -> Vector:
         """Return the run's common initial model."""
@@ -80,6 +82,7 @@ def open_workshop(text: str) -> Workshop:
         initial_vector(settings["model"], dataset.shape, dataset.classes, seed),
         Path(settings["output_dir"]) / "clients",
         locate(settings["strategy"].client),
+        malicious_clients(settings["faults"], settings["clients"], seed),
     )
 
 
@@ -166,6 +169,7 @@ def call_client(
                 workshop.state_root, task.client, int(config.get("keep_from", 0))
             ),
             workshop.copy_initial,
+            settings["faults"].attack if task.client in workshop.malicious else "",
         )
     )
     parameters = [plan.models[index] for index in task.models]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields
 
 import numpy as np
 
 from cfl_flower.records import Answer
 from cfl_flower.seeding import generator
-from cfl_flower.settings import Faults
+from cfl_flower.settings import FAULTS, Faults
 from cfl_flower.types import ClientId, Scalar
 
 
 def fault_odds(faults: Faults) -> dict[str, float]:
     """Return the probability of each fault that can strike."""
-    odds = {field.name: getattr(faults, field.name) for field in fields(faults)}
+    odds = {name: getattr(faults, name) for name in FAULTS}
     return {name: probability for name, probability in odds.items() if probability}
 
 

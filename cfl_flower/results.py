@@ -140,8 +140,14 @@ class RunDirectory:
             lines = "".join(json.dumps(row) + "\n" for row in kept)
             write_atomically(path, lines.encode())
 
-    def write_summary(self) -> dict[str, Json]:
-        """Write `summary.json` from the rounds on disk, and return it."""
+    def write_summary(self, data: str | None = None) -> dict[str, Json]:
+        """Write `summary.json` from the rounds on disk, and return it.
+
+        Parameters
+        ----------
+        data : str, optional
+            Names what all clients held, where that is known: `Stream.fingerprint`.
+        """
         config, rounds = self._config, read_lines(self.path / "rounds.jsonl")
         tested = [row for row in rounds if row["accuracy"] is not None]
         keys = ("accuracy", "accuracy_mean")
@@ -152,6 +158,7 @@ class RunDirectory:
             "strategy": config.names["strategy"],
             "dataset": config.names["dataset"],
             "drift": config.names["drift"],
+            "data": data,
             "seed": config.seed,
             "rounds": len(rounds),
             "final": {key: last[key] for key in keys},
@@ -165,8 +172,8 @@ class RunDirectory:
             "num_clusters": rounds[-1]["num_clusters"] if rounds else None,
             "versions": {name: version(name) for name in PACKAGES},
         }
-        data = json.dumps(summary, indent=2) + "\n"
-        write_atomically(self.path / "summary.json", data.encode())
+        text = json.dumps(summary, indent=2) + "\n"
+        write_atomically(self.path / "summary.json", text.encode())
         return summary
 
     def _append(self, name: str, rows: list[dict[str, Json]]) -> None:

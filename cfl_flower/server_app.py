@@ -14,6 +14,7 @@ from rich.console import Console
 from cfl_flower.callbacks import Checkpointer, Progress, Recorder
 from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.config import RunConfig, compose_sweep
+from cfl_flower.data.stream import Stream
 from cfl_flower.errors import CflError
 from cfl_flower.fleet import Fleet
 from cfl_flower.results import RunDirectory, read_lines
@@ -82,8 +83,21 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
             console.print(f"resumed after round {done} from {checkpoint.folder}")
         directory.rewind(done)
         strategy.run(state, done)
-        directory.write_summary()
+        directory.write_summary(_fingerprint(config) if fleet.simulated else None)
         console.print(f"saved in {config.output_dir}", soft_wrap=True)
+
+
+def _fingerprint(config: RunConfig) -> str:
+    stream = Stream(
+        config.dataset,
+        config.partition,
+        config.drift,
+        config.clients,
+        config.seed,
+        config.rounds,
+        config.data_dir,
+    )
+    return stream.fingerprint()
 
 
 def compare(configs: list[RunConfig], console: Console) -> None:

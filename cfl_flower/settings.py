@@ -121,15 +121,27 @@ class System:
             require(value >= 1, f"system.{name}", value, "rounds of at least 1")
 
 
+FAULTS = ("raises", "nan", "shape", "hangs", "drops")
+"""What may strike any task of a client."""
+
+ATTACKS = ("permute", "random", "flip")
+"""What malicious clients may do."""
+
+
 @dataclass(frozen=True)
 class Faults:
-    """Probabilities, per client and task, of what real devices do.
+    """What real devices do, and what malicious ones do on purpose.
 
     Attributes
     ----------
     raises, nan, shape, hangs, drops : float
-        The client raises; answers with NaN; answers with a wrong shape; never
-        finishes; sends nothing.
+        Probabilities, per client and task: the client raises; answers with NaN;
+        answers with a wrong shape; never finishes; sends nothing.
+    malicious : float
+        Share of clients that attack in every round.
+    attack : {"permute", "random", "flip"}
+        They permute the coordinates of their representation; report a random one;
+        train on flipped labels, and report these.
     """
 
     raises: float = 0.0
@@ -137,10 +149,15 @@ class Faults:
     shape: float = 0.0
     hangs: float = 0.0
     drops: float = 0.0
+    malicious: float = 0.0
+    attack: str = "permute"
 
     def __post_init__(self) -> None:
+        require_fraction("faults.malicious", self.malicious)
+        ok = self.attack in ATTACKS
+        require(ok, "faults.attack", self.attack, " or ".join(ATTACKS))
         total = 0.0
-        for name in ("raises", "nan", "shape", "hangs", "drops"):
+        for name in FAULTS:
             require_fraction(f"faults.{name}", getattr(self, name))
             total += getattr(self, name)
         require(total <= 1 + 1e-9, "the sum of faults", total, "at most 1 in all")

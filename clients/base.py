@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.client import NumPyClient
 
+from cfl_flower.attacks import spoil_labels, spoil_report
 from cfl_flower.client_state import ClientState
 from cfl_flower.data.stream import Stream, View
 from cfl_flower.evaluation import Evaluator
@@ -22,7 +24,7 @@ from cfl_flower.models import FlatModel
 from cfl_flower.representations import digest, label_histogram
 from cfl_flower.seeding import generator
 from cfl_flower.training import LocalTraining, train
-from cfl_flower.types import Scalar, Vector
+from cfl_flower.types import IntArray, Scalar, Vector
 
 
 @dataclass
@@ -46,6 +48,8 @@ class Surroundings:
     state : ClientState
     initial : callable
         Returns the run's common initial model.
+    attack : str
+        What the client does if it is malicious.
     """
 
     client: int
@@ -57,6 +61,7 @@ class Surroundings:
     settings: Any
     state: ClientState
     initial: Callable[[], Vector]
+    attack: str = ""
 
 
 class ClusteredClient(NumPyClient):
@@ -98,6 +103,9 @@ class ClusteredClient(NumPyClient):
         """Return the model trained from given weights, and the number of samples."""
         around = self.around
         x, y = self.data(around.round).train()
+        if around.attack:
+            labels = spoil_labels(around.attack, y.cpu().numpy(), around.stream.classes)
+            y = torch.from_numpy(labels).to(y.device)
         model = around.model.load(start)
         rng = generator(around.seed, "batches", around.round, around.client)
         train(model, x, y, self.local, rng)
@@ -138,13 +146,20 @@ class ClusteredClient(NumPyClient):
         labels = self.data(round).labels
         if len(labels) == 0 and "held" in config:
             return {}
-        histogram = label_histogram(labels, self.around.stream.classes)
+        histogram = self.histogram(labels)
         if digest(histogram) == config.get("held"):
             return {}
         tolerance = float(config.get("tolerance", 0))
         if tolerance and self._within(tolerance, histogram, config.get("held")):
             return {}
         return {"representation": histogram.tobytes(), "samples": len(labels)}
+
+    def histogram(self, labels: IntArray) -> Vector:
+        """Return the label histogram to report; a malicious client's is spoilt."""
+        around = self.around
+        classes, attack = around.stream.classes, around.attack
+        honest = label_histogram(spoil_labels(attack, labels, classes), classes)
+        return spoil_report(attack, honest, around.seed, around.client)
 
     def _within(self, tolerance: float, histogram: Vector, held: str | None) -> bool:
         """Compare with the last report if the server has it; else remember this one."""

@@ -15,6 +15,8 @@ from cfl_flower.seeding import generator
 from cfl_flower.settings import require, require_fraction
 from cfl_flower.types import FloatArray, IntArray
 
+SHARED = ("none", "rare_half", "one", "two")
+
 Pools = tuple[Pool, Pool]
 """For training and for testing."""
 
@@ -41,6 +43,9 @@ class Partition:
     shifts : list of int
         Label c is called (c + shift) mod L, one shift for each group of clients, in
         every combination with the rotations (StoCFL).
+    shared : {"none", "rare_half", "one", "two"}
+        Training samples that everyone holds beside its own, against heterogeneity: one
+        of each of the rarer half of the labels, one of each label, or two (Fielding).
     """
 
     samples: int | None = None
@@ -49,6 +54,7 @@ class Partition:
     test_minimum: int = 0
     rotations: list[float] = field(default_factory=lambda: [0.0])
     shifts: list[int] = field(default_factory=lambda: [0])
+    shared: str = "none"
 
     def __post_init__(self) -> None:
         for name in ("samples", "test_samples"):
@@ -58,10 +64,24 @@ class Partition:
         for name in ("minimum", "test_minimum"):
             value = getattr(self, name)
             require(value >= 0, f"partition.{name}", value, "at least 0")
+        ok = self.shared in SHARED
+        require(ok, "partition.shared", self.shared, " or ".join(SHARED))
         for name in ("rotations", "shifts"):
             value = getattr(self, name)
             ok = len(value) > 0 and all(map(math.isfinite, value))
             require(ok, f"partition.{name}", value, "a list of at least one number")
+
+    def shared_samples(self, labels: IntArray, seed: int) -> IntArray:
+        """Return the indices of the samples that everyone holds."""
+        order, rng = np.argsort(np.bincount(labels)), generator(seed, "shared")
+        half = order[: len(order) // 2]
+        wanted = {"none": order[:0], "rare_half": half, "one": order, "two": order}
+        count = 2 if self.shared == "two" else 1
+        drawn = [
+            rng.permutation(np.flatnonzero(labels == label))[:count]
+            for label in wanted[self.shared]
+        ]
+        return np.concatenate([*drawn, np.zeros(0, np.int64)])
 
     def layout(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -92,7 +93,8 @@ def cached_arrays(
     for path in sources:
         found = path.stat()
         state.update(f"{path.absolute()} {found.st_size} {found.st_mtime_ns}".encode())
-    folder = cache_dir() / "arrays" / f"{name}-{state.hexdigest()}"
+    plain = re.sub(r"[^\w.-]+", "_", name)
+    folder = cache_dir() / "arrays" / f"{plain}-{state.hexdigest()}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():

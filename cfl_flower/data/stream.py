@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 
 import numpy as np
 import torch
@@ -89,7 +91,7 @@ class Stream:
         data_dir: str = "",
         device: str = "cpu",
     ) -> None:
-        self.classes = dataset.classes
+        self.classes, self.clients = dataset.classes, clients
         self.timeline = Timeline(
             partition, drift.events, clients, dataset.classes, seed, rounds
         )
@@ -97,15 +99,36 @@ class Stream:
         train, test = dataset.load(data_dir)
         self._pools = train.to(device), test.to(device)
         self._dealt: dict[int, Hands] = {}
+        self._shared = partition.shared_samples(train.labels, seed)
+        # Those of a round and of the next one.
+        self._views = lru_cache(maxsize=2 * clients)(self._make_view)
 
     def view(self, client: int, round: int) -> View:
         """Return the data of one client in one round."""
+        return self._views(client, self.timeline.first_round(round))
+
+    def fingerprint(self) -> str:
+        """Return 16 bytes, in hexadecimal, that name what all clients hold.
+
+        A hash of the samples and names of labels in the first and in the last period.
+        """
+        state = blake2b(digest_size=16)
+        for round in sorted({1, *self.timeline.rounds[-1:]}):
+            for client in range(self.clients):
+                view = self.view(client, round)
+                for part in (view.train_indices, view.test_indices, view.relabel):
+                    state.update(np.ascontiguousarray(part, np.int64).tobytes())
+                state.update(np.float64(view.degrees).tobytes())
+        return state.hexdigest()
+
+    def _make_view(self, client: int, round: int) -> View:
         world = self.timeline.world(round)
         train, test = (self._indices(world, client, part) for part in (0, 1))
         released = float(world.released[client])
         if released < 1:
             order = generator(self._seed, "release", 0, client).permutation(train)
             train = np.sort(order[: round_up(released * len(order))])
+        train = np.concatenate([train, self._shared]) if len(self._shared) else train
         degrees, relabel = float(world.degrees[client]), world.relabel[client]
         return View(*self._pools, train, test, degrees, relabel)
 

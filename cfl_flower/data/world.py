@@ -225,6 +225,11 @@ class Timeline:
         """Return the true concept of each client, shape (clients,)."""
         return self._period(self.period(round))[1]
 
+    def first_round(self, round: int) -> int:
+        """Return the first round of the period that a round is in."""
+        period = self.period(round)
+        return self.rounds[period - 1] if period else 1
+
     def period(self, round: int) -> int:
         """Return how many changes have happened by a round."""
         return bisect_right(self.rounds, round)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,3 +104,14 @@ def test_a_report_that_the_server_does_not_hold_is_sent_again(
     for round in (2, 3):
         _, _, metrics = ClusteredClient(surround(round)).evaluate([INITIAL], config)
         assert "representation" in metrics
+
+
+def test_a_flipping_client_trains_on_other_labels_and_is_tested_on_its_own(
+    surround: Surround,
+) -> None:
+    honest = ClusteredClient(surround(1))
+    flipping = ClusteredClient(replace(surround(1), attack="flip"))
+    models = [client.fit([INITIAL], {})[0][0] for client in (honest, flipping)]
+    assert not np.array_equal(*models)
+    tests = [client.evaluate([INITIAL], {}) for client in (honest, flipping)]
+    assert tests[0] == tests[1]

@@ -41,6 +41,7 @@ SUMMARY_KEYS = {
     "strategy",
     "dataset",
     "drift",
+    "data",
     "seed",
     "rounds",
     "final",

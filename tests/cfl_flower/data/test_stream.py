@@ -278,3 +278,41 @@ def test_training_and_testing_follow_the_same_distribution(
         train = np.bincount(view.labels, minlength=10) / len(view.labels)
         test = np.bincount(view.test_labels, minlength=10) / len(view.test_labels)
         assert abs(train - test).sum() < 0.35
+
+
+@pytest.mark.parametrize(
+    ("shared", "counts"),
+    [("none", [0] * 10), ("one", [1] * 10), ("two", [2] * 10), ("rare_half", None)],
+)
+def test_shared_samples_are_everyones(shared: str, counts: list[int] | None) -> None:
+    own = changed(Regroup([]), Partition())
+    source = changed(Regroup([]), Partition(shared=shared))
+    added = []
+    for client in range(CLIENTS):
+        before, after = own.view(client, 1), source.view(client, 1)
+        size = len(before.train_indices)
+        assert np.array_equal(after.train_indices[:size], before.train_indices)
+        assert np.array_equal(after.test_indices, before.test_indices)
+        added.append(after.train_indices[size:].tolist())
+    assert all(samples == added[0] for samples in added)
+    pool = source.view(0, 1).train_pool
+    found = np.bincount(pool.labels[added[0]], minlength=10) if added[0] else [0] * 10
+    if counts is None:
+        rare = np.argsort(np.bincount(pool.labels))[:5]
+        counts = np.isin(np.arange(10), rare).astype(int).tolist()
+    assert list(found) == counts
+
+
+def test_the_fingerprint_names_what_clients_hold() -> None:
+    sources = [
+        changed(Regroup([5])),
+        changed(Regroup([5])),
+        changed(Regroup([6])),
+        changed(Regroup([5], fraction=0.5)),
+        changed(Relabel([5], swaps=[[1, 2]])),
+        changed(Relabel([5], swaps=[[1, 3]])),
+        changed(Regroup([5]), Partition(rotations=[90])),
+    ]
+    names = [source.fingerprint() for source in sources]
+    assert names[0] == names[1] == names[2]
+    assert len(set(names[2:])) == 5

@@ -1,0 +1,84 @@
+"""A dataset in one .npz file, split into training and test samples already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfl_flower.data.pool import Arrays
+from cfl_flower.data.reading import PARTS, FileDataset, intact, named
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import require
+
+
+@dataclass(frozen=True)
+class Npz(FileDataset):
+    """Arrays ``train_images``, ``train_labels``, ``test_images`` and ``test_labels``.
+
+    Images are bytes of shape (n, height, width, channels) or (n, height, width); what
+    is not bytes is taken as float32 inputs of the given shape.
+
+    Attributes
+    ----------
+    file : str
+        Below data_dir.
+    shape : tuple of int
+        Shape of one input, channels first.
+    classes : int
+        Number of labels, L.
+    """
+
+    file: str = "data.npz"
+    shape: tuple[int, ...] = (3, 32, 32)
+    classes: int = 10
+
+    name: ClassVar[str] = "the .npz file"
+
+    def __post_init__(self) -> None:
+        # Configuration files and the wire have lists.
+        object.__setattr__(self, "shape", tuple(self.shape))
+        positive = bool(self.shape) and min(self.shape) >= 1
+        require(positive, "dataset.shape", self.shape, "positive numbers")
+        require(self.classes >= 1, "dataset.classes", self.classes, "at least 1")
+
+    def files(self) -> tuple[str, ...]:
+        """Return the file."""
+        return (self.file,)
+
+    def arrays(self, data_dir: str) -> Arrays:
+        """Read the file.
+
+        Raises
+        ------
+        ConfigError
+            If it is damaged or does not fit the settings.
+        """
+        path, arrays = Path(data_dir, self.file), {}
+        with intact(path), np.load(path) as stored:
+            for part in PARTS:
+                x = self._inputs(stored[f"{part}_images"])
+                y = stored[f"{part}_labels"].astype(np.int64)
+                self._check(str(path), x, y)
+                arrays |= named(part, x=x, y=y)
+        return arrays
+
+    def _inputs(self, images: NDArray[Any]) -> NDArray[Any]:
+        if images.dtype != np.uint8:
+            return images.astype(np.float32)
+        return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+
+    def _check(self, path: str, x: NDArray[Any], y: NDArray[np.int64]) -> None:
+        if x.shape != (len(y), *self.shape):
+            raise ConfigError(
+                f"{path} holds inputs of shape {x.shape[1:]} and {len(y)} labels for "
+                f"{len(x)} of them; set dataset.shape or mend the file"
+            )
+        if len(y) == 0 or y.min() < 0 or y.max() >= self.classes:
+            raise ConfigError(
+                f"{path} has labels that are not from 0 to {self.classes - 1}; set "
+                "dataset.classes or mend the file"
+            )

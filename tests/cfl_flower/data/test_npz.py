@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.data.npz import Npz
+from cfl_flower.errors import ConfigError
+
+CIFAR = Npz(file="cifar10/cifar10-subset-lossless.npz")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def write(folder: Path, **changes: Any) -> str:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "train_images": rng.integers(0, 256, (4, 6, 5, 3), np.uint8),
+        "train_labels": np.uint8([0, 1, 2, 1]),
+        "test_images": rng.integers(0, 256, (2, 6, 5, 3), np.uint8),
+        "test_labels": np.uint8([2, 0]),
+        **changes,
+    }
+    np.savez(folder / "some.npz", **{k: v for k, v in arrays.items() if v is not None})
+    return str(folder)
+
+
+def load(folder: str, shape: tuple[int, ...] = (3, 6, 5), classes: int = 3) -> Any:
+    return Npz(file="some.npz", shape=shape, classes=classes).load(folder)
+
+
+def test_images_are_read_with_channels_first(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    train, test = load(folder)
+    with np.load(tmp_path / "some.npz") as stored:
+        assert (
+            train.x[2, 1].numpy().tolist()
+            == stored["train_images"][2, :, :, 1].tolist()
+        )
+    assert train.labels.tolist() == [0, 1, 2, 1]
+    assert test.x.shape == (2, 3, 6, 5)
+
+
+def test_grey_images_and_vectors_are_read_too(tmp_path: Path) -> None:
+    grey = {
+        f"{p}_images": np.zeros((n, 6, 5), np.uint8)
+        for p, n in (("train", 4), ("test", 2))
+    }
+    assert load(write(tmp_path, **grey), (1, 6, 5))[0].x.shape == (4, 1, 6, 5)
+    flat = {f"{p}_images": np.ones((n, 7)) for p, n in (("train", 4), ("test", 2))}
+    train, _ = load(write(tmp_path, **flat), (7,))
+    assert train.inputs(slice(0, 4)).tolist() == [[1.0] * 7] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"train_labels": None}, "lacks .*train_labels"),
+        ({"train_labels": np.uint8([0, 1])}, "2 labels for 4"),
+        ({"test_labels": np.uint8([0, 9])}, "not from 0 to 2"),
+        ({"test_images": np.zeros((2, 9, 9, 3), np.uint8)}, r"shape \(3, 9, 9\)"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_one_line(
+    changes: dict, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words) as error:
+        load(write(tmp_path, **changes))
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_or_absent_file_is_one_line(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    path = tmp_path / "some.npz"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ConfigError, match=r"some\.npz cannot be read"):
+        load(folder)
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"lacks some\.npz"):
+        load(folder)
+
+
+def test_the_real_subset_of_cifar10_holds_what_it_should() -> None:
+    data_dir = os.environ.get("CFL_DATA_DIR", "")
+    try:
+        CIFAR.check(data_dir)
+    except ConfigError as missing:
+        pytest.skip(str(missing))
+    train, test = CIFAR.load(data_dir)
+    assert np.bincount(train.labels).tolist() == [2000] * 10
+    assert np.bincount(test.labels).tolist() == [400] * 10
+    # CIFAR-10's mean colour.
+    mean = train.inputs(slice(0, 4000)).mean((0, 2, 3)).tolist()
+    assert mean == pytest.approx([0.491, 0.482, 0.447], abs=0.01)
