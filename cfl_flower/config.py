@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
@@ -139,6 +140,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     paths = _paths(basics, names)
     groups["dataset"].check(paths["data_dir"])
     timeline = _timeline(basics, groups)
+    _check_network(groups["model"], groups["dataset"])
     plain.update(paths)
     resolved = {
         key: {"name": names[key], **value} if key in GROUPS else value
@@ -184,6 +186,12 @@ def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(first_line(error)) from error
     return plain, choices
+
+
+def _check_network(model: ModelSettings, dataset: Dataset) -> None:
+    """Let the network refuse inputs that do not fit it; no memory for its weights."""
+    with torch.device("meta"):
+        model.build(dataset.shape, dataset.classes)
 
 
 def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:

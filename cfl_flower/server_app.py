@@ -65,12 +65,13 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
     with RunDirectory(config) as directory:
         fleet = Fleet(grid, config)
         fleet.discover()
+        stream = open_stream(config) if fleet.simulated else None
         checkpoint = Checkpoint(Path(config.output_dir) / "checkpoint", config.resolved)
         strategy_class = locate(config.resolved["strategy"]["_target_"])
         strategy = strategy_class(
             config,
             fleet,
-            config.timeline if fleet.simulated else None,
+            config.timeline if stream else None,
             [
                 Recorder(directory),
                 Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
@@ -83,11 +84,18 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
             console.print(f"resumed after round {done} from {checkpoint.folder}")
         directory.rewind(done)
         strategy.run(state, done)
-        directory.write_summary(_fingerprint(config) if fleet.simulated else None)
+        directory.write_summary(stream.fingerprint() if stream else None)
         console.print(f"saved in {config.output_dir}", soft_wrap=True)
 
 
-def _fingerprint(config: RunConfig) -> str:
+def open_stream(config: RunConfig) -> Stream:
+    """Return the simulated clients' data, after a look at the first of them.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, or dataset and partition do not fit.
+    """
     stream = Stream(
         config.dataset,
         config.partition,
@@ -97,7 +105,8 @@ def _fingerprint(config: RunConfig) -> str:
         config.rounds,
         config.data_dir,
     )
-    return stream.fingerprint()
+    stream.view(0, 1)
+    return stream
 
 
 def compare(configs: list[RunConfig], console: Console) -> None:

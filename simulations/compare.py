@@ -19,7 +19,7 @@ from cfl_flower.config import compose_sweep
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import split, with_folder
 from cfl_flower.results import check_output_dir
-from cfl_flower.server_app import OVERRIDES
+from cfl_flower.server_app import OVERRIDES, open_stream
 from simulations.run import report
 from simulations.superlink import PROJECT, run_on_superlink
 
@@ -49,6 +49,7 @@ def compare(arguments: Sequence[str]) -> None:
         )
     for config in configs:
         check_output_dir(config)
+        open_stream(config)
     first = configs[0]
     run_on_superlink(shlex.join(asked), first.workers, first.gpus_per_worker)
 

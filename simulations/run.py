@@ -31,7 +31,7 @@ from cfl_flower.overrides import (
     with_folder,
 )
 from cfl_flower.results import check_output_dir
-from cfl_flower.server_app import ERROR_MARK, execute, make_console
+from cfl_flower.server_app import ERROR_MARK, execute, make_console, open_stream
 from simulations.superlink import run_on_superlink
 
 
@@ -92,7 +92,9 @@ def check(arguments: Sequence[str]) -> list[str]:
         )
     overrides = with_folder(overrides)
     for job in expand(overrides):
-        check_output_dir(compose_config(job))
+        config = compose_config(job)
+        check_output_dir(config)
+        open_stream(config)
     return flags + overrides
 
 

@@ -57,7 +57,8 @@ class Npz(FileDataset):
         ConfigError
             If it is damaged or does not fit the settings.
         """
-        path, arrays = Path(data_dir, self.file), {}
+        path = Path(data_dir, self.file)
+        arrays: dict[str, NDArray[Any]] = {}
         with intact(path), np.load(path) as stored:
             for part in PARTS:
                 x = self._inputs(stored[f"{part}_images"])

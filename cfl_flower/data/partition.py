@@ -43,6 +43,8 @@ class Partition:
     shifts : list of int
         Label c is called (c + shift) mod L, one shift for each group of clients, in
         every combination with the rotations (StoCFL).
+    domains : int
+        Datasets of a hybrid, one for each group of clients, in every combination.
     shared : {"none", "rare_half", "one", "two"}
         Training samples that everyone holds beside its own, against heterogeneity: one
         of each of the rarer half of the labels, one of each label, or two (Fielding).
@@ -54,6 +56,7 @@ class Partition:
     test_minimum: int = 0
     rotations: list[float] = field(default_factory=lambda: [0.0])
     shifts: list[int] = field(default_factory=lambda: [0])
+    domains: int = 1
     shared: str = "none"
 
     def __post_init__(self) -> None:
@@ -64,6 +67,7 @@ class Partition:
         for name in ("minimum", "test_minimum"):
             value = getattr(self, name)
             require(value >= 0, f"partition.{name}", value, "at least 0")
+        require(self.domains >= 1, "partition.domains", self.domains, "at least 1")
         ok = self.shared in SHARED
         require(ok, "partition.shared", self.shared, " or ".join(SHARED))
         for name in ("rotations", "shifts"):
@@ -97,13 +101,13 @@ class Partition:
     def begin(self, clients: int, classes: int, seed: int) -> World:
         """Return the world of round 1."""
         rng = generator(seed, "layout")
-        world = first_world(self.layout(clients, classes, [], rng))
-        kinds = len(self.rotations) * len(self.shifts)
-        if kinds == 1 and self.rotations[0] == self.shifts[0] == 0:
-            return world
-        kind = generator(seed, "traits").permutation(np.arange(clients) % kinds)
-        degrees = np.array(self.rotations, float)[kind % len(self.rotations)]
-        shifts = np.array(self.shifts)[kind // len(self.rotations)]
+        layout = self.layout(clients, classes, [], rng)
+        kinds = (len(self.rotations), len(self.shifts), self.domains)
+        order = generator(seed, "traits").permutation(clients)
+        turn, shift, domain = np.unravel_index(order % math.prod(kinds), kinds)
+        world = first_world(layout, domain)
+        degrees = np.array(self.rotations, float)[turn]
+        shifts = np.array(self.shifts)[shift]
         names = (np.arange(classes) + shifts[:, None]) % classes
         world = call_otherwise(world, np.ones(clients, bool), names)
         return replace(world, degrees=degrees % 360)
@@ -130,16 +134,40 @@ class Partition:
         )
         found = []
         for part, (purpose, count, least) in enumerate(options):
-            labels, rng = pools[part].labels, generator(seed, purpose, number)
+            labels, demand = self._strata(pools[part], deal)
+            rng = generator(seed, purpose, number)
             if count is None and deal.takers.all():
-                found.append(deal_once(labels, deal.layout.demand, rng, least))
+                found.append(deal_once(labels, demand, rng, least))
                 continue
             sizes = np.full(len(deal.takers), count or 0)
             if count is None and before:
                 sizes = np.array([len(hand) for hand in before[part]])
             sizes[~deal.takers] = 0
-            found.append(draw(labels, deal.layout.demand, sizes, rng))
+            found.append(draw(labels, demand, sizes, rng))
         return found[0], found[1]
+
+    def _strata(self, pool: Pool, deal: Deal) -> tuple[IntArray, FloatArray]:
+        """Return labels and demand; in a hybrid, a label for each domain and label.
+
+        Raises
+        ------
+        ConfigError
+            If the dataset has another number of domains.
+        """
+        count = 1 if pool.domains is None else int(pool.domains.max()) + 1
+        require(
+            count == self.domains,
+            "partition.domains",
+            self.domains,
+            f"{count}, the number of datasets in the dataset",
+        )
+        demand = deal.layout.demand
+        if pool.domains is None:
+            return pool.labels, demand
+        clients, classes = demand.shape
+        table = np.zeros((clients, count, classes))
+        table[np.arange(clients), deal.domains] = demand
+        return pool.domains * classes + pool.labels, table.reshape(clients, -1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from torch import Tensor
 from cfl_flower.types import IntArray
 
 Arrays = Mapping[str, NDArray[Any]]
-"""``x`` (n, *shape), float32 or pixels in uint8; ``y`` (n,), int64; perhaps ``owner``
-and ``time``, both (n,), int64."""
+"""``x`` (n, *shape), float32 or pixels in uint8; ``y`` (n,), int64; perhaps ``owner``,
+``time`` and ``domain``, all (n,), int64."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Pool:
         Who a sample came from (a writer, a user, a camera), where the dataset knows.
     times : int array, shape (n,), or None
         When it was taken, in the dataset's own unit.
+    domains : int array, shape (n,), or None
+        Which of several datasets it came from, in a hybrid of them.
     """
 
     x: Tensor
@@ -46,6 +48,7 @@ class Pool:
     labels: IntArray
     owners: IntArray | None = None
     times: IntArray | None = None
+    domains: IntArray | None = None
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Pool:
@@ -57,6 +60,7 @@ class Pool:
             labels,
             arrays.get("owner"),
             arrays.get("time"),
+            arrays.get("domain"),
         )
 
     def to(self, device: str) -> Pool:

@@ -53,10 +53,13 @@ class Deal:
     layout : Layout
     takers : bool array of shape (clients,)
         Who was dealt samples; the others keep what they have.
+    domains : int array of shape (clients,)
+        Which of the datasets of a hybrid they were dealt from.
     """
 
     layout: Layout
     takers: BoolArray
+    domains: IntArray
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class World:
         The samples of a label are those that client ``source`` got in deal ``deal``.
     groups : int array of shape (clients,)
         The label distribution that a client follows, numbered over all deals.
+    domains : int array of shape (clients,)
+        Which of the datasets of a hybrid a client's samples are from.
     degrees : array of shape (clients,)
         Counter-clockwise rotation of its images.
     relabel : int array of shape (clients, L)
@@ -85,6 +90,7 @@ class World:
     deal: IntArray
     source: IntArray
     groups: IntArray
+    domains: IntArray
     degrees: FloatArray
     relabel: IntArray
     visible: BoolArray
@@ -108,14 +114,17 @@ class World:
         return int(self.relabel.shape[1])
 
 
-def first_world(layout: Layout) -> World:
+def first_world(layout: Layout, domains: IntArray | None = None) -> World:
     """Return the world in which everyone holds what was dealt first, as it is."""
     clients, classes = layout.demand.shape
+    if domains is None:
+        domains = np.zeros(clients, np.int64)
     return World(
-        (Deal(layout, np.ones(clients, bool)),),
+        (Deal(layout, np.ones(clients, bool), domains),),
         deal=np.zeros((clients, classes), np.int64),
         source=np.tile(np.arange(clients)[:, None], classes),
         groups=layout.groups,
+        domains=domains,
         degrees=np.zeros(clients),
         relabel=np.tile(np.arange(classes), (clients, 1)),
         visible=np.ones((clients, classes), bool),
@@ -129,7 +138,7 @@ def deal_anew(world: World, layout: Layout, takers: BoolArray) -> World:
     mask = takers[:, None]
     return replace(
         world,
-        deals=(*world.deals, Deal(layout, takers)),
+        deals=(*world.deals, Deal(layout, takers, world.domains)),
         deal=np.where(mask, len(world.deals), world.deal),
         source=np.where(mask, np.arange(world.clients)[:, None], world.source),
         groups=np.where(takers, layout.groups + offset, world.groups),
@@ -143,6 +152,7 @@ def exchange_all(world: World, order: IntArray) -> World:
         deal=world.deal[order],
         source=world.source[order],
         groups=world.groups[order],
+        domains=world.domains[order],
         degrees=world.degrees[order],
         relabel=world.relabel[order],
         visible=world.visible[order],
@@ -192,8 +202,8 @@ class EventKey:
 class Timeline:
     """All worlds of a run, and the true concept of every client in every round.
 
-    A concept is a label distribution, a rotation and a naming of the labels; concepts
-    are numbered over the whole run, in the order of their first appearance.
+    A concept is a label distribution, a domain, a rotation and a naming of the labels;
+    concepts are numbered over the whole run, in the order of their first appearance.
 
     Attributes
     ----------
@@ -258,10 +268,15 @@ class Timeline:
         return world
 
     def _number(self, world: World) -> IntArray:
-        rows = np.column_stack([world.groups, world.degrees, world.relabel])
+        traits = (world.groups, world.domains, world.degrees, world.relabel)
+        rows = np.column_stack(traits)
         kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
-        numbers = [
-            self._numbers.setdefault(kind.tobytes(), len(self._numbers))
-            for kind in kinds
-        ]
-        return np.array(numbers, np.int64)[inverse.ravel()]
+        numbers = np.array(
+            [
+                self._numbers.setdefault(kind.tobytes(), len(self._numbers))
+                for kind in kinds
+            ],
+            np.int64,
+        )
+        concepts: IntArray = numbers[inverse.ravel()]
+        return concepts

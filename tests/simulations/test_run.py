@@ -29,6 +29,11 @@ BAD = [
     (["partition.groups=11"], ["partition.groups=11", "at most the 10 labels"]),
     (["strategy.distance=cosine"], ["strategy.distance=cosine", "l1 or js"]),
     (["strategy.local.batch_size=0"], ["strategy.local.batch_size=0", "at least 1"]),
+    (["partition=natural"], ["partition=natural", "use another partition"]),
+    (["partition=hybrid"], ["partition.domains=2", "use 1"]),
+    (["partition=natural", "dataset=synthetic", "clients=101"], ["the 100 owners"]),
+    (["model=gru"], ["gru"]),
+    (["dataset=mnist"], ["MNIST is not in data_dir", "train-images-idx3-ubyte"]),
     (["rounds"], ["cannot be read", "key=value"]),
     (["seed=0,1"], ["seed", "--multirun"]),
 ]
@@ -43,6 +48,8 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CFL_DATA_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert main(overrides) == 2
     complaint = capsys.readouterr().err
     assert complaint.count("\n") == 1
