@@ -15,6 +15,19 @@ from cfl_flower.models.base import Network, require_image
 from cfl_flower.settings import require
 
 
+def _two_stages(inputs: int, kernel: int) -> list[nn.Module]:
+    """Return two convolutions that keep the size, each with ReLU and pooling."""
+    return [
+        nn.Conv2d(inputs, 32, kernel, padding=kernel // 2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, kernel, padding=kernel // 2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+    ]
+
+
 @dataclass(frozen=True)
 class FlexCflMnistCnn:
     """FlexCFL's network for MNIST: 50,186 parameters there."""
@@ -22,16 +35,7 @@ class FlexCflMnistCnn:
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for images of ``shape``."""
         require_image("flexcfl_cnn_mnist", shape, 4)
-        extractor = nn.Sequential(
-            nn.Conv2d(shape[0], 32, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Dropout(0.5),
-        )
+        extractor = nn.Sequential(*_two_stages(shape[0], 3), nn.Dropout(0.5))
         return Network(extractor, nn.Linear(output_width(extractor, shape), classes))
 
 
@@ -70,15 +74,7 @@ class FlexCflFashionCnn:
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for images of ``shape``."""
         require_image("flexcfl_cnn_fashion", shape, 4)
-        stages = nn.Sequential(
-            nn.Conv2d(shape[0], 32, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-        )
+        stages = nn.Sequential(*_two_stages(shape[0], 5))
         extractor = nn.Sequential(
             *stages, nn.Linear(output_width(stages, shape), 1024), nn.ReLU()
         )

@@ -15,11 +15,6 @@ CINIC = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def picture(path: Path, colour: tuple[int, int, int], size: int = 32) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (size, size), colour).save(path)

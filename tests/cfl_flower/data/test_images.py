@@ -18,12 +18,6 @@ from cfl_flower.errors import ConfigError
 Write = Callable[[Path, bytes], object]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "cfl-flower"
-
-
 def idx(array: np.ndarray) -> bytes:
     """Return an array of bytes in MNIST's format."""
     sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)

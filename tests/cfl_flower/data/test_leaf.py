@@ -12,11 +12,6 @@ from cfl_flower.data.leaf import Femnist, Sent140
 from cfl_flower.errors import ConfigError
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def leaf_file(path: Path, users: dict[str, tuple[list[Any], list[Any]]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {

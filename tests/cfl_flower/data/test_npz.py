@@ -13,11 +13,6 @@ from cfl_flower.errors import ConfigError
 CIFAR = Npz(file="cifar10/cifar10-subset-lossless.npz")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def write(folder: Path, **changes: Any) -> str:
     rng = np.random.default_rng(0)
     arrays = {

@@ -27,11 +27,6 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.settings import build
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.mark.parametrize(
     "name",
     [
