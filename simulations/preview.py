@@ -32,7 +32,7 @@ from rich.table import Table
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.data.stream import Stream, View
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.server_app import make_console
+from cfl_flower.server_app import make_console, open_stream
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, IntArray
 from simulations.run import report
@@ -171,7 +171,7 @@ def fingerprint(view: View) -> bytes:
     arrays = (view.train_indices, view.labels, view.test_indices, view.test_labels)
     state.update(repr((view.degrees, *(len(array) for array in arrays))).encode())
     for array in arrays:
-        state.update(np.ascontiguousarray(array))
+        state.update(array.tobytes())
     return state.digest()
 
 
@@ -521,16 +521,7 @@ def run(arguments: Sequence[str]) -> None:
     """
     overrides, output = parse_arguments(arguments)
     config = compose_config(overrides)
-    stream = Stream(
-        config.dataset,
-        config.partition,
-        config.drift,
-        config.clients,
-        config.seed,
-        config.rounds,
-        config.data_dir,
-    )
-    found, title = preview(stream, config.rounds), headline(config)
+    found, title = preview(open_stream(config), config.rounds), headline(config)
     console = make_console()
     show(found, title, console)
     write(draw(found, title), output)

@@ -35,8 +35,8 @@ class Partition:
         one client; where only some clients change later, these draw as many as they
         had at the start, with replacement from all samples.
     minimum, test_minimum : int
-        Samples of each label that a client wants at all, as far as there are enough,
-        before the others are shared.
+        Samples of each label that a client wants at all, before the others are shared;
+        fewer where they would take more than half of a label's samples.
     rotations : list of float
         Degrees by which images are turned, one for each of as many groups of clients
         as large as possible (StoCFL).
@@ -365,8 +365,8 @@ def deal_once(
     demand : array of shape (clients, L)
         A label's samples are shared in proportion to its column, evenly if that is 0.
     minimum : int
-        Samples that each client with a demand for a label gets first; all get as many
-        as there are if these are too few.
+        Samples that each client with a demand for a label gets first; fewer where they
+        would take more than half, which leaves nothing of the demand.
 
     Returns
     -------
@@ -381,7 +381,7 @@ def deal_once(
         wanted = demand[order, label]
         wanted = wanted if wanted.any() else np.ones(len(demand))
         first = np.cumsum(wanted > 0)
-        least = min(minimum, len(shuffled) // max(1, int(first[-1])))
+        least = min(minimum, len(shuffled) // 2 // max(1, int(first[-1])))
         shares = np.cumsum(wanted)
         rest = len(shuffled) - least * first[-1]
         cuts = least * first + np.rint(shares / shares[-1] * rest).astype(int)

@@ -188,9 +188,9 @@ def test_a_minimum_comes_first_and_the_rest_follows_the_demand() -> None:
     labels = np.zeros(100, int)
     hands = deal_once(labels, np.array([[0.0], [1.0], [3.0]]), rng(), minimum=10)
     assert [len(hand) for hand in hands] == [0, 30, 70]
-    # 100 samples are too few for 60 each of two clients.
+    # 60 for each of two clients would be more than half of 100 samples: 25 each.
     hands = deal_once(labels, np.array([[1.0], [0.001]]), rng(), minimum=60)
-    assert [len(hand) for hand in hands] == [50, 50]
+    assert [len(hand) for hand in hands] == [75, 25]
 
 
 def test_a_dirichlet_partition_spreads_each_label_over_the_clients() -> None:

@@ -1,0 +1,123 @@
+"""What a preview says, and that its picture can be looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cfl_flower.config import compose_config
+from cfl_flower.data.datasets import Digits
+from cfl_flower.data.drift import Regroup, Relabel, Rotate
+from cfl_flower.data.partition import LabelGroups, Partition
+from cfl_flower.data.stream import Stream
+from simulations.preview import (
+    ROWS,
+    bars,
+    main,
+    period_starts,
+    preview,
+    rows_by_concept,
+    shares,
+    shown_periods,
+)
+
+
+def test_periods_are_the_rounds_between_changes_within_the_run() -> None:
+    assert period_starts([1, 5, 9, 30], 20) == [1, 5, 9]
+    assert period_starts([], 20) == [1]
+    assert shown_periods(3) == [0, 1, 2]
+    assert shown_periods(50) == [*range(ROWS - 1), 49]
+
+
+def test_who_changes_is_counted_from_one_period_to_the_next() -> None:
+    # Half of eight clients swap two labels that all hold, then one turns its images.
+    swap = Relabel([3], swaps=[[1, 2]], modulo=2, residues=[0])
+    turn = Rotate([5], ids=[1])
+    schedule = [swap, turn]
+
+    class Both:
+        events = schedule
+
+    stream = Stream(Digits(), Partition(), Both(), 8, seed=0, rounds=9)
+    found = preview(stream, 9)
+    assert [(p.start, p.end) for p in found.periods] == [(1, 2), (3, 4), (5, 9)]
+    assert [p.concepts for p in found.periods] == [1, 2, 3]
+    assert [p.moved for p in found.periods] == [None, 4, 1]
+    assert [p.changed for p in found.periods] == [None, 4, 1]
+    assert all(p.sizes.sum() == 1257 for p in found.periods)
+    first, second, _ = found.counts
+    assert np.array_equal(first[1::2], second[1::2])
+    assert np.array_equal(first[::2, [2, 1]], second[::2, [1, 2]])
+    assert found.history.shape == (8, 3)
+
+
+def test_changes_after_the_run_are_told() -> None:
+    stream = Stream(Digits(), LabelGroups(), Regroup([3, 30]), 10, seed=0, rounds=9)
+    found = preview(stream, 9)
+    assert found.late == [30]
+    assert len(found.periods) == 2
+
+
+def test_text_shows_shares_as_blocks() -> None:
+    share = shares(np.array([[0, 2, 6], [0, 0, 0]]))
+    assert share.tolist() == [[0, 0.25, 0.75], [0, 0, 0]]
+    assert bars(share[0], 0.75, 1) == "·▃█"
+    assert bars(share[1], 0.75, 2) == "· · · "
+
+
+def test_the_picture_has_clients_of_one_concept_beside_each_other() -> None:
+    history = np.array([[1, 0], [0, 5], [1, 0], [0, 2]])
+    assert rows_by_concept(history).tolist() == [3, 1, 0, 2]
+    assert len(rows_by_concept(np.zeros((1000, 2), int))) == 200
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["drift=sudden", "partition=dirichlet", "drift.rounds=[5]"],
+        ["drift=regroup", "partition=label_groups"],
+        ["drift=swap_all", "partition=few_classes", "rounds=30"],
+    ],
+)
+def test_a_preset_is_printed_and_drawn(
+    overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "seen.png"
+    assert main([*overrides, "--output", str(path)]) == 0
+    text = capsys.readouterr().out
+    config = compose_config(overrides)
+    assert f"drift {config.names['drift']}" in text
+    assert "true" in text
+    assert str(path.name) in text
+    with Image.open(path) as picture:
+        assert min(picture.size) >= 800
+        colours = picture.convert("RGB").getcolors(maxcolors=2**24)
+    assert colours is not None
+    assert len(colours) > 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["drift=suden"], ["drift=suden", "sudden"]),
+        (["--output", "seen.bmp"], ["--output=seen.bmp", ".png"]),
+        (["--output", "/no/such/folder/seen.png"], ["existing folder"]),
+        (["--size", "3"], ["--size"]),
+        (["partition=natural"], ["use another partition"]),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str],
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1
+    assert all(word in complaint for word in words), complaint
