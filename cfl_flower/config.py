@@ -29,17 +29,19 @@ from cfl_flower.selection import RandomSelection
 from cfl_flower.settings import Faults, System, require, settings_class
 from cfl_flower.types import Json
 
-GROUPS = (
-    "strategy",
-    "dataset",
-    "partition",
-    "drift",
-    "model",
-    "selection",
-    "server_optimizer",
-    "system",
-    "faults",
-)
+GROUPS = {
+    "strategy": "client",
+    "dataset": "load",
+    "partition": "begin",
+    "drift": "events",
+    "model": "build",
+    "selection": "choose",
+    "server_optimizer": "step",
+    "system": "task_timeout",
+    "faults": "raises",
+}
+"""The groups of settings, each with something that its settings have."""
+
 ENGINES = ("ray", "inprocess")
 DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")
 
@@ -130,6 +132,9 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
         group: _typed(group, _target(group, plain.get(group)), plain[group])
         for group in GROUPS
     }
+    for group, typed in groups.items():
+        ok = hasattr(typed, GROUPS[group])
+        require(ok, f"{group}._target_", type(typed).__name__, f"a kind of {group}")
     names = {group: choices[group] for group in GROUPS}
     require(
         basics.data_dir is None or Path(basics.data_dir).expanduser().is_dir(),
@@ -182,7 +187,7 @@ def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]
         own = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
         plain: Any = OmegaConf.to_container(own, resolve=True)
     except ConfigCompositionException as error:
-        raise ConfigError(_unknown_key(error)) from error
+        raise ConfigError(_unknown_key(overrides, error)) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(first_line(error)) from error
     return plain, choices
@@ -240,14 +245,15 @@ def _target(group: str, node: Json) -> Any:
     return settings_class(str(path))
 
 
-def _unknown_key(error: Exception) -> str:
+def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
     match = re.search(r"Could not override '([^']+)'", str(error))
     if match is None:
         cause = error.__cause__
         return first_line(cause if isinstance(cause, Exception) else error)
     key = match.group(1)
     parent, _, name = key.rpartition(".")
-    known: Any = _compose([])[0]
+    chosen = [item for item in overrides if item.partition("=")[0] in GROUPS]
+    known: Any = _compose(chosen)[0]
     for part in filter(None, parent.split(".")):
         known = known.get(part, {}) if isinstance(known, dict) else {}
     allowed = sorted(known) if isinstance(known, dict) else []

@@ -65,7 +65,8 @@ class Evaluator:
             If there is nothing to test on.
         """
         pool, rows = view.test_pool, view.test_indices
-        sharers = self._sharers.get(id(vector), 1)
+        # Those who are turned alike, of those who are served it.
+        sharers = self._sharers.get(id(vector), 1) * view.alike
         if sharers * len(rows) < len(pool.labels) or len(rows) == 0:
             return evaluate(self._model.load(vector), *view.test())
         key = (id(vector), id(pool), view.degrees)

@@ -22,7 +22,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import BoundaryNorm, ListedColormap, PowerNorm
+from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from rich.columns import Columns
@@ -45,6 +45,9 @@ ROUNDS = 200
 
 CLIENTS = 200
 """Clients in the picture."""
+
+LINES = 60
+"""Changes that are drawn as lines through the ribbon; more would hide it."""
 
 FIRST_CLIENTS = 20
 """Clients in the text."""
@@ -298,6 +301,20 @@ def ruler(classes: int, width: int) -> str:
     return "".join(marks).rstrip()
 
 
+def log_ticks(largest: int) -> list[int]:
+    """Return round numbers up to the largest one, at most eight, for a log scale.
+
+    Examples
+    --------
+    >>> log_ticks(40)
+    [1, 2, 5, 10, 20]
+    """
+    decades = [10**power for power in range(len(str(largest)))]
+    fine = [digit * ten for ten in decades for digit in (1, 2, 5)]
+    ticks = fine if len(decades) <= 3 else decades
+    return [tick for tick in ticks if tick <= largest]
+
+
 def headline(config: RunConfig) -> str:
     """Say in one line what it is."""
     names = config.names
@@ -314,7 +331,7 @@ def period_table(found: Preview) -> Table:
     table.add_column("rounds", justify="right")
     table.add_column("true\nconcepts", justify="right")
     for what in ("concept", "data"):
-        table.add_column(f"clients with\nanother {what}", justify="right")
+        table.add_column(f"clients whose\n{what} changed", justify="right")
     for which in ("smallest", "median", "largest"):
         table.add_column(f"{which}\nclient", justify="right")
     left_out = len(found.starts) - len(found.periods)
@@ -323,7 +340,7 @@ def period_table(found: Preview) -> Table:
             table.add_row(f"… {left_out:,} periods left out")
         sizes = (np.min(period.sizes), np.median(period.sizes), np.max(period.sizes))
         table.add_row(
-            _span(period.start, period.end),
+            _span(period.start, period.end).split()[1],
             f"{period.concepts:,}",
             *("–" if n is None else f"{n:,}" for n in (period.moved, period.changed)),
             *(f"{size:,g}" if size < 1e5 else f"{size:,.0f}" for size in sizes),
@@ -340,7 +357,7 @@ def share_tables(found: Preview) -> list[Table]:
     tables = []
     for period, part in zip(found.periods, parts, strict=False):
         table = Table(box=None, padding=(0, 1, 0, 0), title_justify="left")
-        table.title = f"Rounds {_span(period.start, period.end)}"
+        table.title = _span(period.start, period.end).capitalize()
         table.add_column("client", justify="right")
         table.add_column("samples", justify="right")
         table.add_column(ruler(classes, width), no_wrap=True)
@@ -393,8 +410,10 @@ def draw(found: Preview, title: str) -> Figure:
     _draw_counts(figure, panels[:-1], [part[rows] for part in maps], spans)
     _draw_history(figure, panels[-1], found, rows)
     clients, places = len(found.history), evenly(len(rows), 20)
-    some = f"{len(rows):,} of {clients:,}" if len(rows) < clients else f"{clients:,}"
-    panels[0].set_ylabel(f"{some} clients, by their true concepts", fontsize=12)
+    some = (
+        f"{len(rows):,} of {clients:,}" if len(rows) < clients else f"all {clients:,}"
+    )
+    panels[0].set_ylabel(f"client ({some}, sorted by true concept)", fontsize=12)
     for panel in panels:
         panel.set_yticks(places, [str(rows[place]) for place in places])
         panel.tick_params(labelsize=10)
@@ -405,18 +424,21 @@ def draw(found: Preview, title: str) -> Figure:
 def _draw_counts(
     figure: Figure, panels: list[Axes], maps: list[IntArray], spans: list[str]
 ) -> None:
-    # The root shows a few samples beside a few hundred.
-    norm = PowerNorm(0.5, 0, max(1, *(int(part.max()) for part in maps)))
+    # Sizes often follow a power law.
+    norm = LogNorm(1, max(2, *(int(part.max()) for part in maps)))
     colours = mpl.colormaps["cividis_r"].with_extremes(bad="white")
     for panel, part, span in zip(panels, maps, spans, strict=False):
         held = np.ma.masked_equal(part, 0)
         picture = panel.imshow(
             held, cmap=colours, norm=norm, aspect="auto", interpolation="nearest"
         )
-        panel.set_title(f"Who holds what in rounds {span}", fontsize=12)
+        panel.set_title(f"Who holds what in {span}", fontsize=12)
         panel.set_xlabel("label, as the client calls it", fontsize=12)
         panel.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     bar = figure.colorbar(picture, ax=panels, location="bottom", shrink=0.8)
+    ticks = log_ticks(int(norm.vmax or 1))
+    bar.set_ticks(ticks, labels=[f"{tick:,}" for tick in ticks])
+    bar.minorticks_off()
     bar.set_label("training samples of a client (white: none)", fontsize=11)
 
 
@@ -438,10 +460,7 @@ def _draw_history(figure: Figure, panel: Axes, found: Preview, rows: IntArray) -
     )
     panel.invert_yaxis()
     changes = found.starts[1:]
-    width = float(np.clip(30 / max(1, len(changes)), 0.2, 1.2))
-    for colour, factor in (("white", 2.5), ("black", 1.0)):
-        for round in changes:
-            panel.axvline(round - 0.5, color=colour, linewidth=factor * width)
+    _draw_changes(panel, np.array(changes) - 0.5)
     times = "1 change" if len(changes) == 1 else f"{len(changes):,} changes"
     panel.set_title(f"True concept of each client ({times})", fontsize=12)
     panel.set_xlabel("round", fontsize=12)
@@ -452,6 +471,17 @@ def _draw_history(figure: Figure, panel: Axes, found: Preview, rows: IntArray) -
     bar.set_label("true concept, by first appearance", fontsize=11)
 
 
+def _draw_changes(panel: Axes, places: FloatArray) -> None:
+    """Draw a line at each change; where there are many, a mark above the picture."""
+    where: Any = {"transform": panel.get_xaxis_transform(), "clip_on": False}
+    if len(places) > LINES:
+        panel.vlines(places, 1.002, 1.015, color="black", linewidth=0.6, **where)
+        return
+    width = float(np.clip(20 / max(1, len(places)), 0.5, 1.2))
+    panel.vlines(places, 0, 1, color="white", linewidth=2.5 * width, **where)
+    panel.vlines(places, 0, 1, color="black", linewidth=width, **where)
+
+
 def _ends(found: Preview) -> list[tuple[int, int]]:
     """Return the rounds of the first period and of the last."""
     edges = [(one, two - 1) for one, two in pairwise([*found.starts, found.total + 1])]
@@ -459,7 +489,7 @@ def _ends(found: Preview) -> list[tuple[int, int]]:
 
 
 def _span(start: int, end: int) -> str:
-    return f"{start:,}" if start == end else f"{start:,}–{end:,}"
+    return f"round {start:,}" if start == end else f"rounds {start:,}–{end:,}"
 
 
 def write(figure: Figure, path: Path) -> None:

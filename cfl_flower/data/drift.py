@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -19,7 +20,6 @@ from cfl_flower.data.world import (
     deal_anew,
     exchange_all,
 )
-from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.settings import require, require_fraction
 from cfl_flower.types import IntArray
@@ -52,6 +52,14 @@ class Schedule:
     def events(self) -> Sequence[Event]:
         """What happens; events of one round happen in this order."""
         return list(self.steps.values())
+
+    def __post_init__(self) -> None:
+        ok = all(one < two for one, two in pairwise(self.rounds))
+        require(ok, "drift.rounds", self.rounds, "ascending rounds")
+        for name, step in self.steps.items():
+            ok = isinstance(step, Change) and type(step) is not Change
+            kind = type(step).__name__
+            require(ok, f"drift.steps.{name}", kind, "one kind of change")
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,10 @@ class Change:
         require(ok, "drift.every", self.every, "null or at least 1")
         require(self.first >= 1, "drift.first", self.first, "a round of at least 1")
         require_fraction("drift.fraction", self.fraction)
+        ok = self.ids is None or len(self.ids) > 0
+        require(ok, "drift.ids", self.ids, "null or at least one client")
+        ok = (self.modulo is None) == (len(self.residues) == 0)
+        require(ok, "drift.residues", self.residues, "them together with drift.modulo")
         ok = self.modulo is None or self.modulo >= 1
         require(ok, "drift.modulo", self.modulo, "null or at least 1")
         ok = all(0 <= residue < (self.modulo or 1) for residue in self.residues)
@@ -161,7 +173,7 @@ class Relabel(Change):
     swaps : list of pairs of int
         Labels that change names with each other. The same swap again undoes it.
     random_swaps : int
-        Pairs of labels that change names, drawn for each client.
+        Pairs of labels that change names, drawn for each client among those it holds.
     """
 
     swaps: list[list[int]] = field(default_factory=list)
@@ -184,6 +196,10 @@ class Relabel(Change):
         if not self.random_swaps:
             return world
         order = rng.random((world.clients, world.classes)).argsort(axis=1)
+        # Labels that a client holds come first.
+        absent = np.take_along_axis(world.groups < 0, order, axis=1)
+        first = absent.argsort(axis=1, kind="stable")
+        order = np.take_along_axis(order, first, axis=1)
         pairs = order[:, : 2 * self.random_swaps]
         names = np.tile(np.arange(world.classes), (world.clients, 1))
         swapped = pairs.reshape(world.clients, -1, 2)[:, :, ::-1].reshape(pairs.shape)
@@ -214,29 +230,35 @@ class Rotate(Change):
 
     degrees: float = 90.0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = math.isfinite(self.degrees)
+        require(ok, "drift.degrees", self.degrees, "a finite number")
+
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
         del partition
         chosen = self.chosen(world.clients, self.rng(key))
-        return replace(
-            world, degrees=(world.degrees + np.where(chosen, self.degrees, 0)) % 360
-        )
+        degrees = world.degrees + np.where(chosen, self.degrees, 0)
+        # Rounded, so that any number of equal turns can come full circle.
+        return replace(world, degrees=np.round(degrees % 360, 9) % 360)
 
 
 @dataclass(frozen=True)
 class Exchange(Change):
     """Two clients exchange their samples: FlexCFL's "swap all" and "swap part".
 
-    In each event every concerned client meets another one, drawn from all, with a
-    probability. (The paper's "two random clients with a preset probability in each
-    round" can also mean a single pair.)
+    The concerned clients meet in pairs, anew in each event, and each pair exchanges
+    with a probability.
 
     Attributes
     ----------
     probability : float
     part : bool
-        Exchange two labels only: one that the first holds and the second does not, and
-        one the other way round, where there are such.
+        Exchange two labels only: one that the first holds and the second does not, for
+        one the other way round; nothing if only one of them has such a label, and any
+        two labels if neither has, as where everyone holds all. Rotations and names of
+        labels stay with the client.
     """
 
     probability: float = 1.0
@@ -249,48 +271,50 @@ class Exchange(Change):
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
         del partition
-        rng, clients = self.rng(key), world.clients
-        if clients < 2:
-            return world
-        chosen = self.chosen(clients, rng) & (rng.random(clients) < self.probability)
-        firsts = np.flatnonzero(chosen)
-        others = rng.integers(0, clients - 1, len(firsts))
-        others += others >= firsts
+        rng = self.rng(key)
+        met = rng.permutation(np.flatnonzero(self.chosen(world.clients, rng)))
+        pairs = met[: len(met) // 2 * 2].reshape(-1, 2)
+        pairs = pairs[rng.random(len(pairs)) < self.probability]
         if self.part:
-            return self._exchange_labels(world, firsts, others, rng)
-        order = np.arange(clients)
-        for one, two in zip(firsts, others, strict=True):
-            order[[one, two]] = order[[two, one]]
+            return self._exchange_labels(world, pairs, rng)
+        order = np.arange(world.clients)
+        order[pairs] = pairs[:, ::-1]
         return exchange_all(world, order)
 
     @staticmethod
     def _exchange_labels(
-        world: World, firsts: IntArray, others: IntArray, rng: np.random.Generator
+        world: World, pairs: IntArray, rng: np.random.Generator
     ) -> World:
-        deal, source = world.deal.copy(), world.source.copy()
-        holding = world.demand > 0
-        for pair in zip(firsts, others, strict=True):
-            rows = np.array(pair)
-            one, two = holding[rows]
-            given, taken = one & ~two, two & ~one
-            labels = [
-                rng.choice(np.flatnonzero(own if own.any() else np.ones_like(own)))
-                for own in (given, taken)
-            ]
-            for table in (deal, source, holding):
-                block = np.ix_(rows, np.unique(labels))
-                table[block] = table[block][::-1]
-        return replace(world, deal=deal, source=source)
+        holding = world.groups >= 0
+        one, two = holding[pairs[:, 0]], holding[pairs[:, 1]]
+        own = np.stack([one & ~two, two & ~one], axis=1)
+        own[~own.any(axis=(1, 2))] = True
+        able = own[:, 0].any(axis=1) & own[:, 1].any(axis=1)
+        points = np.where(own, rng.random(own.shape), -1.0)
+        labels = points.argmax(axis=2)
+        # The second of two labels that both hold must be another one.
+        points[np.arange(len(pairs)), 1, labels[:, 0]] = -2.0
+        labels[:, 1] = points[:, 1].argmax(axis=1)
+        pairs, labels = pairs[able], labels[able]
+        tables = {}
+        for name in ("deal", "source", "groups"):
+            old = getattr(world, name)
+            table = old.copy()
+            for label in labels.T:
+                table[pairs[:, 0], label] = old[pairs[:, 1], label]
+                table[pairs[:, 1], label] = old[pairs[:, 0], label]
+            tables[name] = table
+        return replace(world, **tables)
 
 
 @dataclass(frozen=True)
 class Release(Change):
-    """Training samples arrive in shares: FlexCFL's "incremental".
+    """Training samples arrive in shares, from round 1 on: FlexCFL's "incremental".
 
     Attributes
     ----------
     share : float
-        Of a client's samples, with each event; the first is best at round 1.
+        Of a client's samples, with each event.
     """
 
     share: float = 0.25
@@ -298,6 +322,9 @@ class Release(Change):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 < self.share <= 1, "drift.share", self.share, "above 0, at most 1")
+        require(self.fraction == 1, "drift.fraction", self.fraction, "1, ids or modulo")
+        ok = 1 in self.times(1)
+        require(ok, "drift.first", self.first, "1: samples arrive from round 1 on")
 
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
@@ -311,8 +338,9 @@ class Release(Change):
 class LabelBuckets(Change):
     """Labels stream in by buckets and are forgotten again: Fielding on Open Images.
 
-    Each client's labels are split into buckets at random. With each event the next
-    bucket arrives and the oldest is dropped; after the last comes the first.
+    Each client's labels are split into buckets at random, one label in each if there
+    are fewer. With each event the next bucket arrives and the oldest is dropped; after
+    the last comes the first.
 
     Attributes
     ----------
@@ -334,16 +362,14 @@ class LabelBuckets(Change):
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
         del partition
-        if self.buckets > world.classes:
-            raise ConfigError(
-                f"drift.buckets={self.buckets} is not allowed; use at most the "
-                f"{world.classes} labels of the dataset"
-            )
-        # The same buckets in every round.
-        rng = generator(key.seed, f"buckets/{key.number}")
-        rank = rng.random(world.visible.shape).argsort(axis=1).argsort(axis=1)
-        bucket = rank * self.buckets // world.classes
-        age = (bucket - key.occurrence) % self.buckets
+        # The same buckets in every round, over the labels that a client holds.
+        points = generator(key.seed, f"buckets/{key.number}").random(world.groups.shape)
+        held = world.groups >= 0
+        rank = np.where(held, points, 2.0).argsort(axis=1).argsort(axis=1)
+        count = held.sum(axis=1, keepdims=True)
+        buckets = np.minimum(self.buckets, np.maximum(count, 1))
+        bucket = rank * buckets // np.maximum(count, 1)
+        age = (bucket - key.occurrence) % buckets
         chosen = self.chosen(world.clients, self.rng(key))[:, None]
         visible = np.where(chosen, age < self.window, world.visible)
         return replace(world, visible=visible)

@@ -36,13 +36,16 @@ class Partition:
         had at the start, with replacement from all samples.
     minimum, test_minimum : int
         Samples of each label that a client wants at all, before the others are shared;
-        fewer where they would take more than half of a label's samples.
+        fewer where they would take more than half of a label's samples, and none where
+        samples are drawn.
     rotations : list of float
         Degrees by which images are turned, one for each of as many groups of clients
         as large as possible (StoCFL).
     shifts : list of int
         Label c is called (c + shift) mod L, one shift for each group of clients, in
         every combination with the rotations (StoCFL).
+    copies : bool
+        Each combination deals out the whole dataset, instead of its part of one.
     domains : int
         Datasets of a hybrid, one for each group of clients, in every combination.
     shared : {"none", "rare_half", "one", "two"}
@@ -56,6 +59,7 @@ class Partition:
     test_minimum: int = 0
     rotations: list[float] = field(default_factory=lambda: [0.0])
     shifts: list[int] = field(default_factory=lambda: [0])
+    copies: bool = False
     domains: int = 1
     shared: str = "none"
 
@@ -77,7 +81,8 @@ class Partition:
 
     def shared_samples(self, labels: IntArray, seed: int) -> IntArray:
         """Return the indices of the samples that everyone holds."""
-        order, rng = np.argsort(np.bincount(labels)), generator(seed, "shared")
+        order = np.argsort(np.bincount(labels), kind="stable")
+        rng = generator(seed, "shared")
         half = order[: len(order) // 2]
         wanted = {"none": order[:0], "rare_half": half, "one": order, "two": order}
         count = 2 if self.shared == "two" else 1
@@ -103,11 +108,16 @@ class Partition:
         rng = generator(seed, "layout")
         layout = self.layout(clients, classes, [], rng)
         kinds = (len(self.rotations), len(self.shifts), self.domains)
-        order = generator(seed, "traits").permutation(clients)
-        turn, shift, domain = np.unravel_index(order % math.prod(kinds), kinds)
-        world = first_world(layout, domain)
+        # Evenly within each group of clients, too.
+        order = np.empty(clients, np.int64)
+        ties = generator(seed, "traits").permutation(clients)
+        order[np.lexsort((ties, layout.groups))] = np.arange(clients)
+        kind = order % math.prod(kinds)
+        turn, shift, domain = np.unravel_index(kind, kinds)
+        copies = kind if self.copies else np.zeros(clients, np.int64)
+        world = first_world(layout, domain, copies)
         degrees = np.array(self.rotations, float)[turn]
-        shifts = np.array(self.shifts)[shift]
+        shifts = np.array([each % classes for each in self.shifts])[shift]
         names = (np.arange(classes) + shifts[:, None]) % classes
         world = call_otherwise(world, np.ones(clients, bool), names)
         return replace(world, degrees=degrees % 360)
@@ -136,15 +146,31 @@ class Partition:
         for part, (purpose, count, least) in enumerate(options):
             labels, demand = self._strata(pools[part], deal)
             rng = generator(seed, purpose, number)
+            hands: list[IntArray] = [np.zeros(0, np.int64)] * len(demand)
             if count is None and deal.takers.all():
-                found.append(deal_once(labels, demand, rng, least))
-                continue
-            sizes = np.full(len(deal.takers), count or 0)
-            if count is None and before:
-                sizes = np.array([len(hand) for hand in before[part]])
-            sizes[~deal.takers] = 0
-            found.append(draw(labels, demand, sizes, rng))
+                for copy in np.unique(deal.copies):
+                    rows = np.flatnonzero(deal.copies == copy)
+                    dealt = deal_once(labels, demand[rows], rng, least)
+                    for row, hand in zip(rows, dealt, strict=True):
+                        hands[row] = hand
+            else:
+                rows = np.flatnonzero(deal.takers)
+                sizes = np.full(len(rows), count or 0)
+                if count is None and before:
+                    sizes = np.array([len(before[part][row]) for row in rows], np.int64)
+                wishes = self.wishes(demand[rows], labels)
+                drawn = draw(labels, wishes, sizes, rng)
+                for row, hand in zip(rows, drawn, strict=True):
+                    hands[row] = hand
+            found.append(hands)
         return found[0], found[1]
+
+    def wishes(self, demand: FloatArray, labels: IntArray) -> FloatArray:
+        """Return the label distributions, up to a factor, that samples are drawn by.
+
+        A demand is a share of a label's samples, of which there may be more or fewer.
+        """
+        return demand * np.bincount(labels, minlength=demand.shape[1])
 
     def _strata(self, pool: Pool, deal: Deal) -> tuple[IntArray, FloatArray]:
         """Return labels and demand; in a hybrid, a label for each domain and label.
@@ -214,18 +240,26 @@ class LabelGroups(Partition):
             f"at most the {classes} labels of the dataset",
         )
         existed = {
-            row.tobytes() for old in known for row in np.unique(old.demand, axis=0)
+            old.demand[client].tobytes()
+            for old in known
+            for client in np.unique(old.groups, return_index=True)[1]
         }
         for _ in range(1000):
             rows = self._distributions(classes, rng)
             if not any(row.tobytes() in existed for row in rows):
                 groups = rng.permutation(np.arange(clients) % self.groups)
-                return Layout(rows[groups], groups)
+                first = 1 + max((old.groups.max() for old in known), default=-1)
+                return Layout(rows[groups], groups + first)
         raise ConfigError(
             f"partition.groups={self.groups} leaves none of the {classes} labels' "
             f"groups that did not exist before for event {len(known)} of drift.rounds; "
             "use other groups, fewer events or drift=none"
         )
+
+    def wishes(self, demand: FloatArray, labels: IntArray) -> FloatArray:
+        """Return the demand, which is a distribution of labels already."""
+        del labels
+        return demand
 
     def _distributions(self, classes: int, rng: np.random.Generator) -> FloatArray:
         group = rng.permutation(np.arange(classes) % self.groups)
@@ -315,6 +349,27 @@ class Natural(Partition):
     Fewer clients than owners are drawn from them.
     """
 
+    def layout(
+        self,
+        clients: int,
+        classes: int,
+        known: Sequence[Layout],
+        rng: np.random.Generator,
+    ) -> Layout:
+        """Return the owners' layout, of which there is only one.
+
+        Raises
+        ------
+        ConfigError
+            If samples are to be dealt anew.
+        """
+        if known:
+            raise ConfigError(
+                "partition=natural cannot be dealt anew by drift=regroup; use "
+                "drift=none or another one"
+            )
+        return super().layout(clients, classes, known, rng)
+
     def hands(
         self, pools: Pools, deal: Deal, number: int, seed: int, before: Hands | None
     ) -> Hands:
@@ -363,7 +418,8 @@ def deal_once(
     ----------
     labels : int array of shape (n,)
     demand : array of shape (clients, L)
-        A label's samples are shared in proportion to its column, evenly if that is 0.
+        A label's samples are shared in proportion to its column; if that is 0, nobody
+        gets any.
     minimum : int
         Samples that each client with a demand for a label gets first; fewer where they
         would take more than half, which leaves nothing of the demand.
@@ -371,7 +427,7 @@ def deal_once(
     Returns
     -------
     list of int arrays
-        Disjoint, together all n indices.
+        Disjoint, together all indices of labels that anyone wants.
     """
     hands: list[list[IntArray]] = [[] for _ in demand]
     for label in range(demand.shape[1]):
@@ -379,7 +435,8 @@ def deal_once(
         # Clients in a new order for each label: roundings favour nobody twice.
         order = rng.permutation(len(demand))
         wanted = demand[order, label]
-        wanted = wanted if wanted.any() else np.ones(len(demand))
+        if not wanted.any():
+            continue
         first = np.cumsum(wanted > 0)
         least = min(minimum, len(shuffled) // 2 // max(1, int(first[-1])))
         shares = np.cumsum(wanted)
@@ -387,7 +444,8 @@ def deal_once(
         cuts = least * first + np.rint(shares / shares[-1] * rest).astype(int)
         for client, part in zip(order, np.split(shuffled, cuts[:-1]), strict=True):
             hands[client].append(part)
-    return [np.sort(np.concatenate(hand)) for hand in hands]
+    none = np.zeros(0, np.int64)
+    return [np.sort(np.concatenate([none, *hand])) for hand in hands]
 
 
 def draw(
@@ -403,21 +461,15 @@ def draw(
     counts : int array of shape (clients,)
         Samples to draw for each client; may be 0.
     """
-    if len(counts) == 0:
-        return []
     order = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels, minlength=demand.shape[1])
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     present = demand * (sizes > 0)
     present[~present.any(axis=1)] = sizes > 0
-    cumulative = np.cumsum(present, axis=1)
-    uniform = rng.random((len(demand), counts.max())) * cumulative[:, -1:]
-    wanted = np.stack(
-        [
-            np.searchsorted(limits[:-1], row, side="right")
-            for limits, row in zip(cumulative, uniform, strict=True)
-        ]
-    )
-    offsets = (rng.random(wanted.shape) * sizes[wanted]).astype(np.int64)
-    drawn = order[starts[wanted] + offsets]
-    return [np.sort(row[:n]) for row, n in zip(drawn, counts, strict=True)]
+    hands = []
+    for limits, count in zip(np.cumsum(present, axis=1), counts, strict=True):
+        point = rng.random(count) * limits[-1]
+        wanted = np.searchsorted(limits[:-1], point, side="right")
+        offsets = (rng.random(count) * sizes[wanted]).astype(np.int64)
+        hands.append(np.sort(order[starts[wanted] + offsets]))
+    return hands

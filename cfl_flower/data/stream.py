@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ class View:
         Rotation of the images.
     relabel : int array of shape (L,)
         What the client calls the samples of a label.
+    alike : float
+        Share of all clients that have the same rotation.
     """
 
     train_pool: Pool
@@ -38,6 +41,7 @@ class View:
     test_indices: IntArray
     degrees: float
     relabel: IntArray
+    alike: float = 1.0
 
     @property
     def labels(self) -> IntArray:
@@ -91,7 +95,7 @@ class Stream:
         data_dir: str = "",
         device: str = "cpu",
     ) -> None:
-        self.classes, self.clients = dataset.classes, clients
+        self.classes, self.rounds = dataset.classes, rounds
         self.timeline = Timeline(
             partition, drift.events, clients, dataset.classes, seed, rounds
         )
@@ -108,43 +112,48 @@ class Stream:
         return self._views(client, self.timeline.first_round(round))
 
     def fingerprint(self) -> str:
-        """Return 16 bytes, in hexadecimal, that name what all clients hold.
-
-        A hash of the samples and names of labels in the first and in the last period.
-        """
+        """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""
         state = blake2b(digest_size=16)
-        for round in sorted({1, *self.timeline.rounds[-1:]}):
-            for client in range(self.clients):
-                view = self.view(client, round)
-                for part in (view.train_indices, view.test_indices, view.relabel):
-                    state.update(np.ascontiguousarray(part, np.int64).tobytes())
-                state.update(np.float64(view.degrees).tobytes())
+        for round in [1, *self.timeline.rounds]:
+            if round > self.rounds:
+                break
+            world = self.timeline.world(round)
+            state.update(repr(round).encode())
+            for name in ("deal", "source", "relabel", "degrees", "visible", "released"):
+                state.update(np.ascontiguousarray(getattr(world, name)).tobytes())
+        for number in range(len(world.deals)):
+            for hand in chain(*self._hands(world, number)):
+                state.update(hand.tobytes())
+        state.update(self._shared.tobytes())
         return state.hexdigest()
 
     def _make_view(self, client: int, round: int) -> View:
         world = self.timeline.world(round)
         train, test = (self._indices(world, client, part) for part in (0, 1))
-        released = float(world.released[client])
-        if released < 1:
-            order = generator(self._seed, "release", 0, client).permutation(train)
-            train = np.sort(order[: round_up(released * len(order))])
-        train = np.concatenate([train, self._shared]) if len(self._shared) else train
+        if len(self._shared):
+            labels = self._pools[0].labels[self._shared]
+            arrived = self._shared[world.visible[client][labels]]
+            train = np.concatenate([train, arrived])
         degrees, relabel = float(world.degrees[client]), world.relabel[client]
-        return View(*self._pools, train, test, degrees, relabel)
+        alike = float(np.mean(world.degrees == degrees))
+        return View(*self._pools, train, test, degrees, relabel, alike)
 
     def _indices(self, world: World, client: int, part: int) -> IntArray:
         """Collect a client's samples of one pool, label by label if it must be."""
         deals, sources = world.deal[client], world.source[client]
         visible = world.visible[client]
-        number, source = int(deals[0]), int(sources[0])
-        if visible.all() and (deals == number).all() and (sources == source).all():
-            return self._hands(world, number)[part][source]
+        released = float(world.released[client]) if part == 0 else 1.0
         labels, parts = self._pools[part].labels, []
-        for number, source in np.unique(np.stack([deals, sources]), axis=1).T:
+        origins = zip(deals.tolist(), sources.tolist(), strict=True)
+        for number, source in sorted(set(origins)):
+            hand = self._hands(world, number)[part][source]
+            if released < 1:
+                rng = generator(self._seed, f"release/{number}", 0, source)
+                share = max(1, round_up(released * len(hand)))
+                hand = np.sort(rng.permutation(hand)[:share])
             wanted = visible & (deals == number) & (sources == source)
-            hand = self._hands(world, int(number))[part][source]
-            parts.append(hand[wanted[labels[hand]]])
-        return np.sort(np.concatenate(parts))
+            parts.append(hand if wanted.all() else hand[wanted[labels[hand]]])
+        return parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
 
     def _hands(self, world: World, number: int) -> Hands:
         if number not in self._dealt:

@@ -36,8 +36,8 @@ class Layout:
     demand : array of shape (clients, L)
         Each client's wish for each label, relative to the other clients' and labels'.
     groups : int array of shape (clients,)
-        The clients that follow one label distribution, numbered; all 0 where each has
-        its own.
+        The clients that follow one label distribution, numbered over the whole run; all
+        0 where each has its own.
     """
 
     demand: FloatArray
@@ -55,11 +55,14 @@ class Deal:
         Who was dealt samples; the others keep what they have.
     domains : int array of shape (clients,)
         Which of the datasets of a hybrid they were dealt from.
+    copies : int array of shape (clients,)
+        Which copy of the dataset they were dealt from, where there are several.
     """
 
     layout: Layout
     takers: BoolArray
     domains: IntArray
+    copies: IntArray
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,9 @@ class World:
         All that were dealt so far.
     deal, source : int arrays of shape (clients, L)
         The samples of a label are those that client ``source`` got in deal ``deal``.
-    groups : int array of shape (clients,)
-        The label distribution that a client follows, numbered over all deals.
+    groups : int array of shape (clients, L)
+        The label distribution that the samples of a label were dealt by; -1 where there
+        are none.
     domains : int array of shape (clients,)
         Which of the datasets of a hybrid a client's samples are from.
     degrees : array of shape (clients,)
@@ -99,13 +103,16 @@ class World:
     @property
     def clients(self) -> int:
         """The number of clients."""
-        return len(self.groups)
+        return len(self.domains)
 
     @property
     def demand(self) -> FloatArray:
         """What each client was dealt by, label by label, shape (clients, L)."""
-        demands = np.stack([deal.layout.demand for deal in self.deals])
-        taken: FloatArray = demands[self.deal, self.source, np.arange(self.classes)]
+        taken = np.zeros(self.groups.shape)
+        for number, deal in enumerate(self.deals):
+            mask = self.deal == number
+            label = np.nonzero(mask)[1]
+            taken[mask] = deal.layout.demand[self.source[mask], label]
         return taken
 
     @property
@@ -114,16 +121,19 @@ class World:
         return int(self.relabel.shape[1])
 
 
-def first_world(layout: Layout, domains: IntArray | None = None) -> World:
+def first_world(
+    layout: Layout, domains: IntArray | None = None, copies: IntArray | None = None
+) -> World:
     """Return the world in which everyone holds what was dealt first, as it is."""
     clients, classes = layout.demand.shape
-    if domains is None:
-        domains = np.zeros(clients, np.int64)
+    zeros = np.zeros(clients, np.int64)
+    domains = zeros if domains is None else domains
+    copies = zeros if copies is None else copies
     return World(
-        (Deal(layout, np.ones(clients, bool), domains),),
+        (Deal(layout, np.ones(clients, bool), domains, copies),),
         deal=np.zeros((clients, classes), np.int64),
         source=np.tile(np.arange(clients)[:, None], classes),
-        groups=layout.groups,
+        groups=_groups(layout),
         domains=domains,
         degrees=np.zeros(clients),
         relabel=np.tile(np.arange(classes), (clients, 1)),
@@ -134,15 +144,19 @@ def first_world(layout: Layout, domains: IntArray | None = None) -> World:
 
 def deal_anew(world: World, layout: Layout, takers: BoolArray) -> World:
     """Deal samples of a new layout to some clients."""
-    offset = sum(int(deal.layout.groups.max()) + 1 for deal in world.deals)
     mask = takers[:, None]
+    deal = Deal(layout, takers, world.domains, world.deals[0].copies)
     return replace(
         world,
-        deals=(*world.deals, Deal(layout, takers, world.domains)),
+        deals=(*world.deals, deal),
         deal=np.where(mask, len(world.deals), world.deal),
         source=np.where(mask, np.arange(world.clients)[:, None], world.source),
-        groups=np.where(takers, layout.groups + offset, world.groups),
+        groups=np.where(mask, _groups(layout), world.groups),
     )
+
+
+def _groups(layout: Layout) -> IntArray:
+    return np.where(layout.demand > 0, layout.groups[:, None], -1)
 
 
 def exchange_all(world: World, order: IntArray) -> World:
@@ -202,8 +216,9 @@ class EventKey:
 class Timeline:
     """All worlds of a run, and the true concept of every client in every round.
 
-    A concept is a label distribution, a domain, a rotation and a naming of the labels;
-    concepts are numbered over the whole run, in the order of their first appearance.
+    A concept is a label distribution, a domain, a rotation and a naming of the labels.
+    Which of its labels and samples have arrived at a client is none. Concepts are
+    numbered over the whole run, in the order of their first appearance.
 
     Attributes
     ----------
@@ -270,13 +285,12 @@ class Timeline:
     def _number(self, world: World) -> IntArray:
         traits = (world.groups, world.domains, world.degrees, world.relabel)
         rows = np.column_stack(traits)
-        kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
-        numbers = np.array(
-            [
-                self._numbers.setdefault(kind.tobytes(), len(self._numbers))
-                for kind in kinds
-            ],
-            np.int64,
-        )
-        concepts: IntArray = numbers[inverse.ravel()]
-        return concepts
+        keys = [row.tobytes() for row in rows]
+        fresh = {
+            key: row
+            for key, row in zip(keys, rows, strict=True)
+            if key not in self._numbers
+        }
+        for key in sorted(fresh, key=lambda key: fresh[key].tolist()):
+            self._numbers[key] = len(self._numbers)
+        return np.array([self._numbers[key] for key in keys], np.int64)

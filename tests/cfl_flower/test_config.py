@@ -79,10 +79,23 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ),
         ("drift=sudden drift.steps.first.swaps=[[1]]", ["swaps=[[1]]", "pairs"]),
         ("drift=concept_half drift.fraction=1.5", ["drift.fraction=1.5"]),
-        ("drift=label_buckets drift.buckets=11", ["drift.buckets=11", "10 labels"]),
         ("drift=sudden ~drift.steps.first._target_", ["drift.steps.first", "_target_"]),
         ("partition.rotations=[]", ["partition.rotations=[]", "at least one"]),
         ("partition=dirichlet partition.alpha=0", ["partition.alpha=0", "above 0"]),
+        (
+            "drift._target_=cfl_flower.settings.Faults ~drift.rounds ~drift.fraction",
+            ["drift._target_=Faults", "a kind of drift"],
+        ),
+        ("partition=iid partition.groups=5", ["partition.groups", "rotations"]),
+        (
+            "drift=sudden +drift.steps.more={_target_:cfl_flower.data.drift.Schedule}",
+            ["drift.steps.more=Schedule", "one kind of change"],
+        ),
+        (
+            "drift=staggered drift.rounds=[2,1,2]",
+            ["drift.rounds=[2, 1, 2]", "ascending"],
+        ),
+        ("drift=rotate drift.degrees=nan", ["drift.degrees=nan", "finite"]),
         ("strategy/local=adam", ["strategy/local=adam", "sgd"]),
         ("model._target_=null", ["model={", "_target_"]),
         ("~model._target_", ["model={", "_target_"]),
@@ -129,7 +142,10 @@ def test_every_option_of_every_group_composes() -> None:
     for group in (path for path in CONF.iterdir() if path.is_dir()):
         for option in group.glob("*.yaml"):
             try:
-                config = compose_config([f"{group.name}={option.stem}"])
+                chosen = f"{group.name}={option.stem}"
+                config = compose_config(
+                    [chosen, *["drift=none"] * (option.stem == "natural")]
+                )
             except ConfigError as error:
                 # Datasets whose files are not there, and networks for other inputs.
                 refusals = {"dataset": "data_dir=", "model": "does not fit|patch=16"}

@@ -51,3 +51,16 @@ def test_progress_is_one_line_per_round(tmp_path: Path) -> None:
     ]
     assert "drifted 6" in lines[0]
     assert lines[-1] == f"saved in {tmp_path / 'run'}"
+
+
+@pytest.mark.parametrize(("round", "told"), [(5, True), (4, False)])
+def test_a_drift_after_the_last_round_is_told(
+    round: int, told: bool, tmp_path: Path
+) -> None:
+    text = io.StringIO()
+    overrides = ["clients=4", "participants=2", "rounds=4", "partition.groups=2"]
+    config = compose_config(
+        [*overrides, f"drift.rounds=[{round}]", f"output_dir={tmp_path}"]
+    )
+    execute(InProcessGrid(), config, Console(file=text, width=200))
+    assert ("nothing changes in this run" in text.getvalue()) is told

@@ -106,7 +106,7 @@ def test_a_preset_is_printed_and_drawn(
         (["--output", "seen.bmp"], ["--output=seen.bmp", ".png"]),
         (["--output", "/no/such/folder/seen.png"], ["existing folder"]),
         (["--size", "3"], ["--size"]),
-        (["partition=natural"], ["use another partition"]),
+        (["partition=natural", "drift=none"], ["use another partition"]),
     ],
 )
 def test_bad_input_is_one_line(

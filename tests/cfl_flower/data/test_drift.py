@@ -20,7 +20,14 @@ from cfl_flower.data.drift import (
     Schedule,
 )
 from cfl_flower.data.partition import Dirichlet, FewClasses, LabelGroups, Partition
-from cfl_flower.data.world import Event, Timeline, World
+from cfl_flower.data.world import (
+    Event,
+    EventKey,
+    Layout,
+    Timeline,
+    World,
+    first_world,
+)
 from cfl_flower.errors import ConfigError
 
 
@@ -75,7 +82,7 @@ def test_at_each_event_all_clients_go_to_groups_that_did_not_exist() -> None:
     for before, after in itertools.pairwise(worlds(line)):
         known = {row.tobytes() for row in before.demand}
         assert not known & {row.tobytes() for row in after.demand}
-        assert not set(before.groups) & set(after.groups)
+        assert not set(before.groups.flat) & set(after.groups.flat)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,7 @@ def test_as_many_clients_change_as_the_fraction_says(
 ) -> None:
     line = timeline(Regroup([2, 4, 6], fraction=fraction))
     for before, after in itertools.pairwise(worlds(line)):
-        stayed = before.groups == after.groups
+        stayed = (before.groups == after.groups).all(axis=1)
         assert (~stayed).sum() == moved
         assert np.array_equal(before.demand[stayed], after.demand[stayed])
 
@@ -109,7 +116,7 @@ def test_later_events_do_not_change_earlier_periods() -> None:
 
 def test_other_clients_change_at_each_event() -> None:
     first, second = (
-        before.groups != after.groups
+        (before.groups != after.groups).any(axis=1)
         for before, after in itertools.pairwise(
             worlds(timeline(Regroup([3, 5], fraction=0.5)))
         )
@@ -174,25 +181,40 @@ def test_swapped_clients_exchange_everything_and_nothing_is_lost() -> None:
         assert (after.source == owner[:, None]).all()
         assert sorted(owner) == list(range(200))
         moved.append(np.count_nonzero(owner != before.source[:, 0]))
-        place = {before.source[i, 0]: before.groups[i] for i in range(200)}
-        assert after.groups.tolist() == [place[who] for who in owner]
-    # 5% of 200 meet someone: about 20 clients have other data in each round.
-    assert np.mean(moved) == pytest.approx(19.5, abs=2)
+        place = {before.source[i, 0]: before.groups[i, 0] for i in range(200)}
+        assert after.groups[:, 0].tolist() == [place[who] for who in owner]
+        # In pairs: whoever has my samples gave me theirs.
+        order = np.argsort(before.source[:, 0])[owner]
+        assert (order[order] == np.arange(200)).all()
+    # All meet in pairs, of which 5% exchange.
+    assert np.mean(moved) == pytest.approx(10, abs=2)
 
 
 def test_swap_part_gives_a_label_of_ones_own_for_one_of_the_others() -> None:
-    partition = FewClasses(labels=2)
-    line = timeline(Exchange([2], ids=[0], part=True), partition=partition)
+    # Clients 0 and 5 hold the labels 0, 1 and 5, 6.
+    drift = Exchange([2], ids=[0, 5], part=True)
+    line = timeline(drift, partition=FewClasses(labels=2))
     before, after = worlds(line)
-    rows = np.flatnonzero((before.source != after.source).any(axis=1))
-    assert len(rows) == 2
-    assert 0 in rows
-    gained = (after.demand[0] > 0) & ~(before.demand[0] > 0)
-    lost = (before.demand[0] > 0) & ~(after.demand[0] > 0)
-    if len(set(before.demand[rows[1]].nonzero()[0]) - {0, 1}):
-        assert gained.sum() == lost.sum() == 1
+    changed = (before.source != after.source).any(axis=1)
+    assert np.flatnonzero(changed).tolist() == [0, 5]
+    for client, mine, others in ((0, {0, 1}, {5, 6}), (5, {5, 6}, {0, 1})):
+        held = set(np.flatnonzero(after.demand[client]))
+        assert len(held & mine) == len(held & others) == 1
     for label in range(10):
         assert sorted(after.source[:, label]) == list(range(20))
+    moved = line.concepts(1) != line.concepts(2)
+    assert np.flatnonzero(moved).tolist() == [0, 5]
+
+
+def test_swap_part_without_a_label_of_ones_own_swaps_nothing_or_any_two() -> None:
+    # Clients 0 and 10 hold the same two labels: any two change hands.
+    same_labels = Exchange([2], ids=[0, 10], part=True)
+    before, after = worlds(timeline(same_labels, partition=FewClasses(labels=2)))
+    assert (before.source != after.source).sum() == 4
+    # Client 0 holds all, client 1 two: only one of them has labels of its own.
+    world = first_world(Layout(np.array([[1.0, 1, 1], [1, 1, 0]]), np.array([0, 1])))
+    key = EventKey(seed=0, round=2, number=0, occurrence=0)
+    assert same(Exchange([2], part=True).apply(world, Partition(), key), world)
 
 
 def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:
@@ -203,7 +225,8 @@ def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:
 
 
 def test_label_buckets_stream_in_and_are_forgotten() -> None:
-    line = timeline(LabelBuckets(every=50, first=1, buckets=5, window=2), total=300)
+    drift = LabelBuckets(every=50, first=1, buckets=5, window=2)
+    line = timeline(drift, partition=Partition(), total=300)
     seen = [line.world(round).visible for round in line.rounds]
     assert all((visible.sum(axis=1) == 4).all() for visible in seen)
     for early, late in itertools.pairwise(seen):
@@ -211,6 +234,16 @@ def test_label_buckets_stream_in_and_are_forgotten() -> None:
     # Each client has its own buckets; after the last comes the first.
     assert len(np.unique(seen[0], axis=0)) > 1
     assert np.array_equal(seen[0], seen[5])
+
+
+def test_buckets_are_of_the_labels_that_a_client_holds() -> None:
+    drift = LabelBuckets(every=10, first=1, buckets=10, window=1)
+    line = timeline(drift, partition=FewClasses(labels=3))
+    seen = np.stack([line.world(round).visible for round in line.rounds])
+    held = line.world(1).demand > 0
+    # Three labels, three buckets: in turn, and never none.
+    assert ((seen & held).sum(axis=2) == 1).all()
+    assert ((seen[:3] & held).sum(axis=0) == held).all()
 
 
 # Who and when
@@ -236,8 +269,11 @@ def test_rounds_and_regular_rounds_are_one_schedule() -> None:
         {"fraction": 1.5},
         {"every": 0},
         {"first": 0},
-        {"modulo": 0},
+        {"modulo": 0, "residues": [0]},
         {"residues": [3], "modulo": 3},
+        {"residues": [3]},
+        {"residues": [], "modulo": 3},
+        {"ids": []},
     ],
 )
 def test_what_is_no_schedule_is_refused(options: dict) -> None:
@@ -253,6 +289,9 @@ def test_what_is_no_schedule_is_refused(options: dict) -> None:
         (Relabel, {"random_swaps": -1}),
         (Exchange, {"probability": 1.1}),
         (Release, {"share": 0.0}),
+        (Release, {"fraction": 0.5, "first": 1, "every": 5}),
+        (Release, {"first": 2, "every": 5}),
+        (Rotate, {"degrees": float("inf")}),
         (LabelBuckets, {"buckets": 0}),
         (LabelBuckets, {"window": 11}),
     ],
@@ -316,10 +355,10 @@ def test_the_rounds_of_a_preset_are_one_setting() -> None:
 def test_flexcfls_presets_are_the_papers() -> None:
     assert preset("incremental").rounds == [1, 51, 101, 151]
     for name in ("swap_all", "swap_part"):
-        line = preset(name, "clients=400")
+        line = preset(name, "clients=400", "partition=few_classes")
         assert line.rounds == list(range(2, 201))
         changed = (line.world(2).source != np.arange(400)[:, None]).any(axis=1)
-        assert changed.sum() == pytest.approx(40, abs=15)
+        assert changed.sum() == pytest.approx(20, abs=12)
 
 
 def test_fieldings_concept_drift_concerns_half_of_the_clients() -> None:
@@ -338,3 +377,40 @@ def test_dirichlet_shares_are_drawn_anew_for_those_who_regroup() -> None:
     line = timeline(Regroup([2], fraction=0.5), partition=Dirichlet())
     before, after = worlds(line)
     assert (before.demand != after.demand).any(axis=1).sum() == 10
+
+
+PARTITIONS = [
+    Partition(rotations=[0, 90]),
+    Partition(shifts=[0, 3]),
+    Dirichlet(),
+    FewClasses(),
+    LabelGroups(),
+    LabelGroups(purity=1.0),
+]
+CHANGES = [
+    Regroup([2], fraction=0.5),
+    Relabel([2], swaps=[[1, 2]], fraction=0.5),
+    Relabel([2], random_swaps=1, fraction=0.5),
+    Rotate([2], fraction=0.5),
+    Exchange([2], probability=0.5),
+    Exchange([2], probability=0.5, part=True),
+]
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: type(c).__name__)
+def test_a_concept_changes_with_what_is_held_and_with_nothing_else(
+    partition: Partition, change: Event
+) -> None:
+    line = timeline(change, partition=partition, clients=40)
+    before, after = worlds(line)
+    moved = line.concepts(1) != line.concepts(2)
+    held = [np.where(world.groups >= 0, world.relabel, -1) for world in (before, after)]
+    other = (
+        (before.groups != after.groups).any(axis=1)
+        | (before.degrees != after.degrees)
+        | (before.relabel != after.relabel).any(axis=1)
+    )
+    assert np.array_equal(moved, other)
+    # A label that is held anew, or under another name, is another concept.
+    assert moved[(held[0] != held[1]).any(axis=1)].all()

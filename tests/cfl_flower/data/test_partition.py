@@ -81,9 +81,9 @@ def test_a_label_is_shared_in_proportion_to_the_demand() -> None:
     assert counts == [[20, 0], [40, 40]]
 
 
-def test_a_label_that_nobody_wants_is_shared_evenly() -> None:
-    hands = deal_once(np.zeros(10, int), np.array([[0, 1.0], [0, 1.0]]), rng())
-    assert [len(hand) for hand in hands] == [5, 5]
+def test_a_label_that_nobody_wants_is_nobodys() -> None:
+    hands = deal_once(np.array([0, 0, 1, 1]), np.array([[0, 1.0], [0, 1.0]]), rng())
+    assert sorted(np.concatenate(hands).tolist()) == [2, 3]
 
 
 def test_drawn_samples_follow_the_demand_and_may_repeat() -> None:
@@ -271,3 +271,18 @@ def test_bad_settings_name_themselves(cls: type[Partition], options: dict) -> No
 def test_more_labels_per_client_than_there_are_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"partition\.labels=11.*10 labels"):
         FewClasses(labels=11).layout(4, 10, [], rng())
+
+
+def test_traits_are_spread_evenly_within_each_label_group() -> None:
+    partition = LabelGroups(groups=4, rotations=[0, 180])
+    world = partition.begin(16, 10, seed=0)
+    groups = world.groups.max(axis=1)
+    pairs = np.stack([groups, world.degrees])
+    counts = np.unique(pairs, axis=1, return_counts=True)[1]
+    assert counts.tolist() == [2] * 8
+
+
+def test_natural_clients_are_not_dealt_anew() -> None:
+    layout = Natural().layout(3, 2, [], rng())
+    with pytest.raises(ConfigError, match="cannot be dealt anew"):
+        Natural().layout(3, 2, [layout], rng())

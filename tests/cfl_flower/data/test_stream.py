@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from cfl_flower.data.drift import (
     Regroup,
     Relabel,
     Release,
+    Schedule,
 )
 from cfl_flower.data.partition import Dirichlet, FewClasses, LabelGroups, Partition
+from cfl_flower.data.pool import Pool
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import ConfigError
 
@@ -314,5 +317,60 @@ def test_the_fingerprint_names_what_clients_hold() -> None:
         changed(Regroup([5]), Partition(rotations=[90])),
     ]
     names = [source.fingerprint() for source in sources]
-    assert names[0] == names[1] == names[2]
-    assert len(set(names[2:])) == 5
+    assert names[0] == names[1]
+    assert len(set(names)) == 6
+    # What comes after the run is of no effect.
+    late = changed(Regroup([5, 500])).fingerprint()
+    assert late == names[0]
+
+
+def test_drawn_samples_keep_the_labels_as_uneven_as_they_are() -> None:
+    @dataclass(frozen=True)
+    class Uneven(Digits):
+        def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
+            pools = []
+            for pool in super().load():
+                # Ten times as many zeros as of any other digit.
+                rows = np.flatnonzero(
+                    (pool.labels == 0) | (np.arange(len(pool.labels)) % 10 == 0)
+                )
+                arrays = {"x": pool.x[rows].numpy(), "y": pool.labels[rows]}
+                pools.append(Pool.from_arrays(arrays))
+            return pools[0], pools[1]
+
+    for partition in (
+        Partition(samples=800),
+        Dirichlet(alpha=100.0, samples=800),
+    ):
+        stream = Stream(Uneven(), partition, Regroup([2], fraction=0.5), 4, 0, rounds=3)
+        for client in range(4):
+            for round in (1, 2):
+                view = stream.view(client, round)
+                train = np.mean(view.labels == 0)
+                test = np.mean(view.test_labels == 0)
+                assert train == pytest.approx(test, abs=0.15)
+                assert train > 0.4
+
+
+def test_copies_deal_out_the_whole_dataset_to_each_kind() -> None:
+    source = changed(Regroup([]), Partition(rotations=[0, 90, 180], copies=True))
+    degrees = source.timeline.world(1).degrees
+    for angle in (0, 90, 180):
+        clients = np.flatnonzero(degrees == angle)
+        hands = [source.view(client, 1).train_indices for client in clients]
+        assert np.array_equal(np.sort(np.concatenate(hands)), np.arange(1257))
+
+
+def test_released_samples_are_the_same_whoever_holds_them() -> None:
+    share = Release(every=100, first=1, share=0.5)
+    source = changed(Schedule(steps={"share": share, "swap": Exchange([5])}))
+    first = {tuple(source.view(client, 1).train_indices) for client in range(CLIENTS)}
+    after = {tuple(source.view(client, 5).train_indices) for client in range(CLIENTS)}
+    assert first == after
+
+
+def test_shared_samples_of_a_forgotten_label_are_forgotten() -> None:
+    drift = LabelBuckets(every=50, first=1, buckets=10, window=1)
+    source = changed(drift, Partition(shared="one"))
+    view = source.view(0, 1)
+    assert set(view.labels) == set(view.test_labels)
