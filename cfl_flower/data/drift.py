@@ -172,11 +172,14 @@ class Relabel(Change):
     ----------
     swaps : list of pairs of int
         Labels that change names with each other. The same swap again undoes it.
+    permutation : list of int
+        What each label is called instead, all L of them; empty for no permutation.
     random_swaps : int
         Pairs of labels that change names, drawn for each client among those it holds.
     """
 
     swaps: list[list[int]] = field(default_factory=list)
+    permutation: list[int] = field(default_factory=list)
     random_swaps: int = 0
 
     def __post_init__(self) -> None:
@@ -208,6 +211,11 @@ class Relabel(Change):
 
     def _names(self, classes: int) -> IntArray:
         names = np.arange(classes)
+        if self.permutation:
+            ok = sorted(self.permutation) == list(range(classes))
+            allowed = f"each label from 0 to {classes - 1} once"
+            require(ok, "drift.permutation", self.permutation, allowed)
+            names = np.array(self.permutation)
         for swap in self.swaps:
             ok = all(0 <= label < classes for label in swap)
             allowed = f"labels from 0 to {classes - 1}"
@@ -217,6 +225,27 @@ class Relabel(Change):
         allowed = f"at most half of the {classes} labels"
         require(ok, "drift.random_swaps", self.random_swaps, allowed)
         return names
+
+
+@dataclass(frozen=True)
+class Restore(Change):
+    """Back again: clients hold what was dealt to them first, as they called it then.
+
+    After an exchange it takes all clients, or samples have two owners.
+    """
+
+    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+        """Return the world after it."""
+        chosen = self.chosen(world.clients, self.rng(key))
+        first = partition.begin(world.clients, world.classes, key.seed)
+        restored = {
+            name: np.where(
+                chosen if now.ndim == 1 else chosen[:, None], getattr(first, name), now
+            )
+            for name, now in vars(world).items()
+            if name != "deals"
+        }
+        return replace(world, **restored)
 
 
 @dataclass(frozen=True)

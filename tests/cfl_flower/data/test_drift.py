@@ -16,6 +16,7 @@ from cfl_flower.data.drift import (
     Regroup,
     Relabel,
     Release,
+    Restore,
     Rotate,
     Schedule,
 )
@@ -143,6 +144,31 @@ def test_names_are_of_what_labels_were_called_last() -> None:
     first, second = Relabel([2], swaps=[[1, 2]]), Relabel([3], swaps=[[2, 3]])
     world = timeline(first, second).world(3)
     assert world.relabel[0, :4].tolist() == [0, 3, 1, 2]
+
+
+def test_a_permutation_names_every_label_anew() -> None:
+    names = [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
+    line = timeline(Relabel([2, 3], permutation=names))
+    assert line.world(2).relabel[0].tolist() == names
+    assert line.world(3).relabel[0].tolist() == [*names[1:], names[0]]
+    with pytest.raises(ConfigError, match=r"drift\.permutation=.*once"):
+        timeline(Relabel([2], permutation=[0, 0, 1])).world(2)
+
+
+def test_restored_clients_hold_what_they_held_first() -> None:
+    changes = [
+        Regroup([2], fraction=0.5),
+        Relabel([3], random_swaps=2),
+        Rotate([4]),
+        Exchange([5], probability=0.5),
+        LabelBuckets([6], buckets=5),
+    ]
+    line = timeline(*changes, Restore([9]))
+    assert same(line.world(1), line.world(9))
+    assert not same(line.world(1), line.world(8))
+    assert np.array_equal(line.concepts(1), line.concepts(9))
+    some = timeline(Rotate([4]), Restore([9], ids=[3, 4]))
+    assert np.flatnonzero(some.world(9).degrees == 0).tolist() == [3, 4]
 
 
 @given(st.integers(0, 99), st.integers(1, 5))
