@@ -207,15 +207,21 @@ class LabelGroups(Partition):
     purity : float
         Share of a client's distribution on its own group; the rest is spread over all
         labels.
+    named : list of list of int
+        The labels of each group; empty for groups at random.
     """
 
     groups: int = 5
     purity: float = 0.95
+    named: list[list[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.groups >= 1, "partition.groups", self.groups, "at least 1")
         require_fraction("partition.purity", self.purity)
+        ok = len(self.named) in (0, self.groups) and all(self.named)
+        allowed = f"labels for each of the {self.groups} groups, or none"
+        require(ok, "partition.named", self.named, allowed)
 
     def layout(
         self,
@@ -262,8 +268,16 @@ class LabelGroups(Partition):
         return demand
 
     def _distributions(self, classes: int, rng: np.random.Generator) -> FloatArray:
-        group = rng.permutation(np.arange(classes) % self.groups)
-        own = (group == np.arange(self.groups)[:, None]).astype(float)
+        own = np.zeros((self.groups, classes))
+        if self.named:
+            for row, labels in zip(own, self.named, strict=True):
+                ok = all(0 <= label < classes for label in labels)
+                allowed = f"labels from 0 to {classes - 1}"
+                require(ok, "partition.named", self.named, allowed)
+                row[labels] = 1
+        else:
+            group = rng.permutation(np.arange(classes) % self.groups)
+            own[group, np.arange(classes)] = 1
         own /= own.sum(axis=1, keepdims=True)
         rows: FloatArray = self.purity * own + (1 - self.purity) / classes
         return rows

@@ -286,3 +286,20 @@ def test_natural_clients_are_not_dealt_anew() -> None:
     layout = Natural().layout(3, 2, [], rng())
     with pytest.raises(ConfigError, match="cannot be dealt anew"):
         Natural().layout(3, 2, [layout], rng())
+
+
+def test_named_groups_are_the_labels_that_are_named() -> None:
+    named = [[0, 1, 2], [3, 4], [5, 6], [7, 8, 9]]
+    partition = LabelGroups(groups=4, purity=1.0, named=named)
+    layout = partition.layout(8, 10, [], rng())
+    for client, group in enumerate(layout.groups):
+        assert np.flatnonzero(layout.demand[client]).tolist() == named[group]
+    assert np.bincount(layout.groups).tolist() == [2] * 4
+    with pytest.raises(ConfigError, match="did not exist before"):
+        partition.layout(8, 10, [layout], rng())
+
+
+@pytest.mark.parametrize("named", [[[0, 1]], [[0], []], [[0], [12]]])
+def test_groups_that_are_named_wrongly_are_refused(named: list) -> None:
+    with pytest.raises(ConfigError, match=r"partition\.named="):
+        LabelGroups(groups=2, named=named).layout(4, 10, [], rng())
