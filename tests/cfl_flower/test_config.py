@@ -138,6 +138,7 @@ def test_runs_of_a_sweep_without_a_folder_get_one_each() -> None:
     assert folders[0].parent.name.endswith("-sweep")
 
 
+@pytest.mark.slow
 def test_every_option_of_every_group_composes() -> None:
     for group in (path for path in CONF.iterdir() if path.is_dir()):
         for option in group.glob("*.yaml"):

@@ -18,6 +18,7 @@ DRAW = (
 )
 
 
+@pytest.mark.slow
 def test_another_process_draws_the_same() -> None:
     shown = [
         subprocess.check_output(

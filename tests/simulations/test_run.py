@@ -61,6 +61,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     assert not list(tmp_path.rglob("rounds.jsonl"))
 
 
+@pytest.mark.slow
 def test_bad_input_from_the_shell_is_refused_within_seconds(tmp_path: Path) -> None:
     start = time.monotonic()
     done = subprocess.run(
@@ -83,6 +84,7 @@ def test_a_run_is_not_overwritten(
     assert "resume=true" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
     module = [sys.executable, "-m", "simulations.run", "--multirun", *SMALL]
     sweep = ["strategy=fedavg,local", "seed=0,1", f"output_dir={tmp_path}/sweep"]
@@ -91,6 +93,7 @@ def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
     assert folders == ["fedavg-seed0", "fedavg-seed1", "local-seed0", "local-seed1"]
 
 
+@pytest.mark.slow
 def test_a_failed_run_exits_with_1_and_says_why(tmp_path: Path) -> None:
     module = [sys.executable, "-m", "simulations.run", *SMALL]
     done = subprocess.run(
