@@ -173,14 +173,11 @@ def call_client(
         )
     )
     parameters = [plan.models[index] for index in task.models]
-    if batch.phase == "query":
-        found = client.get_properties(config)
-        count = int(found.pop("num_examples"))
-        return Answer(task.client, num_examples=count, metrics=found)
-    if batch.phase == "train":
-        # For whatever draws from torch's own generator, such as dropout.
-        seed_torch(torch_seed(seed, "torch", batch.round, task.client))
-        arrays, count, metrics = client.fit(parameters, config)
+    # For whatever draws from torch's own generator, such as dropout.
+    seed_torch(torch_seed(seed, f"torch/{batch.phase}", batch.round, task.client))
+    if batch.phase in ("query", "train"):
+        act = client.answer if batch.phase == "query" else client.fit
+        arrays, count, metrics = act(parameters, config)
         return Answer(task.client, arrays, count, metrics=metrics)
     loss, count, metrics = client.evaluate(parameters, config)
     return Answer(task.client, (), count, loss, metrics)

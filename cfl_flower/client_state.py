@@ -36,6 +36,17 @@ class ClientState:
         versions = [round for round in self._versions() if round < before]
         return load(self._path(versions[-1]).read_bytes()) if versions else {}
 
+    def at(self, round: int) -> dict[str, np.ndarray]:
+        """Return the version of exactly one round; empty if there is none."""
+        try:
+            return load(self._path(round).read_bytes())
+        except FileNotFoundError:
+            return {}
+
+    def part(self, name: str) -> ClientState:
+        """Return a state with versions of its own, for what changes at other times."""
+        return ClientState(self._directory, name, self._keep_from)
+
     def save(self, round: int, arrays: dict[str, np.ndarray]) -> None:
         """Write the version of a round and drop those that nobody can ask for."""
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -43,6 +54,27 @@ class ClientState:
         old = [version for version in self._versions() if version <= self._keep_from]
         for version in old[:-1]:
             self._path(version).unlink(missing_ok=True)
+
+    def keep(self, name: str, arrays: dict[str, np.ndarray]) -> None:
+        """Keep arrays that many clients receive: once per machine, never changed.
+
+        Parameters
+        ----------
+        name : str
+            Says what they hold to the last bit, as a digest does.
+        """
+        path = self._common(name)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, save(arrays))
+
+    def kept(self, name: str) -> dict[str, np.ndarray]:
+        """Return what `keep` was given; empty if there is none."""
+        path = self._common(name)
+        return load(path.read_bytes()) if path.exists() else {}
+
+    def _common(self, name: str) -> Path:
+        return self._root / ".common" / f"{name}.safetensors"
 
     @property
     def _directory(self) -> Path:

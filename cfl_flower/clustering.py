@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans, kmeans_plusplus
+from sklearn.cluster import AgglomerativeClustering, KMeans, kmeans_plusplus
 from threadpoolctl import threadpool_limits
 
 from cfl_flower.representations import METRICS, Distance, distances
@@ -207,6 +207,53 @@ def _kmeans_for_each_k(
         best = min(fits, key=lambda fit: float(fit.inertia_))
         labelings.append(number_by_appearance(best.labels_))
     return labelings
+
+
+def kmeans(
+    points: FloatArray, count: int, rng: np.random.Generator, restarts: int = 10
+) -> IntArray:
+    """Return the best of several k-means++ clusterings into K clusters.
+
+    Parameters
+    ----------
+    points : array of shape (n, L)
+    count : int
+        K; fewer where there are not as many distinct points.
+
+    Returns
+    -------
+    int array of shape (n,)
+    """
+    distinct = min(count, len(np.unique(points, axis=0)))
+    state = int(rng.integers(2**31))
+    # One thread: sums in parallel would depend on the number of cores.
+    with threadpool_limits(limits=1):
+        fit = KMeans(distinct, n_init=restarts, random_state=state).fit(points)
+    labels: IntArray = fit.labels_.astype(np.int64)
+    return labels
+
+
+def complete_linkage(gaps: FloatArray, count: int) -> IntArray:
+    """Cluster by complete linkage: merge where the farthest members are nearest.
+
+    Parameters
+    ----------
+    gaps : array of shape (n, n)
+        Distances.
+    count : int
+        K; fewer where there are not as many rows.
+
+    Returns
+    -------
+    int array of shape (n,)
+    """
+    if len(gaps) < 2:
+        return np.zeros(len(gaps), np.int64)
+    method = AgglomerativeClustering(
+        min(count, len(gaps)), metric="precomputed", linkage="complete"
+    )
+    labels: IntArray = method.fit(gaps).labels_.astype(np.int64)
+    return labels
 
 
 def number_by_appearance(labels: IntArray) -> IntArray:

@@ -53,6 +53,7 @@ class Basics:
     rounds: int
     clients: int
     participants: int
+    clusters: int
     seed: int
     workers: int
     gpus_per_worker: float
@@ -62,7 +63,7 @@ class Basics:
     resume: bool
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "clients", "participants", "workers"):
+        for name in ("rounds", "clients", "participants", "clusters", "workers"):
             value = getattr(self, name)
             require(value >= 1, name, value, "an integer of at least 1")
         require(
@@ -135,6 +136,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     for group, typed in groups.items():
         ok = hasattr(typed, GROUPS[group])
         require(ok, f"{group}._target_", type(typed).__name__, f"a kind of {group}")
+    groups["strategy"].check_run(basics.clients)
     names = {group: choices[group] for group in GROUPS}
     require(
         basics.data_dir is None or Path(basics.data_dir).expanduser().is_dir(),
@@ -233,7 +235,10 @@ def _check_options(overrides: Sequence[Override]) -> None:
 
 
 def _options(group: str) -> list[str]:
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    folder = CONF / group
+    # Experiments lie in folders by paper; folders in other groups are groups, too.
+    found = folder.rglob("*.yaml") if group == "experiment" else folder.glob("*.yaml")
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in found)
 
 
 def _target(group: str, node: Json) -> Any:

@@ -56,24 +56,36 @@ class Evaluator:
         self._model, self._sharers = model, sharers
         self._answers: dict[tuple[int, int, float], Answers] = {}
 
-    def evaluate(self, vector: Vector, view: View) -> tuple[float, int]:
+    def evaluate(
+        self, vector: Vector, view: View, train: bool = False
+    ) -> tuple[float, int]:
         """Return the mean cross-entropy and the correct answers on a client's samples.
+
+        Parameters
+        ----------
+        vector : Vector, shape (d,)
+        view : View
+        train : bool
+            On its training samples instead of those for testing.
 
         Raises
         ------
         ValueError
             If there is nothing to test on.
         """
-        pool, rows = view.test_pool, view.test_indices
+        pool = view.train_pool if train else view.test_pool
+        rows = view.train_indices if train else view.test_indices
         # Those who are turned alike, of those who are served it.
         sharers = self._sharers.get(id(vector), 1) * view.alike
         if sharers * len(rows) < len(pool.labels) or len(rows) == 0:
-            return evaluate(self._model.load(vector), *view.test())
+            samples = view.train() if train else view.test()
+            return evaluate(self._model.load(vector), *samples)
         key = (id(vector), id(pool), view.degrees)
         if key not in self._answers:
             model = self._model.load(vector)
             self._answers[key] = answer_pool(model, pool, view.degrees)
-        answers, truth = self._answers[key], view.test_labels
+        answers = self._answers[key]
+        truth = view.labels if train else view.test_labels
         loss = -answers.log_shares[rows, truth].mean(dtype=np.float64)
         return float(loss), int(np.count_nonzero(answers.labels[rows] == truth))
 

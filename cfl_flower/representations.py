@@ -20,6 +20,11 @@ the square root of the divergence in nats."""
 METRICS = {"l1": "cityblock", "js": "jensenshannon"}
 
 
+def label_counts(labels: NDArray[np.integer], classes: int) -> IntArray:
+    """Return the number of samples of each label, shape (L,)."""
+    return np.bincount(labels, minlength=classes)
+
+
 def label_histogram(labels: NDArray[np.integer], classes: int) -> Vector:
     """Return the share of each label among a client's samples.
 
@@ -41,7 +46,7 @@ def label_histogram(labels: NDArray[np.integer], classes: int) -> Vector:
     """
     if len(labels) == 0:
         return np.full(classes, 1 / classes, np.float32)
-    counts = np.bincount(labels, minlength=classes)
+    counts = label_counts(labels, classes)
     return (counts / len(labels)).astype(np.float32)
 
 

@@ -59,6 +59,8 @@ class RoundRecord:
         Mean client distance within clusters, on the data of the test.
     ari : float
         Adjusted Rand index of the clusters against the true concepts.
+    measures : dict
+        What the strategy measures beside, under names of its own.
     """
 
     round: int
@@ -78,6 +80,13 @@ class RoundRecord:
     virtual_seconds: float | None = None
     heterogeneity: float | None = None
     ari: float | None = None
+    measures: dict[str, Json] = field(default_factory=dict)
+
+    def row(self) -> dict[str, Json]:
+        """Return the line, with the strategy's own measures as keys like the others."""
+        row = asdict(self)
+        measures: dict[str, Json] = row.pop("measures")
+        return row | measures
 
 
 @dataclass(frozen=True)
@@ -130,7 +139,7 @@ class RunDirectory:
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files; complete on disk when this returns."""
         self._append("clients.jsonl", [vars(row) for row in rows])
-        self._append("rounds.jsonl", [asdict(record)])
+        self._append("rounds.jsonl", [record.row()])
 
     def rewind(self, round: int) -> None:
         """Drop what was written after a round, torn lines included."""

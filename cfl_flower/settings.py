@@ -8,7 +8,7 @@ carries the behaviour it configures. On the wire it is a plain mapping whose
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -91,6 +91,11 @@ def require_fraction(field: str, value: float) -> None:
     require(0 <= value <= 1, field, value, "a number from 0 to 1")
 
 
+def require_one_of(field: str, value: str, allowed: Sequence[str]) -> None:
+    """Require one of a few words."""
+    require(value in allowed, field, value, " or ".join(allowed))
+
+
 @dataclass(frozen=True)
 class System:
     """How a run is carried out, without effect on its numbers.
@@ -154,8 +159,7 @@ class Faults:
 
     def __post_init__(self) -> None:
         require_fraction("faults.malicious", self.malicious)
-        ok = self.attack in ATTACKS
-        require(ok, "faults.attack", self.attack, " or ".join(ATTACKS))
+        require_one_of("faults.attack", self.attack, ATTACKS)
         total = 0.0
         for name in FAULTS:
             require_fraction(f"faults.{name}", getattr(self, name))

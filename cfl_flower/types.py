@@ -16,6 +16,7 @@ Vector: TypeAlias = NDArray[np.float32]
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
 
 Scalar: TypeAlias = bool | int | float | str | bytes
 Json: TypeAlias = Any

@@ -8,7 +8,7 @@ Keeps: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +91,14 @@ class ClusteredClient(NumPyClient):
         count = len(self.data(upcoming).labels)
         return {"num_examples": count, **self.report(config, upcoming)}
 
+    def answer(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Answer a question that the server asks outside of training and tests."""
+        del parameters
+        found = self.get_properties(config)
+        return [], int(found.pop("num_examples")), found
+
     def fit(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
@@ -99,16 +107,34 @@ class ClusteredClient(NumPyClient):
         trained, count = self.train_from(parameters[0])
         return [trained], count, {}
 
-    def train_from(self, start: Vector) -> tuple[Vector, int]:
-        """Return the model trained from given weights, and the number of samples."""
+    def train_from(
+        self,
+        start: Vector,
+        local: LocalTraining | None = None,
+        round: int | None = None,
+        purpose: str = "batches",
+    ) -> tuple[Vector, int]:
+        """Return the model trained from given weights, and the number of samples.
+
+        Parameters
+        ----------
+        start : Vector, shape (d,)
+        local : LocalTraining, optional
+            Other settings than the strategy's.
+        round : int, optional
+            Whose data are trained on; the task's own by default.
+        purpose : str
+            Names the draws of the batches.
+        """
         around = self.around
-        x, y = self.data(around.round).train()
+        round = around.round if round is None else round
+        x, y = self.data(round).train()
         if around.attack:
             labels = spoil_labels(around.attack, y.cpu().numpy(), around.stream.classes)
             y = torch.from_numpy(labels).to(y.device)
         model = around.model.load(start)
-        rng = generator(around.seed, "batches", around.round, around.client)
-        train(model, x, y, self.local, rng)
+        rng = generator(around.seed, purpose, round, around.client)
+        train(model, x, y, local or self.local, rng)
         return model.to_vector(), len(y)
 
     def evaluate(
@@ -119,7 +145,7 @@ class ClusteredClient(NumPyClient):
         The representation of the next round's data is reported when the server asks
         for it and does not hold it.
         """
-        report = self.report(config, self.around.round + 1)
+        report = self.report(config, self.around.round + 1, parameters)
         if not config.get("test", True):
             return 0.0, 0, report
         view = self.data(self.around.round)
@@ -133,7 +159,12 @@ class ClusteredClient(NumPyClient):
         """Return the model that this client uses for its own predictions."""
         return parameters[0]
 
-    def report(self, config: dict[str, Any], round: int) -> dict[str, Scalar]:
+    def report(
+        self,
+        config: dict[str, Any],
+        round: int,
+        parameters: Sequence[Vector] = (),
+    ) -> dict[str, Scalar]:
         """Return the representation of a round's data unless the server holds it.
 
         ``config["representation"]`` asks for it, ``config["held"]`` is the digest of
@@ -141,6 +172,7 @@ class ClusteredClient(NumPyClient):
         which a client keeps silent. So does a client that has no data left: its
         histogram is undefined. Beside the histogram goes its number of samples.
         """
+        del parameters
         if not config.get("representation"):
             return {}
         labels = self.data(round).labels

@@ -9,8 +9,8 @@ beside this one holds a paper and no plumbing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -28,7 +28,7 @@ from cfl_flower.models import initial_vector
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.selection import share_participants
-from cfl_flower.settings import locate, require
+from cfl_flower.settings import locate, require, require_one_of
 from cfl_flower.training import LocalTraining
 from cfl_flower.types import (
     ClientId,
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from cfl_flower.data.world import Timeline
 
 
+ANSWER_FLOATS = 2**26
+"""Floats in the answers to one portion of a question: 256 MB."""
+
+
 @dataclass(frozen=True)
 class StrategySettings:
     """What every method can be told.
@@ -56,21 +60,26 @@ class StrategySettings:
         Dotted path of the NumPyClient that does this method's tasks.
     weighting : {"samples", "plain"}
         Weights of a cluster's mean: the clients' training samples, or all alike.
+    sampling : {"all", "clusters"}
+        Participants are drawn from all clients, or M/K from each cluster (Fielding).
     local : LocalTraining
         The local optimiser.
     """
 
     client: str = "clients.base.ClusteredClient"
     weighting: str = "samples"
+    sampling: str = "all"
     local: LocalTraining = field(default_factory=LocalTraining)
 
     def __post_init__(self) -> None:
-        allowed = ("samples", "plain")
-        ok = self.weighting in allowed
-        require(ok, "strategy.weighting", self.weighting, " or ".join(allowed))
+        require_one_of("strategy.weighting", self.weighting, ("samples", "plain"))
+        require_one_of("strategy.sampling", self.sampling, ("all", "clusters"))
         client = locate(self.client)
         ok = isinstance(client, type) and issubclass(client, NumPyClient)
         require(ok, "strategy.client", self.client, "the path of a NumPyClient")
+
+    def check_run(self, clients: int) -> None:
+        """Raise `ConfigError` for settings that do not fit the number of clients."""
 
 
 @dataclass
@@ -150,10 +159,10 @@ class ClusteredStrategy(Strategy):
         self.join(newcomers, np.zeros(len(newcomers), np.int64))
 
     def check_report(self, phase: str, result: Result) -> None:
-        """Raise `InvalidResultError` for a report that must not enter the state."""
+        """Raise `InvalidResultError` for a result that must not enter the state."""
 
     def plan_train(self, round: int) -> Plan:
-        """Sample participants in each cluster; each trains its cluster's model."""
+        """Sample participants; each trains its cluster's model."""
         state = self.state
         tasks = [
             Task(state.clients[row], (int(state.clusters[row]),))
@@ -206,12 +215,15 @@ class ClusteredStrategy(Strategy):
         return generator(self.config.seed, purpose, round)
 
     def choose_participants(self, round: int) -> list[int]:
-        """Return the rows of at most M participants, shared over the clusters."""
+        """Return the rows of at most M participants, from all or from each cluster."""
         state, rng = self.state, self.rng("selection", round)
+        pots, sizes = state.clusters, state.sizes
+        if self.settings.sampling == "all":
+            pots, sizes = np.zeros_like(pots), np.array([len(pots)])
         chosen: list[int] = []
-        shares = share_participants(self.config.participants, state.sizes, rng)
-        for cluster, share in enumerate(shares):
-            members = np.flatnonzero(state.clusters == cluster)
+        shares = share_participants(self.config.participants, sizes, rng)
+        for pot, share in enumerate(shares):
+            members = np.flatnonzero(pots == pot)
             chosen += self.config.selection.choose(members, share, rng).tolist()
         return sorted(chosen)
 
@@ -226,6 +238,38 @@ class ClusteredStrategy(Strategy):
         """Return the rows of clients in the state's arrays."""
         place = {client: row for row, client in enumerate(self.state.clients)}
         return np.array([place[client] for client in clients], np.int64)
+
+    def ask(self, round: int, plan: Plan) -> list[Result]:
+        """Ask clients something before a round's training, and wait for the answers.
+
+        A device takes seconds for each message, so this is for what cannot go with the
+        round's own ones. Large answers come in portions.
+        """
+        floats = max(1, sum(plan.reply))
+        portion = max(1, ANSWER_FLOATS // floats)
+        results: list[Result] = []
+        for start in range(0, len(plan.tasks), portion):
+            tasks = plan.tasks[start : start + portion]
+            messages = self._send("query", replace(plan, tasks=tasks), round - 1)
+            timeout = self.config.system.message_timeout
+            replies = self.fleet.grid.send_and_receive(messages, timeout=timeout)
+            results += self._receive("query", replies).results
+        return results
+
+    def screen(
+        self, phase: str, results: list[Result], check: Callable[[Result], object]
+    ) -> list[Result]:
+        """Leave out, and count, results that a check refuses."""
+        sound = []
+        for result in results:
+            try:
+                check(result)
+            except InvalidResultError as error:
+                failure = Failure(result.client, phase, error.reason, error.detail)
+                self.record.failures.append(failure)
+            else:
+                sound.append(result)
+        return sound
 
     def true_concepts(self, round: int) -> IntArray | None:
         """Return the true concept of each client of the state, where it is known."""
@@ -276,8 +320,11 @@ class ClusteredStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Absorb the training results."""
-        outcome = self._receive("train", replies)
-        self.absorb_train(self.record.round, outcome.results)
+        check = partial(self.check_report, "train")
+        results = self.screen("train", self._receive("train", replies).results, check)
+        if self.record.participants:
+            self.require_any(results, "train")
+        self.absorb_train(self.record.round, results)
         return None, None
 
     def configure_evaluate(
@@ -300,7 +347,8 @@ class ClusteredStrategy(Strategy):
         tested = [result for result in outcome.results if result.num_examples]
         rows = self._note_tests(tested)
         self._note_clusters()
-        reports = self._screen("evaluate", outcome.results)
+        check = partial(self.check_report, "evaluate")
+        reports = self.screen("evaluate", outcome.results, check)
         self.absorb_reports(self.record.round, reports)
         now = time.perf_counter()
         self.record.seconds, self._started = round(now - self._started, 4), now
@@ -320,27 +368,11 @@ class ClusteredStrategy(Strategy):
         if not strangers:
             return
         plan = Plan([Task(client) for client in strangers], [], self.question())
-        messages = self._send("query", plan, round - 1)
-        timeout = self.config.system.message_timeout
-        replies = self.fleet.grid.send_and_receive(messages, timeout=timeout)
-        outcome = self._receive("query", replies)
-        newcomers = self._screen("query", outcome.results)
+        check = partial(self.check_report, "query")
+        newcomers = self.screen("query", self.ask(round, plan), check)
         if newcomers:
             self.welcome(round, newcomers)
-        self._require_any(self.state.clients, "query")
-
-    def _screen(self, phase: str, results: list[Result]) -> list[Result]:
-        """Leave out, and count, reports that must not enter the state."""
-        sound = []
-        for result in results:
-            try:
-                self.check_report(phase, result)
-            except InvalidResultError as error:
-                failure = Failure(result.client, phase, error.reason, error.detail)
-                self.record.failures.append(failure)
-            else:
-                sound.append(result)
-        return sound
+        self.require_any(self.state.clients, "query")
 
     def _send(self, phase: str, plan: Plan, round: int | None = None) -> list[Message]:
         number = self.record.round if round is None else round
@@ -353,12 +385,13 @@ class ClusteredStrategy(Strategy):
         outcome, record = self.fleet.collect(phase, replies), self.record
         record.failures.extend(outcome.failures)
         record.bytes_up += outcome.bytes_up
-        record.bytes_down += outcome.bytes_down if phase == "train" else 0
-        if outcome.failures and phase != "query":
-            self._require_any(outcome.results, phase)
+        # A model sent only to be tested is part of the measurement.
+        record.bytes_down += outcome.bytes_down if phase != "evaluate" else 0
+        if outcome.failures and phase == "evaluate":
+            self.require_any(outcome.results, phase)
         return outcome
 
-    def _require_any(self, valid: Sequence[object], phase: str) -> None:
+    def require_any(self, valid: Sequence[object], phase: str) -> None:
         """End the run if nothing is valid.
 
         Raises

@@ -71,7 +71,7 @@ from cfl_flower.representations import (
     mean_client_distance,
     parse_histogram,
 )
-from cfl_flower.settings import require, require_fraction
+from cfl_flower.settings import require, require_fraction, require_one_of
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Scalar, Task, Vector
 from strategies.base import (
     ClusteredState,
@@ -102,6 +102,7 @@ class FieldingSettings(StrategySettings):
     """
 
     weighting: str = "plain"
+    sampling: str = "clusters"
     distance: str = "l1"
     threshold: float = 1 / 3
     centre_reference: str = "event"
@@ -115,8 +116,7 @@ class FieldingSettings(StrategySettings):
             ("distance", tuple(METRICS)),
             ("centre_reference", ("event", "recluster")),
         ):
-            value = getattr(self, name)
-            require(value in allowed, f"strategy.{name}", value, " or ".join(allowed))
+            require_one_of(f"strategy.{name}", getattr(self, name), allowed)
         for name in ("threshold", "tolerance"):
             value = getattr(self, name)
             require(value >= 0, f"strategy.{name}", value, "a number of at least 0")

@@ -12,7 +12,6 @@ import numpy as np
 
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.world import (
-    BoolArray,
     Event,
     EventKey,
     World,
@@ -22,7 +21,7 @@ from cfl_flower.data.world import (
 )
 from cfl_flower.seeding import generator
 from cfl_flower.settings import require, require_fraction
-from cfl_flower.types import IntArray
+from cfl_flower.types import BoolArray, IntArray
 
 
 class Drift(Protocol):

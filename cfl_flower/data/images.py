@@ -12,9 +12,16 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cfl_flower.data.pool import Arrays, Pool, cache_dir, cached_arrays
-from cfl_flower.data.reading import pools, readable
+from cfl_flower.data.reading import (
+    held_out,
+    named,
+    pools,
+    readable,
+    require_test_fraction,
+)
 from cfl_flower.errors import ConfigError
 
 
@@ -26,15 +33,27 @@ class TorchvisionImages:
     ----------
     download : bool
         Let torchvision fetch the files into data_dir if they are not there.
+    test_fraction : float or None
+        Pool the official training and test sets, and hold out this share of each label
+        for testing, as FedProx's recipes do. None keeps the official sets.
+    standardise : bool
+        Take (x - mean) / (deviation + 0.001) of every pixel over both sets, instead of
+        x / 255; so do FedProx's recipes.
     """
 
     download: bool = False
+    test_fraction: float | None = None
+    standardise: bool = False
 
     name: ClassVar[str]
     folder: ClassVar[str]
     files: ClassVar[tuple[str, ...]]
     shape: ClassVar[tuple[int, ...]]
     classes: ClassVar[int] = 10
+
+    def __post_init__(self) -> None:
+        if self.test_fraction is not None:
+            require_test_fraction(self.test_fraction)
 
     def check(self, data_dir: str) -> None:
         """Require the files in ``data_dir``, unpacked or as .gz, unless downloaded.
@@ -64,9 +83,8 @@ class TorchvisionImages:
                 self._open(data_dir, train=True, download=True)
             paths = [_found(Path(data_dir, self.folder, name)) for name in self.files]
             sources = [path for path in paths if path]
-            arrays = cached_arrays(
-                self.name.lower(), sources, lambda: self._arrays(data_dir)
-            )
+            name = f"{self.name.lower()}-{self.test_fraction}-{self.standardise}"
+            arrays = cached_arrays(name, sources, lambda: self._arrays(data_dir))
         return pools(arrays)
 
     def _arrays(self, data_dir: str) -> Arrays:
@@ -78,7 +96,9 @@ class TorchvisionImages:
                 # Channels first, also where there are none.
                 x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
                 arrays[f"x_{part}"], arrays[f"y_{part}"] = x, y
-        return arrays
+        if self.test_fraction is not None:
+            arrays = split_anew(arrays, self.test_fraction)
+        return standardised(arrays) if self.standardise else arrays
 
     @contextmanager
     def _unpacked(self, data_dir: str) -> Iterator[str]:
@@ -103,6 +123,24 @@ class TorchvisionImages:
         from cfl_flower.data.vision import datasets  # noqa: PLC0415
 
         return getattr(datasets, self.name)(root, train=train, download=download)
+
+
+def split_anew(arrays: Arrays, fraction: float) -> dict[str, NDArray[Any]]:
+    """Pool training and test sets, and hold out a share of each label."""
+    x, y = (np.concatenate([arrays[f"{n}_train"], arrays[f"{n}_test"]]) for n in "xy")
+    test = held_out(y, fraction)
+    return named("train", x=x[~test], y=y[~test]) | named("test", x=x[test], y=y[test])
+
+
+def standardised(arrays: Arrays) -> dict[str, NDArray[Any]]:
+    """Shift and scale every input to mean 0 and deviation 1 over both sets."""
+    x = np.concatenate([arrays["x_train"], arrays["x_test"]]).astype(np.float32)
+    x /= 255
+    mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
+    x -= mean.astype(np.float32)
+    x /= (deviation + 0.001).astype(np.float32)
+    train, test = np.split(x, [len(arrays["x_train"])])
+    return {**arrays, "x_train": train, "x_test": test}
 
 
 def _found(path: Path) -> Path | None:

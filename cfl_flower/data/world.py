@@ -14,14 +14,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfl_flower.types import FloatArray, IntArray
+from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from cfl_flower.data.partition import Partition
-
-BoolArray = NDArray[np.bool_]
 
 KEPT = 3
 """Periods in memory: those of a round and of the next one, and one more."""

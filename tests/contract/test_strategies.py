@@ -68,7 +68,7 @@ def test_a_run_leaves_the_files_of_the_contract(
 ) -> None:
     run = undisturbed(strategy)
     assert [row["round"] for row in run.rounds] == [1, 2, 3, 4]
-    assert all(set(row) == ROUND_KEYS for row in run.rounds)
+    assert all(set(row) >= ROUND_KEYS for row in run.rounds)
     assert all(0 <= row["accuracy"] <= 1 for row in run.rounds)
     assert all(len(row["cluster_sizes"]) >= row["num_clusters"] for row in run.rounds)
     assert all(sum(row["cluster_sizes"]) == 12 for row in run.rounds)

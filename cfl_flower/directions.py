@@ -1,0 +1,204 @@
+"""Similarity of clients' model updates; pure functions on arrays.
+
+A model has far more parameters than there are updates to compare, so everything here
+goes through the n x n matrix of inner products, made from blocks of columns: n updates
+never lie in memory twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.spatial.distance import cdist
+from threadpoolctl import threadpool_limits
+
+from cfl_flower.seeding import generator
+from cfl_flower.types import FloatArray, IntArray, Vector
+
+BLOCK_FLOATS = 2**22
+"""Floats of all updates that are looked at together: 16 MB."""
+
+
+def gram_matrix(vectors: Sequence[Vector]) -> FloatArray:
+    """Return all inner products, shape (n, n), float64.
+
+    Parameters
+    ----------
+    vectors : sequence of n vectors of shape (d,), float32
+        Products are made in float32, a block of columns at a time, and summed over the
+        blocks in float64: their error does not grow with d.
+    """
+    count, length = len(vectors), len(vectors[0])
+    gram = np.zeros((count, count))
+    step = max(1, BLOCK_FLOATS // count)
+    # One thread: sums in parallel would depend on the number of cores.
+    with threadpool_limits(limits=1):
+        for start in range(0, length, step):
+            block = np.stack([vector[start : start + step] for vector in vectors])
+            gram += block @ block.T
+    return gram
+
+
+def cosine_matrix(vectors: Sequence[Vector]) -> FloatArray:
+    """Return the cosines of all pairs: FlexCFL, eq. 5.
+
+    A zero vector has cosine 0 with all others and 1 with itself.
+
+    Returns
+    -------
+    array of shape (n, n)
+    """
+    gram = gram_matrix(vectors)
+    norms = np.sqrt(np.diagonal(gram))
+    norms = np.where(norms == 0, 1, norms)
+    cosines: FloatArray = np.clip(gram / np.outer(norms, norms), -1, 1)
+    np.fill_diagonal(cosines, 1)
+    return cosines
+
+
+def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray:
+    """Return the cosines of updates with their leading directions: FlexCFL, eq. 7.
+
+    The Euclidean distance of two rows is m times EDC, the Euclidean distance of
+    decomposed cosine similarity. The directions are the right singular vectors of the
+    n x d matrix of updates; with X = U S V^T the inner products X V are U S, and U and
+    S^2 are the eigenvectors and eigenvalues of the n x n matrix X X^T. So no singular
+    value decomposition of a wide matrix is needed; where d < n, the d x d matrix X^T X
+    is the smaller one and gives V.
+
+    Parameters
+    ----------
+    vectors : sequence of n vectors of shape (d,), float32
+    directions : int
+        m; fewer where n or d are.
+
+    Returns
+    -------
+    array of shape (n, min(m, n, d))
+        Largest singular value first. The sign of a column is that of its largest
+        entry, which becomes positive. Rows of zero vectors are zero.
+    """
+    count, length = len(vectors), len(vectors[0])
+    m = min(directions, count, length)
+    squares: FloatArray
+    products: FloatArray
+    with threadpool_limits(limits=1):
+        if length < count:
+            matrix: FloatArray = np.stack(vectors).astype(np.float64)
+            products = matrix @ _leading(matrix.T @ matrix, m)[1]
+            squares = (matrix * matrix).sum(axis=1)
+        else:
+            gram = gram_matrix(vectors)
+            values, leading = _leading(gram, m)
+            products = leading * np.sqrt(values)
+            squares = gram.diagonal()
+    norms = np.sqrt(np.where(squares > 0, squares, 1))
+    cosines: FloatArray = products / norms[:, None]
+    largest = np.abs(cosines).argmax(axis=0)
+    signs = np.sign(cosines[largest, np.arange(m)])
+    result: FloatArray = cosines * np.where(signs == 0, 1, signs)
+    return result
+
+
+def _leading(gram: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """Return the largest eigenvalues, descending, and their eigenvectors as columns."""
+    size = len(gram)
+    values, vectors = eigh(gram, subset_by_index=[size - count, size - 1])
+    return np.maximum(values[::-1], 0), vectors[:, ::-1]
+
+
+def madc(cosines: FloatArray) -> FloatArray:
+    """Return the mean absolute differences of cosines: FlexCFL, eq. 6.
+
+    MADC(i, j) = 1/(n-2) sum_{z != i, j} |S(i, z) - S(j, z)|. It needs a third update to
+    compare with: for two it is undefined, and their cosine distance takes its place.
+
+    Parameters
+    ----------
+    cosines : array of shape (n, n)
+        Ones on the diagonal.
+
+    Returns
+    -------
+    array of shape (n, n)
+
+    Examples
+    --------
+    >>> madc(np.array([[1.0, 0.5, 0.2], [0.5, 1.0, 0.6], [0.2, 0.6, 1.0]])).round(2)
+    array([[0. , 0.4, 0.1],
+           [0.4, 0. , 0.3],
+           [0.1, 0.3, 0. ]])
+    """
+    count = len(cosines)
+    if count < 3:
+        return 1 - cosines
+    # All z, without the two terms of z = i and z = j, |1 - S(i, j)| each.
+    sums = cdist(cosines, cosines, "cityblock") - 2 * (1 - cosines)
+    result: FloatArray = np.maximum(sums, 0) / (count - 2)
+    np.fill_diagonal(result, 0)
+    return result
+
+
+def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
+    """Return (1 - cos) / 2 of an update with each direction: FlexCFL, eq. 8.
+
+    1/2 where the update or the direction is zero.
+
+    Parameters
+    ----------
+    update : Vector, shape (d,)
+    directions : sequence of m vectors of shape (d,)
+
+    Returns
+    -------
+    array of shape (m,)
+
+    Examples
+    --------
+    >>> axes = [np.float32([1, 0]), np.float32([0, 1]), np.float32([0, 0])]
+    >>> dissimilarities(np.float32([2, 0]), axes)
+    array([0. , 0.5, 0.5])
+    """
+    cosines = cosine_matrix([update, *directions])[0, 1:]
+    return (1 - cosines) / 2
+
+
+def nearest_model(model: Vector, centres: Sequence[Vector]) -> int:
+    """Return the centre at the smallest Euclidean distance, the lowest id on a tie."""
+    return int(np.argmin([np.linalg.norm(model - centre) for centre in centres]))
+
+
+def sketch(vector: Vector, dimension: int, seed: int) -> Vector:
+    """Return a seeded random projection that keeps inner products on average.
+
+    A count sketch (Charikar et al., 2002): each coordinate is added, with a random
+    sign, to one of k numbers. The inner product of two sketches is that of the vectors
+    in the mean, with a variance of at most (|a|^2 |b|^2 + <a, b>^2) / k, so the cosine
+    of two vectors has a standard error of at most sqrt(2 / k).
+
+    Parameters
+    ----------
+    vector : Vector, shape (d,)
+    dimension : int
+        k.
+    seed : int
+        Everyone who is to be compared has the same.
+
+    Returns
+    -------
+    Vector, shape (k,)
+    """
+    places, signs = _projection(len(vector), dimension, seed)
+    sums = np.bincount(places, weights=vector * signs, minlength=dimension)
+    return sums.astype(np.float32)
+
+
+@lru_cache(maxsize=2)
+def _projection(length: int, dimension: int, seed: int) -> tuple[IntArray, Vector]:
+    rng = generator(seed, "sketch")
+    places = rng.integers(dimension, size=length)
+    signs = rng.integers(2, size=length).astype(np.float32) * 2 - 1
+    return places, signs

@@ -1,0 +1,42 @@
+"""FeSEM's client: trains the model it receives.
+
+Computes and sends what every client does. If clients migrate it keeps its last trained
+model, compares that with all models when its label counts shifted, and sends the number
+of the nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cfl_flower.client_state import ClientState
+from cfl_flower.directions import nearest_model
+from cfl_flower.types import Scalar, Vector
+from clients.choosing import ChoosingClient
+
+
+class FeSEMClient(ChoosingClient):
+    """Keeps its last trained model for a migration."""
+
+    @property
+    def trained(self) -> ClientState:
+        """Its last trained model, which changes in other rounds than its choice."""
+        return self.around.state.part("trained")
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train as all do, and keep the model."""
+        arrays, count, metrics = super().fit(parameters, config)
+        if self.around.settings.migration:
+            self.trained.save(self.around.round, {"model": arrays[0]})
+        return arrays, count, metrics
+
+    def choose(
+        self, received: Sequence[Vector], config: dict[str, Any], round: int
+    ) -> int:
+        """Return the model nearest to the last trained one, at first the initial."""
+        del config
+        last = self.trained.load(before=self.around.round + 1).get("model")
+        return nearest_model(self.around.initial() if last is None else last, received)

@@ -1,0 +1,75 @@
+"""FlexCFL's client: compares its update from w_0 with the groups' directions.
+
+Computes: the update of some mini-batches from w_0, when it joins and when its label
+counts shifted. Sends: that update (d floats, or its sketch) if it is one of the first;
+else the number of the nearest group. Keeps: the directions; w_0 follows from the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from cfl_flower.directions import dissimilarities, sketch
+from cfl_flower.types import Scalar, Vector
+from clients.choosing import ChoosingClient
+
+
+class FlexCFLClient(ChoosingClient):
+    """Cold start on the device: eq. 8."""
+
+    def answer(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Answer as others, or send the update from w_0 = parameters[0]."""
+        if not config.get("pretrain"):
+            return super().answer(parameters, config)
+        upcoming = self.around.round + 1
+        update = self.pretrain(parameters[0], upcoming)
+        return [update], len(self.data(upcoming).labels), {}
+
+    def pretrain(self, start: Vector, round: int) -> Vector:
+        """Return the update of training from w_0 on a round's data, or its sketch."""
+        settings = self.around.settings
+        local = replace(self.local, steps=settings.pretraining)
+        trained, _ = self.train_from(start, local, round, "pretraining")
+        update = trained - start
+        if settings.sketch:
+            return sketch(update, settings.sketch, self.around.seed)
+        return update
+
+    def choose(
+        self, received: Sequence[Vector], config: dict[str, Any], round: int
+    ) -> int:
+        """Return the group of the nearest direction; received are w_0 and these."""
+        start, *directions = received
+        self.keep(directions, config)
+        gaps = dissimilarities(self.pretrain(start, round), directions)
+        return int(gaps.argmin())
+
+    def choose_again(
+        self, received: Sequence[Vector], config: dict[str, Any], round: int
+    ) -> int | None:
+        """Choose by the directions that were kept; None if the device lost them."""
+        kept = self.around.state.kept(config["directions"])
+        if not kept:
+            return None
+        directions = [kept[str(group)] for group in range(len(kept))]
+        return self.choose([self.around.initial(), *directions], config, round)
+
+    def report(
+        self,
+        config: dict[str, Any],
+        round: int,
+        parameters: Sequence[Vector] = (),
+    ) -> dict[str, Scalar]:
+        """Keep the directions if they come along, then choose again if need be."""
+        self.keep(parameters[1:] if config.get("test") else parameters, config)
+        return super().report(config, round, parameters)
+
+    def keep(self, directions: Sequence[Vector], config: dict[str, Any]) -> None:
+        """Keep the directions for a later migration."""
+        if directions and self.around.settings.migration:
+            arrays = {str(group): each for group, each in enumerate(directions)}
+            self.around.state.keep(config["directions"], arrays)

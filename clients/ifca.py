@@ -1,0 +1,43 @@
+"""IFCA's client: chooses among all models by its training loss.
+
+Computes: the loss of each model on its training data; local SGD on the best. Sends: its
+choice and the trained model (d floats). Keeps: the label counts of its last choice, if
+clients migrate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cfl_flower.types import Scalar, Vector
+from clients.choosing import ChoosingClient
+
+
+class IFCAClient(ChoosingClient):
+    """Estimates its cluster by the smallest loss."""
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train the best of all models on the data of this round."""
+        cluster = self.choose(parameters, config, self.around.round)
+        trained, count = self.train_from(parameters[cluster])
+        return [trained], count, {"cluster": cluster}
+
+    def choose(
+        self, received: Sequence[Vector], config: dict[str, Any], round: int
+    ) -> int:
+        """Return the model with the smallest training loss, the lowest id on a tie.
+
+        A client without samples takes the first.
+        """
+        del config
+        view = self.data(round)
+        if len(view.train_indices) == 0:
+            return 0
+        evaluator = self.around.evaluator
+        losses = [evaluator.evaluate(model, view, True)[0] for model in received]
+        return int(np.argmin(losses))

@@ -1,0 +1,219 @@
+"""A fixed number of clusters, of which each client chooses its own.
+
+What FlexCFL, IFCA and FeSEM have in common: m clusters, a client that chooses one when
+it joins, and (a flag) again when its data shifted. They differ in what a client
+compares itself with, and in when it chooses.
+
+The server notes for each client when it last took its choice. A client compares its
+data with those it had then, so a choice that was lost on the way is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.models import initial_vector
+from cfl_flower.records import payload_bytes
+from cfl_flower.seeding import generator
+from cfl_flower.settings import require
+from cfl_flower.shift import ShiftTest
+from cfl_flower.types import BoolArray, IntArray, Plan, Result, Scalar, Task, Vector
+from strategies.base import (
+    ClusteredState,
+    ClusteredStrategy,
+    StrategySettings,
+    no_clusters,
+)
+
+
+@dataclass(frozen=True)
+class ChoosingSettings(StrategySettings):
+    """The settings of all methods whose clients choose.
+
+    Attributes
+    ----------
+    clusters : int
+        m.
+    migration : bool
+        Clients choose again when their data shifted.
+    shift : ShiftTest
+        What a shift is.
+    """
+
+    clusters: int = 5
+    migration: bool = False
+    shift: ShiftTest = field(default_factory=ShiftTest)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.clusters >= 1, "clusters", self.clusters, "at least 1")
+
+    def check_run(self, clients: int) -> None:
+        """Require as many clients as clusters."""
+        super().check_run(clients)
+        allowed = f"at most the {clients} clients"
+        ok = self.clusters <= clients
+        require(ok, "clusters", self.clusters, allowed)
+
+
+@dataclass
+class ChoosingState(ClusteredState):
+    """The state of all methods whose clients choose.
+
+    Attributes
+    ----------
+    chosen : int array of shape (n,)
+        The round in which each client's choice was taken.
+    """
+
+    chosen: IntArray
+
+
+def discrepancies(
+    results: Sequence[Result], clusters: IntArray, models: Sequence[Vector]
+) -> list[float | None]:
+    """Return how far participants' models are from their cluster's: FlexCFL, eq. 3.
+
+    Parameters
+    ----------
+    results : sequence of n Result
+    clusters : int array of shape (n,)
+    models : sequence of K vectors
+        After aggregation.
+
+    Returns
+    -------
+    list of K floats
+        The mean Euclidean distance; None for a cluster without participants.
+    """
+    found: list[list[float]] = [[] for _ in models]
+    for result, cluster in zip(results, clusters.tolist(), strict=True):
+        gap = np.linalg.norm(result.arrays[0] - models[cluster])
+        found[cluster].append(float(gap))
+    return [float(np.mean(gaps)) if gaps else None for gaps in found]
+
+
+class ChoosingStrategy(ClusteredStrategy):
+    """Clients choose among m clusters; each is averaged by itself."""
+
+    Settings = ChoosingSettings
+    State: ClassVar[type[ChoosingState]] = ChoosingState
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known."""
+        return ChoosingState([], no_clusters(), self.initial_models(), no_clusters())
+
+    def initial_models(self) -> list[Vector]:
+        """Return m models with seeds of their own."""
+        dataset, model = self.config.dataset, self.config.model
+        draw = generator(self.config.seed, "cluster-models")
+        seeds = draw.integers(2**31, size=self.settings.clusters).tolist()
+        shape, classes = dataset.shape, dataset.classes
+        return [initial_vector(model, shape, classes, seed) for seed in seeds]
+
+    def check_report(self, phase: str, result: Result) -> None:
+        """Refuse a choice of what is no cluster."""
+        if "cluster" in result.metrics:
+            self.read_choice(result)
+
+    def read_choice(self, result: Result) -> int:
+        """Return the cluster that a client chose.
+
+        Raises
+        ------
+        InvalidResultError
+            If it is none.
+        """
+        cluster, count = result.metrics.get("cluster"), self.settings.clusters
+        ok = isinstance(cluster, int) and not isinstance(cluster, bool)
+        if not ok or not 0 <= int(cluster) < count:  # type: ignore[arg-type]
+            detail = f"cluster={cluster!r}, not one of 0 to {count - 1}"
+            raise InvalidResultError("representation", detail)
+        return int(cluster)  # type: ignore[arg-type]
+
+    def welcome(self, round: int, newcomers: list[Result]) -> None:
+        """Let newcomers choose; who fails to is asked again in the next round."""
+        answers = self.ask_choice(round, newcomers)
+        self.admit(round, answers, list(map(self.read_choice, answers)))
+
+    def ask_choice(self, round: int, newcomers: list[Result]) -> list[Result]:
+        """Return the valid answers of newcomers to the question of their cluster."""
+        models = self.introduction()
+        everything = tuple(range(len(models)))
+        tasks = [Task(result.client, everything) for result in newcomers]
+        results = self.ask(round, Plan(tasks, models, {"choose": True, **self.hint()}))
+        return self.screen("query", results, self.read_choice)
+
+    def introduction(self) -> list[Vector]:
+        """Return what a newcomer receives to choose by."""
+        return self.choices()
+
+    def choices(self) -> list[Vector]:
+        """Return what clients compare themselves with, one vector for each cluster."""
+        models: list[Vector] = self.state.models
+        return models
+
+    def hint(self) -> dict[str, Scalar]:
+        """Return what a client needs beside, to choose."""
+        return {}
+
+    def offered(self) -> BoolArray:
+        """Return which clients receive the choices with their test, shape (n,)."""
+        return np.ones(len(self.state.clients), bool)
+
+    def admit(self, round: int, results: list[Result], clusters: Sequence[int]) -> None:
+        """Take clients into the state."""
+        state = self.state
+        self.join(results, np.array(clusters, np.int64))
+        state.chosen = np.append(state.chosen, np.full(len(results), round - 1))
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Average each cluster's results, and note the discrepancies."""
+        super().absorb_train(round, results)
+        clusters = self.state.clusters[self.rows(r.client for r in results)]
+        gaps = discrepancies(results, clusters, self.state.models)
+        self.record.measures["discrepancy"] = gaps
+
+    def plan_evaluate(self, round: int, test: bool) -> Plan:
+        """Test, and let clients look whether their data shifted."""
+        if not self.settings.migration:
+            return super().plan_evaluate(round, test)
+        state, choices = self.state, self.choices()
+        models = state.models if choices is state.models else state.models + choices
+        first = len(models) - len(choices)
+        places = tuple(range(first, len(models)))
+        rows = zip(state.clusters, self.offered(), state.chosen, strict=True)
+        tasks = [
+            Task(
+                client,
+                ((int(cluster),) if test else ()) + (places if offered else ()),
+                {"chosen": int(chosen)},
+            )
+            for client, (cluster, offered, chosen) in zip(
+                state.clients, rows, strict=True
+            )
+        ]
+        return Plan(tasks, models, self.hint())
+
+    def absorb_reports(self, round: int, results: list[Result]) -> None:
+        """Move the clients that chose again."""
+        if not self.settings.migration:
+            return
+        state, record = self.state, self.record
+        reports = [result for result in results if "cluster" in result.metrics]
+        rows = self.rows(result.client for result in reports)
+        clusters = np.array([self.read_choice(result) for result in reports], np.int64)
+        record.drifted = len(reports)
+        record.moved = int(np.count_nonzero(state.clusters[rows] != clusters))
+        state.clusters[rows], state.chosen[rows] = clusters, round
+        self.charge(results)
+
+    def charge(self, results: list[Result]) -> None:
+        """Count the choices that clients fetched: a test itself needs none."""
+        fetched = sum("cluster" in result.metrics for result in results)
+        self.record.bytes_down += fetched * payload_bytes(self.choices(), {})

@@ -1,0 +1,62 @@
+"""IFCA: clients choose the model with the smallest loss.
+
+Ghosh et al., "An Efficient Framework for Clustered Federated Learning" (NeurIPS 2020;
+Algorithm 1, model averaging). Each round: participants receive all m models -> each
+chooses the one with the smallest loss on its training data, and trains it -> average
+per cluster.
+
+Server keeps: m models. Leaves the device: the number of a cluster; the trained model
+(d floats).
+
+Deviations and readings:
+
+* The m models start from independent seeds, as in FlexCFL's comparison; nothing is
+  restarted when clusters do not separate.
+* All clients choose when they join, so that everyone is served from round 1 on. Who
+  does not take part keeps its last choice; with `migration` a client whose label counts
+  shifted fetches all models and chooses again (FlexCFL's IFCA-MIG).
+* Models are averaged plainly, as in the paper. FlexCFL's published figures come from
+  code in which a group takes only its first client's update; here means are means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfl_flower.types import Plan, Result, Task
+from strategies.choosing import ChoosingSettings, ChoosingStrategy
+
+
+@dataclass(frozen=True)
+class IFCASettings(ChoosingSettings):
+    """IFCA's settings."""
+
+    weighting: str = "plain"
+
+
+class IFCA(ChoosingStrategy):
+    """Algorithm 1 with model averaging."""
+
+    Settings = IFCASettings
+
+    def check_report(self, phase: str, result: Result) -> None:
+        """Refuse a choice of what is no cluster; a trained model must bring one."""
+        if phase == "train":
+            self.read_choice(result)
+        super().check_report(phase, result)
+
+    def plan_train(self, round: int) -> Plan:
+        """Send all models to the participants."""
+        plan = super().plan_train(round)
+        everything = tuple(range(len(plan.models)))
+        tasks = [Task(task.client, everything) for task in plan.tasks]
+        return Plan(tasks, plan.models, plan.config, plan.reply)
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Take the participants' choices, then average per cluster."""
+        rows = self.rows(result.client for result in results)
+        chosen = [self.read_choice(result) for result in results]
+        self.state.clusters[rows] = np.array(chosen, np.int64)
+        super().absorb_train(round, results)
