@@ -162,8 +162,14 @@ def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
     >>> dissimilarities(np.float32([2, 0]), axes)
     array([0. , 0.5, 0.5])
     """
-    cosines = cosine_matrix([update, *directions])[0, 1:]
-    return (1 - cosines) / 2
+    own = update.astype(np.float64)
+    cosines = np.zeros(len(directions))
+    for place, direction in enumerate(directions):
+        # Not by BLAS, whose threads would have to be limited anew in each call.
+        products = np.einsum("i,i", own, direction), np.einsum("i,i", own, own)
+        lengths = products[1] * np.einsum("i,i", direction, direction, dtype=float)
+        cosines[place] = products[0] / np.sqrt(lengths) if lengths > 0 else 0.0
+    return (1 - np.clip(cosines, -1, 1)) / 2
 
 
 def nearest_model(model: Vector, centres: Sequence[Vector]) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.config import RunConfig, compose_config, compose_sweep
+from cfl_flower.config import GROUPS, RunConfig, compose_config, compose_sweep
 from cfl_flower.errors import ConfigError
 from cfl_flower.overrides import CONF, split
 from cfl_flower.settings import build
@@ -140,7 +140,7 @@ def test_runs_of_a_sweep_without_a_folder_get_one_each() -> None:
 
 @pytest.mark.slow
 def test_every_option_of_every_group_composes() -> None:
-    for group in (path for path in CONF.iterdir() if path.is_dir()):
+    for group in (path for path in CONF.iterdir() if path.name in GROUPS):
         for option in group.glob("*.yaml"):
             rest = ["drift=none"] if group.name == "partition" else []
             try:

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Runner = Callable[..., Any]
+FESEM = ["strategy=fesem", "clusters=3"]
+
+
+def test_all_start_where_the_initial_model_is_nearest(run_small: Runner) -> None:
+    run = run_small(*FESEM, "drift=none")
+    assert sorted(run.rounds[0]["cluster_sizes"]) == [0, 0, 12]
+    # As low as FedAvg's: a model down and one up for each participant.
+    assert run.rounds[0]["bytes_down"] == run.rounds[0]["bytes_up"] == 6 * 650 * 4
+
+
+def test_migration_compares_the_last_trained_model_with_all(run_small: Runner) -> None:
+    drift = ["drift=swap_all", "drift.probability=1", "drift.every=null"]
+    options = [*FESEM, *drift, "drift.rounds=[3]", "rounds=4", "participants=12"]
+    run = run_small(*options, "strategy.migration=true")
+    drifted = run.rounds[1]["drifted"]
+    assert drifted > 0
+    assert run.rounds[1]["bytes_down"] == (12 + drifted * 3) * 650 * 4
+    assert all(
+        (run.folder / "clients" / str(c) / "trained").is_dir() for c in range(12)
+    )
+    # The criterion has nothing to do with the data: accuracy is that of plain FeSEM.
+    plain = run_small(*options, folder="plain")
+    assert [r["accuracy"] for r in run.rounds] == [r["accuracy"] for r in plain.rounds]
