@@ -8,10 +8,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 from sklearn.cluster import AgglomerativeClustering, KMeans, kmeans_plusplus
-from threadpoolctl import threadpool_limits
 
 from cfl_flower.representations import METRICS, Distance, distances
 from cfl_flower.settings import require
+from cfl_flower.threads import one_thread
 from cfl_flower.types import FloatArray, IntArray
 
 BLOCK_ROWS = 1024
@@ -183,8 +183,7 @@ def choose_clusters(
     largest = min(scan.largest, len(points) - 1, distinct)
     if largest < scan.smallest:
         return np.zeros(len(points), np.int64)
-    # One thread: sums in parallel would depend on the number of cores.
-    with threadpool_limits(limits=1):
+    with one_thread():
         labelings = _kmeans_for_each_k(points, scan, largest, rng)
         scores = silhouettes(points, labelings, metric)
     return labelings[int(np.argmax(scores))]
@@ -226,8 +225,7 @@ def kmeans(
     """
     distinct = min(count, len(np.unique(points, axis=0)))
     state = int(rng.integers(2**31))
-    # One thread: sums in parallel would depend on the number of cores.
-    with threadpool_limits(limits=1):
+    with one_thread():
         fit = KMeans(distinct, n_init=restarts, random_state=state).fit(points)
     labels: IntArray = fit.labels_.astype(np.int64)
     return labels

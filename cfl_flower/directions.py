@@ -7,19 +7,23 @@ never lie in memory twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
-from threadpoolctl import threadpool_limits
 
 from cfl_flower.seeding import generator
+from cfl_flower.threads import one_thread
 from cfl_flower.types import FloatArray, IntArray, Vector
 
 BLOCK_FLOATS = 2**22
 """Floats of all updates that are looked at together: 16 MB."""
+
+DENSE = 256
+"""Rows up to which a matrix is decomposed by a dense method."""
 
 
 def gram_matrix(vectors: Sequence[Vector]) -> FloatArray:
@@ -32,14 +36,21 @@ def gram_matrix(vectors: Sequence[Vector]) -> FloatArray:
         blocks in float64: their error does not grow with d.
     """
     count, length = len(vectors), len(vectors[0])
-    gram = np.zeros((count, count))
     step = max(1, BLOCK_FLOATS // count)
-    # One thread: sums in parallel would depend on the number of cores.
-    with threadpool_limits(limits=1):
-        for start in range(0, length, step):
-            block = np.stack([vector[start : start + step] for vector in vectors])
-            gram += block @ block.T
-    return gram
+    return _sum_of_products(
+        np.stack([vector[start : start + step] for vector in vectors])
+        for start in range(0, length, step)
+    )
+
+
+def _sum_of_products(blocks: Iterable[FloatArray]) -> FloatArray:
+    """Return the sum of B B^T over blocks of columns, in float64."""
+    with one_thread():
+        products = (block @ block.T for block in blocks)
+        total = next(products).astype(np.float64)
+        for product in products:
+            total += product
+    return total
 
 
 def cosine_matrix(vectors: Sequence[Vector]) -> FloatArray:
@@ -83,31 +94,53 @@ def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray
     """
     count, length = len(vectors), len(vectors[0])
     m = min(directions, count, length)
-    squares: FloatArray
-    products: FloatArray
-    with threadpool_limits(limits=1):
-        if length < count:
-            matrix: FloatArray = np.stack(vectors).astype(np.float64)
-            products = matrix @ _leading(matrix.T @ matrix, m)[1]
-            squares = (matrix * matrix).sum(axis=1)
-        else:
-            gram = gram_matrix(vectors)
-            values, leading = _leading(gram, m)
-            products = leading * np.sqrt(values)
-            squares = gram.diagonal()
+    if length < count:
+        matrix = np.stack(vectors)
+        step = max(1, BLOCK_FLOATS // length)
+        starts = range(0, count, step)
+        gram = _sum_of_products(matrix[start : start + step].T for start in starts)
+        columns = leading_eigenvectors(gram, m)[1].astype(np.float32)
+        with one_thread():
+            products: FloatArray = matrix @ columns
+        squares: FloatArray = np.einsum("ij,ij->i", matrix, matrix)
+    else:
+        gram = gram_matrix(vectors)
+        values, columns = leading_eigenvectors(gram, m)
+        products = columns * np.sqrt(values)
+        squares = gram.diagonal()
     norms = np.sqrt(np.where(squares > 0, squares, 1))
     cosines: FloatArray = products / norms[:, None]
     largest = np.abs(cosines).argmax(axis=0)
     signs = np.sign(cosines[largest, np.arange(m)])
-    result: FloatArray = cosines * np.where(signs == 0, 1, signs)
-    return result
+    return cosines * np.where(signs == 0, 1, signs)
 
 
-def _leading(gram: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
-    """Return the largest eigenvalues, descending, and their eigenvectors as columns."""
+def leading_eigenvectors(gram: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """Return the largest eigenvalues of a matrix of products, and their vectors.
+
+    Parameters
+    ----------
+    gram : array of shape (n, n)
+        Symmetric, positive semi-definite.
+    count : int
+        m, at most n.
+
+    Returns
+    -------
+    values : array of shape (m,)
+        Descending.
+    columns : array of shape (n, m)
+    """
     size = len(gram)
-    values, vectors = eigh(gram, subset_by_index=[size - count, size - 1])
-    return np.maximum(values[::-1], 0), vectors[:, ::-1]
+    with one_thread():
+        if size <= DENSE or count >= size // 2 or not gram.any():
+            values, columns = eigh(gram, subset_by_index=[size - count, size - 1])
+        else:
+            # Lanczos iterations: as exact, in a tenth of the time.
+            start = np.random.default_rng(0).standard_normal(size)
+            values, columns = eigsh(gram, count, v0=start)
+    order = np.argsort(-values, kind="stable")
+    return np.maximum(values[order], 0), columns[:, order]
 
 
 def madc(cosines: FloatArray) -> FloatArray:
@@ -162,13 +195,13 @@ def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
     >>> dissimilarities(np.float32([2, 0]), axes)
     array([0. , 0.5, 0.5])
     """
-    own = update.astype(np.float64)
-    cosines = np.zeros(len(directions))
+    own, cosines = update.astype(np.float64), np.zeros(len(directions))
     for place, direction in enumerate(directions):
+        other = direction.astype(np.float64)
         # Not by BLAS, whose threads would have to be limited anew in each call.
-        products = np.einsum("i,i", own, direction), np.einsum("i,i", own, own)
-        lengths = products[1] * np.einsum("i,i", direction, direction, dtype=float)
-        cosines[place] = products[0] / np.sqrt(lengths) if lengths > 0 else 0.0
+        square = np.einsum("i,i", own, own) * np.einsum("i,i", other, other)
+        if square > 0:
+            cosines[place] = np.einsum("i,i", own, other) / np.sqrt(square)
     return (1 - np.clip(cosines, -1, 1)) / 2
 
 

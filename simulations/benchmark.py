@@ -29,6 +29,8 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from sklearn.decomposition import TruncatedSVD
+from sklearn.metrics.pairwise import cosine_similarity
 from threadpoolctl import threadpool_limits
 
 from cfl_flower.aggregation import mean_model
@@ -38,10 +40,12 @@ from cfl_flower.data.drift import Relabel
 from cfl_flower.data.partition import Dirichlet
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.stream import Stream
+from cfl_flower.directions import decomposed_cosines
 from cfl_flower.models import FedCcfaCnn, FlatModel, initial_vector
 from cfl_flower.results import read_lines
 from cfl_flower.seeding import generator
 from cfl_flower.training import LocalTraining, evaluate, train
+from cfl_flower.types import Vector
 from simulations.run import run
 from strategies.fielding import move_drifted, recompute_centres
 
@@ -280,7 +284,64 @@ def clustering_rows() -> Iterator[Row]:
             yield Row(name, f"{seconds:.3f} s", f"{limit} s", seconds <= limit)
 
 
-def _times(step: Callable[[], None], count: int) -> list[float]:
+def directions_rows() -> Iterator[Row]:
+    """Time FlexCFL's group cold start, against the randomised SVD of its code."""
+    for count, length, limit in ((1000, 101_770, 1.5), (100, 11_200_000, 4.0)):
+        with ProcessPoolExecutor(1, get_context("spawn")) as worker:
+            job = worker.submit(_measure_directions, count, length)
+            seconds, memory = job.result()
+        what = f"EDC of {count:,} updates x {length:,} parameters"
+        yield Row(
+            f"{what}, one thread",
+            f"{seconds:.2f} s",
+            f"{limit} s",
+            seconds <= limit,
+        )
+        if count * length > 10**9:
+            figure = f"{memory:.2f} x"
+            yield Row(f"{what}, memory / updates", figure, "1.2 x", memory <= 1.2)
+    for count, length in ((1000, 650), (100, 610), (1000, 7850)):
+        ratio, seconds = _compare_directions(count, length)
+        what = f"EDC of {count:,} x {length:,}, against a randomised SVD"
+        yield Row(what, f"{ratio:.2f} x  ({seconds:.3f} s)", "1 x", ratio <= 1)
+
+
+def _random_updates(count: int, length: int) -> list[Vector]:
+    """Return updates around five directions."""
+    rng = np.random.default_rng(0)
+    bases = rng.standard_normal((5, length), np.float32)
+    return [
+        bases[i % 5] + rng.standard_normal(length, np.float32) for i in range(count)
+    ]
+
+
+def _measure_directions(count: int, length: int) -> tuple[float, float]:
+    """Return the seconds of EDC, and the peak memory in multiples of the updates'."""
+    before = _resident_pages() * resource.getpagesize()
+    updates = _random_updates(count, length)
+    start = time.perf_counter()
+    decomposed_cosines(updates, 5)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    return seconds, peak / (count * length * 4)
+
+
+def _compare_directions(count: int, length: int) -> tuple[float, float]:
+    """Return the time of EDC per time of a randomised SVD, and its seconds."""
+    updates = _random_updates(count, length)
+
+    def by_svd() -> None:
+        matrix = np.stack(updates)
+        axes = TruncatedSVD(5, random_state=0).fit_transform(matrix.T)
+        cosine_similarity(matrix, axes.T)
+
+    with threadpool_limits(limits=1):
+        reference = median(_times(by_svd, 5))
+        seconds = median(_times(lambda: decomposed_cosines(updates, 5), 5))
+    return seconds / reference, seconds
+
+
+def _times(step: Callable[[], object], count: int) -> list[float]:
     times = []
     for _ in range(count):
         start = time.perf_counter()
@@ -295,6 +356,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "long": long_rows,
     "memory": memory_rows,
     "data": data_rows,
+    "directions": directions_rows,
 }
 
 
