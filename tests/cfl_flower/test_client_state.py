@@ -49,3 +49,30 @@ def test_an_unfinished_file_is_no_version(tmp_path: Path) -> None:
     state.save(1, {"x": np.float32([1])})
     (tmp_path / "3" / ".00000002.safetensors.77.tmp").write_bytes(b"torn")
     assert value(state, 9) == 1
+
+
+def test_a_version_can_be_asked_for_by_its_round(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 3)
+    state.save(2, {"x": np.float32([2])})
+    state.save(5, {"x": np.float32([5])})
+    assert state.at(2)["x"].tolist() == [2]
+    assert state.at(3) == {}
+
+
+def test_a_part_has_versions_of_its_own(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 3, keep_from=9)
+    state.save(2, {"x": np.float32([2])})
+    for round in (3, 4, 5):
+        state.part("model").save(round, {"x": np.float32([round])})
+    assert state.at(2)["x"].tolist() == [2]
+    assert value(state.part("model"), 99) == 5
+    assert state.part("model").at(4) == {}
+
+
+def test_what_many_clients_receive_is_kept_once(tmp_path: Path) -> None:
+    one, two = ClientState(tmp_path, 1), ClientState(tmp_path, "site")
+    assert one.kept("abc") == {}
+    one.keep("abc", {"x": np.float32([1, 2])})
+    two.keep("abc", {"x": np.float32([9, 9])})
+    assert two.kept("abc")["x"].tolist() == [1, 2]
+    assert len(list((tmp_path / ".common").iterdir())) == 1

@@ -11,6 +11,8 @@ from cfl_flower.clustering import (
     KMeansScan,
     choose_clusters,
     cluster_centres,
+    complete_linkage,
+    kmeans,
     mixing_matrix,
     nearest_centre,
     number_by_appearance,
@@ -127,3 +129,21 @@ def test_clustering_follows_its_generator_and_touches_no_other() -> None:
     one, two = (choose_clusters(points, "l1", scan, rng(3)) for _ in range(2))
     assert np.array_equal(one, two)
     assert np.array_equal(np.random.get_state()[1], state)
+
+
+def test_kmeans_finds_as_many_clusters_as_there_are_distinct_points() -> None:
+    points = np.array([[0.0, 0], [0, 0.1], [9, 9], [9, 9.1]])
+    labels = kmeans(points, 2, np.random.default_rng(0))
+    assert number_by_appearance(labels).tolist() == [0, 0, 1, 1]
+    alike = kmeans(np.ones((4, 2)), 3, np.random.default_rng(0))
+    assert alike.tolist() == [0, 0, 0, 0]
+
+
+def test_complete_linkage_merges_where_the_farthest_members_are_nearest() -> None:
+    # On a line at 0, 2, 3.5 and 6: 2 and 3.5 first, then 6 is 4 from its farthest
+    # member there and 0 is 3.5.
+    places = np.array([[0.0], [2], [3.5], [6]])
+    gaps = np.abs(places - places.T)
+    assert number_by_appearance(complete_linkage(gaps, 2)).tolist() == [0, 0, 0, 1]
+    assert complete_linkage(np.zeros((1, 1)), 3).tolist() == [0]
+    assert sorted(complete_linkage(gaps, 9)) == [0, 1, 2, 3]

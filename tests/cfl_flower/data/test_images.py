@@ -170,3 +170,31 @@ def test_the_real_files_hold_what_they_should(
     assert len(test.labels) == 10000
     assert train.x.dtype == test.x.dtype
     assert 0.1 < float(train.inputs(slice(0, 1000)).mean()) < 0.4
+
+
+def test_both_sets_can_be_pooled_and_split_anew(tmp_path: Path, cache: Path) -> None:
+    put(tmp_path / "MNIST" / "raw")
+    train, test = Mnist(test_fraction=0.5).load(str(tmp_path))
+    # Five training and two test images of labels 0 to 4 and 0 to 1.
+    labels = sorted([*train.labels.tolist(), *test.labels.tolist()])
+    assert labels == [0, 0, 1, 1, 2, 3, 4]
+    assert test.labels.tolist() == [0, 1]
+    pixels = [int(pool.x.sum()) for pool in (train, test)]
+    official = [int(pool.x.sum()) for pool in Mnist().load(str(tmp_path))]
+    assert sum(pixels) == sum(official)
+
+
+def test_standardised_pixels_have_mean_0_and_deviation_1(
+    tmp_path: Path, cache: Path
+) -> None:
+    put(tmp_path / "MNIST" / "raw")
+    train, test = Mnist(standardise=True).load(str(tmp_path))
+    x = np.concatenate([pool.inputs(slice(0, 9)).numpy() for pool in (train, test)])
+    assert x.shape == (7, 1, 28, 28)
+    assert np.abs(x.mean(axis=0)).max() < 1e-5
+    assert np.allclose(x.std(axis=0), 1, atol=0.02)
+
+
+def test_a_test_fraction_out_of_range_is_refused() -> None:
+    with pytest.raises(ConfigError, match="test_fraction"):
+        Mnist(test_fraction=1.0)

@@ -1,0 +1,125 @@
+"""Published tables: composed as they are, and run on a small one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cfl_flower.config import CONF, compose_config
+from cfl_flower.errors import ConfigError
+from simulations import reproduce
+from simulations.reproduce import Measured, Published, lines, load_published, main
+
+TABLES = load_published()
+
+SMALL = """
+tiny:
+  title: A small table
+  source: nobody
+  measure: best
+  tolerance: 50
+  methods:
+    fedavg: [strategy=fedavg]
+    wrong: [strategy=fedavg, faults.raises=1]
+  columns: [fedavg, wrong]
+  rows:
+    digits:
+      overrides: [clients=6, participants=3, rounds=4, drift=none, clusters=2]
+      values: [80.0, 90.0]
+    others:
+      overrides: [clients=6, participants=3, rounds=4, drift=none]
+      values: [80.0, null]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TABLES)
+def test_every_cell_composes_where_its_data_are(name: str) -> None:
+    for cell in TABLES[name].cells([], []):
+        try:
+            config = compose_config(cell.overrides)
+        except ConfigError as error:
+            assert re.search("data_dir=", str(error)), cell
+        else:
+            strategy = cell.overrides[1 if "drift=" not in cell.overrides[1] else 2]
+            assert f"strategy={config.names['strategy']}" == strategy
+
+
+def test_every_row_is_an_experiment_and_the_other_way_round() -> None:
+    for name, table in TABLES.items():
+        files = {path.stem for path in (CONF / "experiment" / name).glob("*.yaml")}
+        used = {row["overrides"][0].split("/")[1] for row in table.rows.values()}
+        assert files == used
+        assert all(
+            len(row["values"]) == len(table.columns) for row in table.rows.values()
+        )
+
+
+def test_synthetic_is_the_papers_setting() -> None:
+    cell = TABLES["flexcfl_table3"].cells(["synthetic"], ["flexcfl_mixing"])[0]
+    assert cell.published == 80.3
+    config = compose_config(cell.overrides)
+    assert (config.clients, config.participants, config.rounds) == (100, 20, 300)
+    assert config.strategy.clusters == 5
+    assert config.strategy.mixing == 0.1
+    assert config.strategy.local.epochs == config.strategy.local.batch_size == 10
+    assert config.strategy.local.learning_rate == 0.01
+
+
+def test_rows_that_are_not_there_are_named() -> None:
+    with pytest.raises(ConfigError, match="synthetic_mclr"):
+        TABLES["flexcfl_table3"].cells(["nothing"], [])
+
+
+def test_a_line_says_what_was_published_and_how_far_it_is() -> None:
+    table = Published("", "", "best", 1.5, {"a": []}, ["a"], {})
+    cell = reproduce.Cell("row", "a", 90.0, [])
+    measured = {("row", "a"): Measured([91.0, 92.0])}
+    assert lines(table, [cell], measured) == [
+        ["row", "a", "91.5 ± 0.7", "90.0", "+1.5", "reproduced"]
+    ]
+    failed = {("row", "a"): Measured([], ["seed 0: no"])}
+    assert lines(table, [cell], failed)[0][2:] == ["failed", "90.0", "-", "seed 0: no"]
+
+
+@pytest.mark.slow
+def test_a_table_is_run_kept_and_printed_with_its_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published = tmp_path / "published.yaml"
+    published.write_text(SMALL)
+    monkeypatch.setattr(reproduce, "PUBLISHED", published)
+    asked = ["tiny", "--rows", "digits", "--output", str(tmp_path), "--markdown"]
+    assert main([*asked, "--scale", "0.5", "--jobs", "2"]) == 1
+    out, _ = capsys.readouterr()
+    table = [line.split(" | ") for line in out.splitlines()]
+    assert table[2][:2] == ["| digits", "fedavg"]
+    assert table[2][5] == "reproduced |"
+    assert table[3][2] == "failed"
+    assert "none of 6 clients" in out
+    kept = tmp_path / "tiny" / "digits" / "fedavg-s0-x0.5" / "rounds.jsonl"
+    assert len(kept.read_text().splitlines()) == 2
+    stamp = kept.stat().st_mtime_ns
+    assert main([*asked, "--scale", "0.5", "--methods", "fedavg"]) == 0
+    assert kept.stat().st_mtime_ns == stamp
+
+
+def test_the_list_names_tables_rows_and_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published = tmp_path / "published.yaml"
+    published.write_text(SMALL)
+    monkeypatch.setattr(reproduce, "PUBLISHED", published)
+    assert main(["--list"]) == 0
+    out = capsys.readouterr().out
+    assert "tiny" in out
+    assert "digits: here" in out
+    assert "4 x 3" in out
+
+
+def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flexcfl_table3", "--rows", "nowhere"]) == 2
+    assert main(["flexcfl_table3", "--seeds", "0"]) == 2
+    assert capsys.readouterr().err.count("\n") == 2
