@@ -37,9 +37,13 @@ class ClientState:
         return load(self._path(versions[-1]).read_bytes()) if versions else {}
 
     def save(self, round: int, arrays: dict[str, np.ndarray]) -> None:
-        """Write the version of a round and drop those that nobody can ask for."""
+        """Write the version of a round and drop those that nobody can ask for.
+
+        What is not named in it keeps the value that it had.
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path(round), save(arrays))
+        known = self.load(before=round + 1)
+        write_atomically(self._path(round), save(known | arrays))
         old = [version for version in self._versions() if version <= self._keep_from]
         for version in old[:-1]:
             self._path(version).unlink(missing_ok=True)

@@ -56,6 +56,13 @@ class Evaluator:
         self._model, self._sharers = model, sharers
         self._answers: dict[tuple[int, int, float], Answers] = {}
 
+    def _answered(self, vector: Vector, pool: Pool, degrees: float) -> Answers:
+        key = (id(vector), id(pool), degrees)
+        if key not in self._answers:
+            model = self._model.load(vector)
+            self._answers[key] = answer_pool(model, pool, degrees)
+        return self._answers[key]
+
     def evaluate(self, vector: Vector, view: View) -> tuple[float, int]:
         """Return the mean cross-entropy and the correct answers on a client's samples.
 
@@ -64,18 +71,20 @@ class Evaluator:
         ValueError
             If there is nothing to test on.
         """
-        pool, rows = view.test_pool, view.test_indices
-        # Those who are turned alike, of those who are served it.
-        sharers = self._sharers.get(id(vector), 1) * view.alike
-        if sharers * len(rows) < len(pool.labels) or len(rows) == 0:
+        pool, indices = view.test_pool, view.test_indices
+        # Those who are turned alike, of those who are served it. A model of a client's
+        # own is not for sharing: another one may follow at its address.
+        sharers = self._sharers.get(id(vector), 0) * view.alike
+        answered = len(pool.labels) * len(view.turns)
+        if sharers * len(indices) < answered or len(indices) == 0:
             return evaluate(self._model.load(vector), *view.test())
-        key = (id(vector), id(pool), view.degrees)
-        if key not in self._answers:
-            model = self._model.load(vector)
-            self._answers[key] = answer_pool(model, pool, view.degrees)
-        answers, truth = self._answers[key], view.test_labels
-        loss = -answers.log_shares[rows, truth].mean(dtype=np.float64)
-        return float(loss), int(np.count_nonzero(answers.labels[rows] == truth))
+        truth, correct = view.test_labels, 0
+        log_shares = np.empty(len(indices))
+        for angle, rows, place in view.by_angle(pool, indices):
+            answers = self._answered(vector, pool, angle)
+            log_shares[place] = answers.log_shares[rows, truth[place]]
+            correct += int(np.count_nonzero(answers.labels[rows] == truth[place]))
+        return -float(log_shares.mean()), correct
 
 
 @torch.no_grad()

@@ -244,14 +244,14 @@ def test_swap_part_without_a_label_of_ones_own_swaps_nothing_or_any_two() -> Non
 
 
 def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:
-    line = timeline(Release(every=50, first=1, share=0.25))
+    line = timeline(Release(every=50, first=1, periods=4))
     assert line.rounds == [1, 51, 101, 151]
-    shares = [line.world(round).released[0] for round in (1, 50, 51, 101, 151, 200)]
+    shares = [line.world(round).until[0] for round in (1, 50, 51, 101, 151, 200)]
     assert shares == [0.25, 0.25, 0.5, 0.75, 1, 1]
 
 
 def test_label_buckets_stream_in_and_are_forgotten() -> None:
-    drift = LabelBuckets(every=50, first=1, buckets=5, window=2)
+    drift = LabelBuckets(every=50, first=1, buckets=5, window=100)
     line = timeline(drift, partition=Partition(), total=300)
     seen = [line.world(round).visible for round in line.rounds]
     assert all((visible.sum(axis=1) == 4).all() for visible in seen)
@@ -263,7 +263,7 @@ def test_label_buckets_stream_in_and_are_forgotten() -> None:
 
 
 def test_buckets_are_of_the_labels_that_a_client_holds() -> None:
-    drift = LabelBuckets(every=10, first=1, buckets=10, window=1)
+    drift = LabelBuckets(every=10, first=1, buckets=10, window=10)
     line = timeline(drift, partition=FewClasses(labels=3))
     seen = np.stack([line.world(round).visible for round in line.rounds])
     held = line.world(1).demand > 0
@@ -283,7 +283,7 @@ def test_only_the_named_clients_change() -> None:
 
 
 def test_rounds_and_regular_rounds_are_one_schedule() -> None:
-    assert Rotate([3, 8], every=4, first=4).times(12) == [3, 4, 8, 12]
+    assert Rotate([3, 8], every=4, first=4).times(12, 0, 0) == [3, 4, 8, 12]
 
 
 @pytest.mark.parametrize(
@@ -314,12 +314,12 @@ def test_what_is_no_schedule_is_refused(options: dict) -> None:
         (Relabel, {"swaps": [[1, 1]]}),
         (Relabel, {"random_swaps": -1}),
         (Exchange, {"probability": 1.1}),
-        (Release, {"share": 0.0}),
+        (Release, {"periods": 0, "every": 5, "first": 1}),
         (Release, {"fraction": 0.5, "first": 1, "every": 5}),
         (Release, {"first": 2, "every": 5}),
         (Rotate, {"degrees": float("inf")}),
         (LabelBuckets, {"buckets": 0}),
-        (LabelBuckets, {"window": 11}),
+        (LabelBuckets, {"window": 11, "every": 1}),
     ],
 )
 def test_events_out_of_range_name_the_setting(event: type, options: dict) -> None:

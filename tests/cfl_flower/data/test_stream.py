@@ -238,7 +238,7 @@ def test_exchanged_samples_belong_to_exactly_one_client() -> None:
 
 
 def test_released_samples_grow_and_the_test_samples_are_there_at_once() -> None:
-    source = changed(Release(every=50, first=1, share=0.25))
+    source = changed(Release(every=50, first=1, periods=4))
     rounds = (1, 51, 101, 151)
     for client in range(CLIENTS):
         hands = [set(source.view(client, r).train_indices.tolist()) for r in rounds]
@@ -252,7 +252,7 @@ def test_released_samples_grow_and_the_test_samples_are_there_at_once() -> None:
 
 
 def test_only_the_labels_of_the_window_are_there() -> None:
-    drift = LabelBuckets(every=50, first=1, buckets=5, window=2)
+    drift = LabelBuckets(every=50, first=1, buckets=5, window=100)
     source = changed(drift, Partition())
     for round in (1, 60, 150):
         for client in range(CLIENTS):
@@ -362,7 +362,7 @@ def test_copies_deal_out_the_whole_dataset_to_each_kind() -> None:
 
 
 def test_released_samples_are_the_same_whoever_holds_them() -> None:
-    share = Release(every=100, first=1, share=0.5)
+    share = Release(every=100, first=1, periods=2)
     source = changed(Schedule(steps={"share": share, "swap": Exchange([5])}))
     first = {tuple(source.view(client, 1).train_indices) for client in range(CLIENTS)}
     after = {tuple(source.view(client, 5).train_indices) for client in range(CLIENTS)}
@@ -370,7 +370,7 @@ def test_released_samples_are_the_same_whoever_holds_them() -> None:
 
 
 def test_shared_samples_of_a_forgotten_label_are_forgotten() -> None:
-    drift = LabelBuckets(every=50, first=1, buckets=10, window=1)
+    drift = LabelBuckets(every=50, first=1, buckets=10, window=50)
     source = changed(drift, Partition(shared="one"))
     view = source.view(0, 1)
     assert set(view.labels) == set(view.test_labels)
