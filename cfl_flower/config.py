@@ -212,7 +212,7 @@ def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
     )
     images, turns = len(dataset.shape) == 3, groups["partition"].turns
     for round in [1, *timeline.rounds]:
-        turned = any(turns) or timeline.world(round).degrees.any()
+        turned = timeline.world(round).degrees.any() or any(turns)
         require(
             images or not turned,
             "dataset",
