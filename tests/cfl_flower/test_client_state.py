@@ -49,3 +49,13 @@ def test_an_unfinished_file_is_no_version(tmp_path: Path) -> None:
     state.save(1, {"x": np.float32([1])})
     (tmp_path / "3" / ".00000002.safetensors.77.tmp").write_bytes(b"torn")
     assert value(state, 9) == 1
+
+
+def test_what_is_not_named_keeps_its_value(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 3)
+    state.save(1, {"x": np.float32([1]), "y": np.float32([2])})
+    state.save(4, {"y": np.float32([5])})
+    state.save(4, {"z": np.float32([6])})
+    found = {name: float(array[0]) for name, array in state.load(9).items()}
+    assert found == {"x": 1, "y": 5, "z": 6}
+    assert float(state.load(4)["y"][0]) == 2

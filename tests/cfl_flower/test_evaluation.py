@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -91,3 +93,35 @@ def test_answers_are_log_probabilities(
     assert np.exp(answers.log_shares).sum(axis=1) == pytest.approx(1, abs=1e-5)
     logits = model.module(pool.x).detach()
     assert answers.labels.tolist() == torch.argmax(logits, 1).tolist()
+
+
+@pytest.mark.parametrize("degrees", [0.0, 90.0])
+def test_a_mixture_shares_the_answers_of_each_of_its_rotations(
+    pool: Pool, model: FlatModel, vector: Vector, degrees: float
+) -> None:
+    size, turns = len(pool.labels), (0.0, 90.0, 180.0, 270.0)
+    rows = np.array([3, 3, 7, size + 2, 3 * size + 1, 4 * size - 1])
+    mine = replace(view(pool, [], degrees), test_indices=rows, turns=turns)
+    alone = Evaluator(model, {}).evaluate(vector, mine)
+    seen: list[int] = []
+    model.module.register_forward_hook(lambda _, x, __: seen.append(len(x[0])))
+    evaluator = Evaluator(model, {id(vector): MANY})
+    shared = evaluator.evaluate(vector, mine)
+    assert shared == (pytest.approx(alone[0], rel=1e-5), alone[1])
+    # Three of the four rotations, once for all clients; turned alike is the same.
+    assert sum(seen) == 3 * size
+    evaluator.evaluate(vector, view(pool, [1], (degrees + 90) % 360))
+    assert sum(seen) == 3 * size
+    # Four pools would be dearer than the few who share.
+    few = Evaluator(model, {id(vector): size // 2})
+    assert few.evaluate(vector, mine) == alone
+    assert sum(seen) == 3 * size + len(rows)
+
+
+def test_another_model_of_a_clients_own_is_not_taken_for_the_last_one(
+    pool: Pool, model: FlatModel, vector: Vector
+) -> None:
+    whole, evaluator = view(pool, list(range(len(pool.labels)))), Evaluator(model, {})
+    # Each is gone before the next one, which often has its address.
+    losses = [evaluator.evaluate(vector * scale, whole)[0] for scale in (1, 2, 3, 4)]
+    assert len(set(losses)) == 4

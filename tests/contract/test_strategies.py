@@ -201,3 +201,32 @@ def test_a_late_client_joins(
     }
     assert 11 not in seen[1]
     assert 11 in seen[4]
+
+
+NORMALISED = [
+    *("model=shufflenet_v2", "dataset.size=9", "strategy.local.buffers=local"),
+    *("clients=4", "participants=2", "rounds=3", "drift=none", "drift.rounds=[3]"),
+    *("partition.groups=2", "partition.samples=6", "partition.test_samples=4"),
+    *("strategy.local.epochs=1", "strategy.local.learning_rate=0.01"),
+]
+"""A network with BatchNorm, whose running statistics each client keeps."""
+
+
+@pytest.mark.parametrize("strategy", ["strategy=fedavg", "strategy=local"])
+def test_statistics_of_ones_own_are_the_same_on_any_nodes_and_after_a_kill(
+    strategy: str, run_small: Runner, undisturbed: Runner
+) -> None:
+    whole = undisturbed(strategy, *NORMALISED)
+    averaged = [*NORMALISED, "strategy.local.buffers=average"]
+    # Who trains alone has them anyway.
+    alone = strategy == "strategy=local"
+    assert (whole.numbers == undisturbed(strategy, *averaged).numbers) == alone
+    three = run_small(
+        strategy, *NORMALISED, folder="three", grid=InProcessGrid([{}, {}, {}])
+    )
+    assert three.numbers == whole.numbers
+    with pytest.raises(_KilledError):
+        run_small(
+            strategy, *NORMALISED, grid=InProcessGrid([{}], _killing_app(at_call=6))
+        )
+    assert run_small(strategy, *NORMALISED, "resume=true").numbers == whole.numbers
