@@ -552,6 +552,7 @@ def _draw_sizes(figure: Figure, panel: Axes, found: Preview, sizes: IntArray) ->
     norm = Normalize(0, max(1, int(sizes.max())))
     picture = _draw_rounds(panel, found, sizes, "Samples", AMOUNTS, norm)
     bar = figure.colorbar(picture, ax=panel, location="bottom", shrink=0.8)
+    bar.ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     bar.ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     bar.set_label("training samples of a client (no concept changes)", fontsize=11)
 
@@ -577,7 +578,9 @@ def _draw_rounds(
     changes = found.starts[1:]
     _draw_changes(panel, np.array(changes) - 0.5)
     times = "1 change" if len(changes) == 1 else f"{len(changes):,} changes"
-    panel.set_title(f"{what} of each client ({times})", fontsize=12)
+    # Above the marks, where there are any.
+    space = 12.0 if len(changes) > LINES else None
+    panel.set_title(f"{what} of each client ({times})", fontsize=12, pad=space)
     panel.set_xlabel("round", fontsize=12)
     panel.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     return picture

@@ -227,9 +227,9 @@ class Stream:
         first, last = every.min(initial=2**62), every.max(initial=-(2**62))
         if first >= last or len(times) < len(self._pools):
             raise ConfigError(
-                "drift.order is of no use with this dataset, which does not know when "
-                "its samples were taken; use fmow, cityscapes or waymo, or another "
-                "drift"
+                "drift.order=time and drift.order=own need a dataset that knows when "
+                "its samples were taken; use dataset=fmow, cityscapes or waymo, or "
+                "another drift"
             )
         return [(each - first) / (last + 1 - first) for each in times]
 
