@@ -16,6 +16,7 @@ from cfl_flower.data.world import (
     Layout,
     World,
     call_otherwise,
+    deal_anew,
     first_world,
     times_dealt,
 )
@@ -507,9 +508,28 @@ class Mixtures(Partition):
         seed: int,
     ) -> Layout:
         """Draw the next mixture of each client."""
-        demand = np.broadcast_to(1.0, (clients, classes))
-        main, draws = self.mains(clients, seed), times_dealt(known)
-        counts = self.counts(main, np.broadcast_to(draws, clients), seed)
+        draws = np.broadcast_to(times_dealt(known), clients)
+        return self._mixed(draws, classes, seed)
+
+    def redrawn(self, world: World, draws: IntArray, seed: int) -> World:
+        """Return the world after some clients drew again, each as often as it did.
+
+        For runs without common rounds, in which each client draws at its own uploads.
+
+        Parameters
+        ----------
+        world : World
+        draws : int array of shape (clients,)
+            How often each client drew again; 0 leaves it what it has.
+        seed : int
+        """
+        layout = self._mixed(draws, world.classes, seed)
+        return deal_anew(world, layout, draws > 0, draws)
+
+    def _mixed(self, draws: IntArray, classes: int, seed: int) -> Layout:
+        demand = np.broadcast_to(1.0, (len(draws), classes))
+        main = self.mains(len(draws), seed)
+        counts = self.counts(main, draws, seed)
         return Layout(demand, main, counts / counts.sum(axis=1, keepdims=True))
 
     def mains(self, clients: int, seed: int) -> IntArray:

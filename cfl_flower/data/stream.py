@@ -16,7 +16,15 @@ from cfl_flower.data.drift import Drift
 from cfl_flower.data.partition import Hands, Partition
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
-from cfl_flower.data.world import AT_RANDOM, BY_RANK, Timeline, World, traits
+from cfl_flower.data.world import (
+    AT_RANDOM,
+    BY_RANK,
+    Deal,
+    Timeline,
+    World,
+    same_deal,
+    traits,
+)
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray
@@ -139,7 +147,7 @@ class Stream:
         self._partition, self._seed = partition, seed
         train, test = dataset.load(data_dir)
         self._pools = train.to(device), test.to(device)
-        self._dealt: dict[int, Hands] = {}
+        self._dealt: dict[int, tuple[Deal, Hands]] = {}
         self._shared = partition.shared_samples(train.labels, seed)
         # Those of a round and of the next one.
         self._views = lru_cache(maxsize=2 * clients)(self._make_view)
@@ -234,9 +242,12 @@ class Stream:
         return [(each - first) / (last + 1 - first) for each in times]
 
     def _hands(self, world: World, number: int) -> Hands:
-        if number not in self._dealt:
+        deal, known = world.deals[number], self._dealt.get(number)
+        # A timeline that was walked again has equal deals, another world may not.
+        if known is None or not same_deal(known[0], deal):
             before = self._hands(world, 0) if number else None
-            self._dealt[number] = self._partition.hands(
-                self._pools, world.deals[number], number, self._seed, before
-            )
-        return self._dealt[number]
+            hands = self._partition.hands(self._pools, deal, number, self._seed, before)
+        else:
+            hands = known[1]
+        self._dealt[number] = deal, hands
+        return hands

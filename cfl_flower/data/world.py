@@ -180,10 +180,22 @@ def first_world(
     )
 
 
-def deal_anew(world: World, layout: Layout, takers: BoolArray) -> World:
-    """Deal samples of a new layout to some clients."""
+def deal_anew(
+    world: World, layout: Layout, takers: BoolArray, draws: IntArray | None = None
+) -> World:
+    """Deal samples of a new layout to some clients.
+
+    Parameters
+    ----------
+    world : World
+    layout : Layout
+    takers : bool array of shape (clients,)
+    draws : int array of shape (clients,), optional
+        How often they were dealt samples before, if not as often as in this world.
+    """
     mask = takers[:, None]
-    copies, draws = world.deals[0].copies, times_dealt(world.deals)
+    copies = world.deals[0].copies
+    draws = times_dealt(world.deals) if draws is None else draws
     deal = Deal(layout, takers, world.domains, copies, draws)
     return replace(
         world,
@@ -192,6 +204,17 @@ def deal_anew(world: World, layout: Layout, takers: BoolArray) -> World:
         source=np.where(mask, np.arange(world.clients)[:, None], world.source),
         groups=np.where(mask, _groups(layout), world.groups),
     )
+
+
+def same_deal(one: Deal, two: Deal) -> bool:
+    """Tell whether two deals are of the same samples to the same clients."""
+    if one is two:
+        return True
+    parts = (
+        (deal.layout.demand, deal.layout.groups, *list(vars(deal).values())[1:])
+        for deal in (one, two)
+    )
+    return all(np.array_equal(*pair) for pair in zip(*parts, strict=True))
 
 
 def times_dealt(deals: Sequence[Deal]) -> IntArray:

@@ -30,7 +30,6 @@ from cfl_flower.data.partition import (
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
 from cfl_flower.data.stream import Stream
-from cfl_flower.data.world import deal_anew
 from cfl_flower.errors import ConfigError
 
 CLIENTS = 12
@@ -418,14 +417,32 @@ def test_a_client_redraws_the_same_data_whoever_else_does() -> None:
         one, two = some.view(client, 9), everyone.view(client, 3 if there == 9 else 1)
         assert np.array_equal(one.train_indices, two.train_indices)
         assert np.array_equal(one.test_indices, two.test_indices)
-    # Beside the timeline: one client alone, at an upload of its own.
-    world = some.timeline.world(1)
-    for _ in range(2):
-        layout = partition.layout(CLIENTS, 10, world.deals, 3)
-        world = deal_anew(world, layout, np.arange(CLIENTS) == 4)
-    alone = some.view_in(world, 4)
-    assert np.array_equal(alone.train_indices, everyone.view(4, 3).train_indices)
-    assert np.array_equal(alone.test_indices, everyone.view(4, 3).test_indices)
+
+
+def test_beside_the_timeline_each_client_redraws_at_uploads_of_its_own() -> None:
+    partition = Mixtures(sizes=[40, 60])
+    source, plain = (changed(Regroup([2, 3]), partition) for _ in range(2))
+    first, draws = source.timeline.world(1), np.arange(CLIENTS) % 3
+    own = partition.redrawn(first, draws, seed=3)
+    # Asked in turn: what one world deals is not taken for what the other one does.
+    for client, often in enumerate(draws.tolist()):
+        alone, there = source.view_in(own, client), source.view(client, 1 + often)
+        assert np.array_equal(alone.train_indices, there.train_indices)
+        assert np.array_equal(alone.test_indices, there.test_indices)
+        mixture = source.timeline.world(1 + often).mixture[client]
+        assert own.mixture[client].tolist() == mixture.tolist()
+        later, sure = (each.view(client, 2).train_indices for each in (source, plain))
+        assert np.array_equal(later, sure)
+
+
+def test_new_draws_of_one_mixture_are_other_samples() -> None:
+    partition = Mixtures(clusters=2, samples=50, main=[0.5, 0.5], test_samples=20)
+    source = changed(Regroup([2]), partition)
+    for client in range(CLIENTS):
+        one, two = source.view(client, 1), source.view(client, 2)
+        assert one.train_parts.tolist() == two.train_parts.tolist()
+        assert (one.train_indices != two.train_indices).any()
+        assert (one.test_indices != two.test_indices).any()
 
 
 def test_buckets_shares_and_common_samples_apply_to_mixtures() -> None:
