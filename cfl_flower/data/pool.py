@@ -69,7 +69,8 @@ class Pool:
 
     def labels_at(self, indices: IntArray) -> IntArray:
         """Return labels; indices beyond the last sample go on with the first."""
-        return self.labels[indices % max(1, len(self.labels))]
+        found: IntArray = self.labels.take(indices, mode="wrap")
+        return found
 
     def inputs(self, rows: Tensor | slice) -> Tensor:
         """Return samples as networks take them: float32, pixels in [0, 1]."""

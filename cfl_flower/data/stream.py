@@ -92,6 +92,9 @@ class View:
         indices : int array of shape (n,)
             Ascending, where there are several ``turns``.
         """
+        if len(self.turns) == 1:
+            yield self.degrees, indices, slice(0, len(indices))
+            return
         size = len(pool.labels)
         ends = np.searchsorted(indices, size * np.arange(1, len(self.turns)))
         edges = [0, *ends.tolist(), len(indices)]
@@ -201,12 +204,11 @@ class Stream:
         origins = zip(deals.tolist(), sources.tolist(), strict=True)
         for number, source in sorted(set(origins)):
             hand = self._hands(world, number)[part][source]
-            wanted = visible & (deals == number) & (sources == source)
-            kept = wanted.all() or wanted[pool.labels_at(hand)]
             if streaming:
                 place = self._places(order, part, number, source, hand)
-                kept = kept & (since <= place) & (place < until)
-            parts.append(hand if np.all(kept) else hand[kept])
+                hand = hand[(since <= place) & (place < until)]
+            wanted = visible & (deals == number) & (sources == source)
+            parts.append(hand if wanted.all() else hand[wanted[pool.labels_at(hand)]])
         return parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
 
     def _places(
