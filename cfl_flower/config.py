@@ -26,7 +26,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.models import ModelSettings
 from cfl_flower.overrides import CONF, expand, first_line, parse, split, with_folder
 from cfl_flower.selection import RandomSelection
-from cfl_flower.settings import Faults, System, require, settings_class
+from cfl_flower.settings import Faults, System, located, require, settings_class
 from cfl_flower.types import Json
 
 GROUPS = {
@@ -212,9 +212,9 @@ def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
         basics.seed,
         basics.rounds,
     )
-    images = len(dataset.shape) == 3
+    images, turns = len(dataset.shape) == 3, groups["partition"].turns
     for round in [1, *timeline.rounds]:
-        turned = timeline.world(round).degrees.any()
+        turned = timeline.world(round).degrees.any() or any(turns)
         require(
             images or not turned,
             "dataset",
@@ -269,7 +269,19 @@ def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
 
 def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
     """Convert plain data to a settings dataclass, nested ones included."""
-    nested, flat = {}, {}
+    flat = {
+        key: value
+        for key, value in node.items()
+        if key != "_target_" and not isinstance(value, Mapping)
+    }
+    try:
+        with located(where):
+            merged = OmegaConf.merge(OmegaConf.structured(cls), flat)
+            typed = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        key = f"{where}.{error.full_key}".lstrip(".")
+        raise ConfigError(f"{key}: {first_line(error)}; correct its value") from error
+    nested = {}
     for key, value in node.items():
         place = f"{where}.{key}"
         if isinstance(value, Mapping) and "_target_" in value:
@@ -279,14 +291,8 @@ def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
                 name: _typed(f"{place}.{name}", _target(f"{place}.{name}", part), part)
                 for name, part in value.items()
             }
-        elif key != "_target_":
-            flat[key] = value
-    try:
-        typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls), flat))
-    except OmegaConfBaseException as error:
-        key = f"{where}.{error.full_key}".lstrip(".")
-        raise ConfigError(f"{key}: {first_line(error)}; correct its value") from error
-    return replace(typed, **nested)  # type: ignore[type-var]
+    with located(where):
+        return replace(typed, **nested)  # type: ignore[type-var]
 
 
 def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:

@@ -56,6 +56,13 @@ class Evaluator:
         self._model, self._sharers = model, sharers
         self._answers: dict[tuple[int, int, float], Answers] = {}
 
+    def _answered(self, vector: Vector, pool: Pool, degrees: float) -> Answers:
+        key = (id(vector), id(pool), degrees)
+        if key not in self._answers:
+            model = self._model.load(vector)
+            self._answers[key] = answer_pool(model, pool, degrees)
+        return self._answers[key]
+
     def evaluate(
         self, vector: Vector, view: View, train: bool = False
     ) -> tuple[float, int]:
@@ -74,20 +81,21 @@ class Evaluator:
             If there is nothing to test on.
         """
         pool = view.train_pool if train else view.test_pool
-        rows = view.train_indices if train else view.test_indices
-        # Those who are turned alike, of those who are served it.
-        sharers = self._sharers.get(id(vector), 1) * view.alike
-        if sharers * len(rows) < len(pool.labels) or len(rows) == 0:
+        indices = view.train_indices if train else view.test_indices
+        # Those who are turned alike, of those who are served it. A model of a client's
+        # own is not for sharing: another one may follow at its address.
+        sharers = self._sharers.get(id(vector), 0) * view.alike
+        answered = len(pool.labels) * len(view.turns)
+        if sharers * len(indices) < answered or len(indices) == 0:
             samples = view.train() if train else view.test()
             return evaluate(self._model.load(vector), *samples)
-        key = (id(vector), id(pool), view.degrees)
-        if key not in self._answers:
-            model = self._model.load(vector)
-            self._answers[key] = answer_pool(model, pool, view.degrees)
-        answers = self._answers[key]
-        truth = view.labels if train else view.test_labels
-        loss = -answers.log_shares[rows, truth].mean(dtype=np.float64)
-        return float(loss), int(np.count_nonzero(answers.labels[rows] == truth))
+        truth, correct = view.labels if train else view.test_labels, 0
+        log_shares = np.empty(len(indices))
+        for angle, rows, place in view.by_angle(pool, indices):
+            answers = self._answered(vector, pool, angle)
+            log_shares[place] = answers.log_shares[rows, truth[place]]
+            correct += int(np.count_nonzero(answers.labels[rows] == truth[place]))
+        return -float(log_shares.mean()), correct
 
 
 @torch.no_grad()

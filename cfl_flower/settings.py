@@ -8,7 +8,8 @@ carries the behaviour it configures. On the wire it is a plain mapping whose
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -84,6 +85,32 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
     """
     if not condition:
         raise ConfigError(f"{field}={value} is not allowed; use {allowed}")
+
+
+@contextmanager
+def located(place: str) -> Iterator[None]:
+    """Let the errors of settings within others name their full key.
+
+    Parameters
+    ----------
+    place : str
+        Where they are, for example ``drift.steps.first``. They themselves only know
+        their group, ``drift``.
+
+    Examples
+    --------
+    >>> with located("drift.steps.first"):
+    ...     require(False, "drift.every", 0, "1")
+    Traceback (most recent call last):
+    cfl_flower.errors.ConfigError: drift.steps.first.every=0 is not allowed; use 1
+    """
+    try:
+        yield
+    except ConfigError as error:
+        group, text = place.partition(".")[0], str(error)
+        if not text.startswith(f"{group}.") or text.startswith(f"{place}."):
+            raise
+        raise ConfigError(place + text.removeprefix(group)) from error
 
 
 def require_fraction(field: str, value: float) -> None:

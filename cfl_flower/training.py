@@ -20,6 +20,8 @@ from torch.nn.functional import cross_entropy
 from cfl_flower.models import FlatModel, SoftmaxRegression
 from cfl_flower.settings import require
 
+BUFFERS = ("average", "local")
+
 
 @dataclass(frozen=True)
 class LocalTraining:
@@ -38,6 +40,9 @@ class LocalTraining:
     weight_decay : float
     mu : float
         Strength of the proximal term.
+    buffers : {"average", "local"}
+        BatchNorm's running means and variances are averaged with the weights; or each
+        client keeps its own, and what it sends are those that it received.
     """
 
     epochs: int = 10
@@ -47,6 +52,7 @@ class LocalTraining:
     momentum: float = 0.0
     weight_decay: float = 0.0
     mu: float = 0.0
+    buffers: str = "average"
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -68,6 +74,8 @@ class LocalTraining:
             self.momentum,
             "a number from 0 to below 1",
         )
+        ok = self.buffers in BUFFERS
+        require(ok, "strategy.local.buffers", self.buffers, " or ".join(BUFFERS))
 
 
 def batches(

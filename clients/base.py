@@ -3,7 +3,7 @@
 Computes: local SGD (proximal if mu > 0) on its data of the round; a test of the model
 it is served; its label histogram when the server asks for it and does not hold it.
 Sends: the trained model (d floats); the histogram (L floats) after a drift.
-Keeps: nothing.
+Keeps: nothing; with ``strategy.local.buffers=local`` its running statistics.
 """
 
 from __future__ import annotations
@@ -132,10 +132,38 @@ class ClusteredClient(NumPyClient):
         if around.attack:
             labels = spoil_labels(around.attack, y.cpu().numpy(), around.stream.classes)
             y = torch.from_numpy(labels).to(y.device)
-        model = around.model.load(start)
+        model = around.model.load(self.with_own_buffers(start, before=around.round))
         rng = generator(around.seed, purpose, round, around.client)
         train(model, x, y, local or self.local, rng)
-        return model.to_vector(), len(y)
+        trained = model.to_vector()
+        # Training with settings of its own is a trial, which leaves nothing behind.
+        return trained if local else self.keep_buffers(trained, start), len(y)
+
+    @property
+    def keeps_buffers(self) -> bool:
+        """Whether the network has running statistics, and this client its own."""
+        model = self.around.model
+        return self.local.buffers == "local" and len(model.weights) < len(model.vector)
+
+    def with_own_buffers(self, model: Vector, before: int) -> Vector:
+        """Return a model with this client's own statistics as of before a round.
+
+        The model itself if there are none: they start from the received ones.
+        """
+        if not self.keeps_buffers:
+            return model
+        own = self.around.state.part("buffers").load(before).get("buffers")
+        if own is None:
+            return model
+        return np.concatenate([model[: -len(own)], own])
+
+    def keep_buffers(self, trained: Vector, received: Vector) -> Vector:
+        """Remember the trained statistics, and return the model with those received."""
+        if not self.keeps_buffers:
+            return trained
+        around, count = self.around, len(self.around.model.weights)
+        around.state.part("buffers").save(around.round, {"buffers": trained[count:]})
+        return np.concatenate([trained[:count], received[count:]])
 
     def evaluate(
         self, parameters: list[Vector], config: dict[str, Any]
@@ -152,7 +180,8 @@ class ClusteredClient(NumPyClient):
         count = len(view.test_indices)
         if count == 0:
             return 0.0, 0, report
-        loss, correct = self.around.evaluator.evaluate(self.served(parameters), view)
+        served = self.with_own_buffers(self.served(parameters), self.around.round + 1)
+        loss, correct = self.around.evaluator.evaluate(served, view)
         return loss, count, {"correct": correct, **report}
 
     def served(self, parameters: list[Vector]) -> Vector:
@@ -195,12 +224,12 @@ class ClusteredClient(NumPyClient):
 
     def _within(self, tolerance: float, histogram: Vector, held: str | None) -> bool:
         """Compare with the last report if the server has it; else remember this one."""
-        state, round = self.around.state, self.around.round
+        state, round = self.around.state.part("report"), self.around.round
         remembered = state.load(before=round + 1)
         last = remembered.get("reported")
         if last is None or digest(last) != held:
             last = np.full_like(histogram, np.inf)
         if float(abs(histogram - last).sum()) <= tolerance:
             return True
-        state.save(round, remembered | {"reported": histogram})
+        state.save(round, {"reported": histogram})
         return False

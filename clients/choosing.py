@@ -70,7 +70,7 @@ class ChoosingClient(ClusteredClient):
         around, labels = self.around, self.data(round).labels
         if len(labels) == 0:
             return {}
-        before = around.state.at(int(config["chosen"])).get("counts")
+        before = around.state.part("choice").at(int(config["chosen"])).get("counts")
         counts = label_counts(labels, around.stream.classes)
         if before is not None and not around.settings.shift.detects(counts, before):
             return {}
@@ -85,4 +85,4 @@ class ChoosingClient(ClusteredClient):
         """Keep the label counts of a round's data."""
         labels = self.data(round).labels
         counts = label_counts(labels, self.around.stream.classes)
-        self.around.state.save(self.around.round, {"counts": counts})
+        self.around.state.part("choice").save(self.around.round, {"counts": counts})

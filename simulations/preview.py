@@ -22,10 +22,17 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import (
+    BoundaryNorm,
+    Colormap,
+    ListedColormap,
+    LogNorm,
+    Normalize,
+)
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from rich.columns import Columns
+from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
+from rich.columns import Columns as SideBySide
 from rich.console import Console
 from rich.table import Table
 
@@ -67,6 +74,31 @@ COLOURS = (
     *("#882255", "#44AA99", "#999933", "#AA4499", "#DDDDDD"),
 )
 
+# From a light colour on, which still is no white: few samples are not none.
+AMOUNTS = ListedColormap(mpl.colormaps["Blues"](np.linspace(0.18, 1, 256)))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a client's samples are counted by: labels, or what a mixture is of.
+
+    Attributes
+    ----------
+    names : list of str
+    what : str
+        What one of them is.
+    """
+
+    names: list[str]
+    what: str
+
+    @classmethod
+    def of(cls, view: View) -> Columns:
+        """Return the distributions of a mixture by their rotation, or the labels."""
+        if len(view.turns) > 1:
+            return cls([f"{turn:.4g}°" for turn in view.turns], "rotation")
+        return cls([str(label) for label in range(len(view.relabel))], "label")
+
 
 @dataclass(frozen=True)
 class Holdings:
@@ -74,8 +106,8 @@ class Holdings:
 
     Attributes
     ----------
-    counts : int array of shape (clients, L)
-        Training samples by label, as the client calls it.
+    counts : int array of shape (clients, columns)
+        Training samples by label, as the client calls it, or by distribution.
     prints : list of bytes
         A fingerprint of each client's samples, labels and rotation.
     concepts : int array of shape (clients,)
@@ -128,22 +160,28 @@ class Preview:
         Rounds of changes that come after the run.
     periods : list of Period
         At most `ROWS`, the last one included.
-    counts : list of int arrays of shape (clients, L)
-        Training samples by label in the first, the second and the last period, or in
-        the first alone if there is no other.
+    columns : Columns
+        What the samples are counted by.
+    counts : list of int arrays of shape (clients, columns)
+        Training samples in the first, the second and the last period, or in the first
+        alone if there is no other.
     sampled : list of int
         Starts of at most `ROUNDS` periods, evenly.
     history : int array of shape (clients, len(sampled))
         The true concepts in these periods.
+    sizes : int array of shape (clients in the picture, len(sampled)) or None
+        Training samples in these periods, where they change and no concept does.
     """
 
     total: int
     starts: list[int]
     late: list[int]
     periods: list[Period]
+    columns: Columns
     counts: list[IntArray]
     sampled: list[int]
     history: IntArray
+    sizes: IntArray | None
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -178,15 +216,19 @@ def fingerprint(view: View) -> bytes:
     return state.digest()
 
 
+def tally(view: View) -> IntArray:
+    """Count training samples by the `Columns` of a view."""
+    mixed = len(view.turns) > 1
+    kinds, count = view.train_parts if mixed else view.labels, Columns.of(view).names
+    return np.bincount(kinds, minlength=len(count))
+
+
 def holdings(stream: Stream, round: int) -> Holdings:
     """Look at all clients in one round."""
     concepts = stream.timeline.concepts(round)
     views = (stream.view(client, round) for client in range(len(concepts)))
     counts, prints = zip(
-        *(
-            (np.bincount(view.labels, minlength=stream.classes), fingerprint(view))
-            for view in views
-        ),
+        *((tally(view), fingerprint(view)) for view in views),
         strict=True,
     )
     return Holdings(np.stack(counts), list(prints), concepts)
@@ -242,9 +284,37 @@ def preview(stream: Stream, total: int) -> Preview:
     counts += counts[1:] if count == 2 else []
     late = [round for round in stream.timeline.rounds if round > total]
     rounds = [starts[number] for number in sampled]
+    concepts = np.stack(history, axis=1)
     return Preview(
-        total, starts, late, periods, counts, rounds, np.stack(history, axis=1)
+        total,
+        starts,
+        late,
+        periods,
+        Columns.of(stream.view(0, 1)),
+        counts,
+        rounds,
+        concepts,
+        changing_sizes(stream, rounds, concepts),
     )
+
+
+def changing_sizes(
+    stream: Stream, rounds: Sequence[int], history: IntArray
+) -> IntArray | None:
+    """Return the training samples of the clients in the picture, if it needs them.
+
+    It does where no concept changes but the numbers of samples do.
+    """
+    if (history != history[:, :1]).any():
+        return None
+    rows = rows_by_concept(history)
+    sizes = np.array(
+        [
+            [len(stream.view(client, round).train_indices) for client in rows]
+            for round in rounds
+        ]
+    ).T
+    return sizes if (sizes != sizes[:, :1]).any() else None
 
 
 def rows_by_concept(history: IntArray, most: int = CLIENTS) -> IntArray:
@@ -288,17 +358,16 @@ def bars(share: FloatArray, largest: float, width: int) -> str:
     return "".join(mark.ljust(width) for mark in marks)
 
 
-def ruler(classes: int, width: int) -> str:
-    """Return the labels above their columns, as far as they have room.
+def ruler(names: Sequence[str], width: int) -> str:
+    """Return the names above their columns, as far as they have room.
 
     Examples
     --------
-    >>> ruler(11, 2)
+    >>> ruler([str(label) for label in range(11)], 2)
     '0         5         10'
     """
-    step = 1 if classes <= 10 else (5 if width > 1 else 10)
-    marks = (f"{label:<{step * width}}" for label in range(0, classes, step))
-    return "".join(marks).rstrip()
+    step = 1 if len(names) <= 10 else (5 if width > 1 else 10)
+    return "".join(name.ljust(step * width) for name in names[::step]).rstrip()
 
 
 def log_ticks(largest: int) -> list[int]:
@@ -352,15 +421,15 @@ def share_tables(found: Preview) -> list[Table]:
     """Return text pictures of the first clients: at first, and after a change."""
     parts = [shares(counts[:FIRST_CLIENTS]) for counts in found.counts[:2]]
     largest = max(float(part.max()) for part in parts)
-    classes = parts[0].shape[1]
-    width = 2 if classes <= FIRST_CLIENTS else 1
+    names = found.columns.names
+    width = 1 if len(names) > FIRST_CLIENTS else 1 + max(map(len, names[:10]))
     tables = []
     for period, part in zip(found.periods, parts, strict=False):
         table = Table(box=None, padding=(0, 1, 0, 0), title_justify="left")
         table.title = _span(period.start, period.end).capitalize()
         table.add_column("client", justify="right")
         table.add_column("samples", justify="right")
-        table.add_column(ruler(classes, width), no_wrap=True)
+        table.add_column(ruler(names, width), no_wrap=True)
         for client, row in enumerate(part):
             size = f"{period.sizes[client]:,}"
             table.add_row(str(client), size, bars(row, largest, width))
@@ -377,11 +446,11 @@ def show(found: Preview, title: str, console: Console) -> None:
     largest = max(float(shares(c[:FIRST_CLIENTS]).max()) for c in found.counts[:2])
     clients = min(FIRST_CLIENTS, len(found.history))
     console.print(
-        f"The first {clients} clients' training samples by label; "
+        f"The first {clients} clients' training samples by {found.columns.what}; "
         f"█ is {largest:.0%} of a client's samples, · none",
         highlight=False,
     )
-    console.print(Columns(share_tables(found), padding=(0, 4)))
+    console.print(SideBySide(share_tables(found), padding=(0, 4)))
 
 
 def notes(found: Preview) -> list[str]:
@@ -407,8 +476,13 @@ def draw(found: Preview, title: str) -> Figure:
     FigureCanvasAgg(figure)
     widths = [1.0] * len(maps) + [1.5]
     panels: list[Axes] = list(figure.subplots(1, len(widths), width_ratios=widths))
-    _draw_counts(figure, panels[:-1], [part[rows] for part in maps], spans)
-    _draw_history(figure, panels[-1], found, rows)
+    _draw_counts(
+        figure, panels[:-1], [part[rows] for part in maps], spans, found.columns
+    )
+    if found.sizes is None:
+        _draw_history(figure, panels[-1], found, rows)
+    else:
+        _draw_sizes(figure, panels[-1], found, found.sizes)
     clients, places = len(found.history), evenly(len(rows), 20)
     some = (
         f"{len(rows):,} of {clients:,}" if len(rows) < clients else f"all {clients:,}"
@@ -422,24 +496,39 @@ def draw(found: Preview, title: str) -> Figure:
 
 
 def _draw_counts(
-    figure: Figure, panels: list[Axes], maps: list[IntArray], spans: list[str]
+    figure: Figure,
+    panels: list[Axes],
+    counts: list[IntArray],
+    spans: list[str],
+    columns: Columns,
 ) -> None:
-    # Sizes often follow a power law.
-    norm = LogNorm(1, max(2, *(int(part.max()) for part in maps)))
-    colours = mpl.colormaps["cividis_r"].with_extremes(bad="white")
+    labels = columns.what == "label"
+    # Sizes often follow a power law; the shares of a mixture do not.
+    largest = max(2, *(int(part.max()) for part in counts))
+    norm = LogNorm(1, largest) if labels else Normalize(0, 1)
+    maps = counts if labels else [shares(part) for part in counts]
+    colours = AMOUNTS.with_extremes(bad="white")
     for panel, part, span in zip(panels, maps, spans, strict=False):
         held = np.ma.masked_equal(part, 0)
         picture = panel.imshow(
             held, cmap=colours, norm=norm, aspect="auto", interpolation="nearest"
         )
         panel.set_title(f"Who holds what in {span}", fontsize=12)
-        panel.set_xlabel("label, as the client calls it", fontsize=12)
-        panel.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+        if labels:
+            panel.set_xlabel("label, as the client calls it", fontsize=12)
+            panel.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+        else:
+            panel.set_xlabel(f"distribution, by its {columns.what}", fontsize=12)
+            panel.set_xticks(range(len(columns.names)), columns.names)
     bar = figure.colorbar(picture, ax=panels, location="bottom", shrink=0.8)
-    ticks = log_ticks(int(norm.vmax or 1))
-    bar.set_ticks(ticks, labels=[f"{tick:,}" for tick in ticks])
-    bar.minorticks_off()
-    bar.set_label("training samples of a client (white: none)", fontsize=11)
+    if labels:
+        ticks = log_ticks(int(norm.vmax or 1))
+        bar.set_ticks(ticks, labels=[f"{tick:,}" for tick in ticks])
+        bar.minorticks_off()
+    else:
+        bar.ax.xaxis.set_major_formatter(PercentFormatter(1))
+    what = "training samples of a client" if labels else "share of a client's samples"
+    bar.set_label(f"{what} (white: none)", fontsize=11)
 
 
 def _draw_history(figure: Figure, panel: Axes, found: Preview, rows: IntArray) -> None:
@@ -450,25 +539,51 @@ def _draw_history(figure: Figure, panel: Axes, found: Preview, rows: IntArray) -
         if count <= len(COLOURS)
         else mpl.colormaps["viridis"](np.linspace(0, 1, count))
     )
+    norm = BoundaryNorm(np.arange(count + 1) - 0.5, max(count, 2))
+    values = codes.reshape(len(rows), -1)
+    picture = _draw_rounds(panel, found, values, "True concept", colours, norm)
+    places = evenly(count, len(COLOURS))
+    bar = figure.colorbar(picture, ax=panel, location="bottom", shrink=0.8)
+    bar.set_ticks(places, labels=[str(numbers[place]) for place in places])
+    bar.set_label("true concept, by first appearance", fontsize=11)
+
+
+def _draw_sizes(figure: Figure, panel: Axes, found: Preview, sizes: IntArray) -> None:
+    norm = Normalize(0, max(1, int(sizes.max())))
+    picture = _draw_rounds(panel, found, sizes, "Samples", AMOUNTS, norm)
+    bar = figure.colorbar(picture, ax=panel, location="bottom", shrink=0.8)
+    bar.ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    bar.ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    bar.set_label("training samples of a client (no concept changes)", fontsize=11)
+
+
+def _draw_rounds(
+    panel: Axes,
+    found: Preview,
+    values: IntArray,
+    what: str,
+    colours: Colormap,
+    norm: Normalize,
+) -> QuadMesh:
+    """Draw a value of each client over the rounds, with their changes."""
     picture = panel.pcolormesh(
         np.array([*found.sampled, found.total + 1]) - 0.5,
-        np.arange(len(rows) + 1) - 0.5,
-        codes.reshape(len(rows), -1),
+        np.arange(len(values) + 1) - 0.5,
+        values,
         cmap=colours,
-        norm=BoundaryNorm(np.arange(count + 1) - 0.5, max(count, 2)),
+        norm=norm,
         rasterized=True,
     )
     panel.invert_yaxis()
     changes = found.starts[1:]
     _draw_changes(panel, np.array(changes) - 0.5)
     times = "1 change" if len(changes) == 1 else f"{len(changes):,} changes"
-    panel.set_title(f"True concept of each client ({times})", fontsize=12)
+    # Above the marks, where there are any.
+    space = 12.0 if len(changes) > LINES else None
+    panel.set_title(f"{what} of each client ({times})", fontsize=12, pad=space)
     panel.set_xlabel("round", fontsize=12)
     panel.xaxis.set_major_locator(MaxNLocator(10, integer=True))
-    places = evenly(count, len(COLOURS))
-    bar = figure.colorbar(picture, ax=panel, location="bottom", shrink=0.8)
-    bar.set_ticks(places, labels=[str(numbers[place]) for place in places])
-    bar.set_label("true concept, by first appearance", fontsize=11)
+    return picture
 
 
 def _draw_changes(panel: Axes, places: FloatArray) -> None:

@@ -12,15 +12,19 @@ import numpy as np
 
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.world import (
+    AT_RANDOM,
+    BY_RANK,
+    BY_TIME,
     Event,
     EventKey,
     World,
     call_otherwise,
     deal_anew,
     exchange_all,
+    traits,
 )
 from cfl_flower.seeding import generator
-from cfl_flower.settings import require, require_fraction
+from cfl_flower.settings import located, require, require_fraction
 from cfl_flower.types import BoolArray, IntArray
 
 
@@ -50,15 +54,38 @@ class Schedule:
     @property
     def events(self) -> Sequence[Event]:
         """What happens; events of one round happen in this order."""
-        return list(self.steps.values())
+        return [Step(f"drift.steps.{name}", step) for name, step in self.steps.items()]
 
     def __post_init__(self) -> None:
         ok = all(one < two for one, two in pairwise(self.rounds))
         require(ok, "drift.rounds", self.rounds, "ascending rounds")
         for name, step in self.steps.items():
-            ok = isinstance(step, Change) and type(step) is not Change
+            ok = isinstance(step, Change) and type(step).apply is not Change.apply
             kind = type(step).__name__
             require(ok, f"drift.steps.{name}", kind, "one kind of change")
+
+
+@dataclass(frozen=True)
+class Step:
+    """An event of a schedule; its errors name its full key.
+
+    Attributes
+    ----------
+    place : str
+    event : Event
+    """
+
+    place: str
+    event: Event
+
+    def times(self, total: int, seed: int, number: int) -> list[int]:
+        """Return the rounds at whose start it happens, of ``total`` rounds."""
+        return self.event.times(total, seed, number)
+
+    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+        """Return the world after it."""
+        with located(self.place):
+            return self.event.apply(world, partition, key)
 
 
 @dataclass(frozen=True)
@@ -72,6 +99,8 @@ class Change:
     every : int or None
         It also happens every so many rounds, from round ``first`` on.
     first : int
+    chance : float
+        It also happens in each round, from ``first`` on, with this probability.
     fraction : float
         Share of the clients it concerns, chosen at random each time.
     ids : list of int or None
@@ -84,6 +113,7 @@ class Change:
     rounds: list[int] = field(default_factory=list)
     every: int | None = None
     first: int = 2
+    chance: float = 0.0
     fraction: float = 1.0
     ids: list[int] | None = None
     modulo: int | None = None
@@ -96,6 +126,7 @@ class Change:
         ok = self.every is None or self.every >= 1
         require(ok, "drift.every", self.every, "null or at least 1")
         require(self.first >= 1, "drift.first", self.first, "a round of at least 1")
+        require_fraction("drift.chance", self.chance)
         require_fraction("drift.fraction", self.fraction)
         ok = self.ids is None or len(self.ids) > 0
         require(ok, "drift.ids", self.ids, "null or at least one client")
@@ -112,10 +143,14 @@ class Change:
         """What happens: one event."""
         return [self]
 
-    def times(self, total: int) -> list[int]:
+    def times(self, total: int, seed: int, number: int) -> list[int]:
         """Return the rounds at whose start it happens, of ``total`` rounds."""
         regular = range(self.first, total + 1, self.every) if self.every else ()
-        return sorted({*self.rounds, *regular})
+        # One number for each round: a longer run has the same events at first.
+        points = generator(seed, f"when/{number}").random(total)
+        drawn = 1 + np.flatnonzero(points < self.chance)
+        drawn = drawn[drawn >= self.first]
+        return sorted({*self.rounds, *regular, *drawn.tolist()})
 
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
@@ -151,14 +186,13 @@ class Change:
 class Regroup(Change):
     """Label distributions are replaced by those of a new layout of the partition.
 
-    With label groups: clients go to label groups that did not exist before.
+    With label groups: clients go to label groups that did not exist before. With
+    mixtures: a new mixture and new samples, the main distribution remains.
     """
 
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
-        known = [deal.layout for deal in world.deals]
-        rng = generator(key.seed, "layout", len(known))
-        layout = partition.layout(world.clients, world.classes, known, rng)
+        layout = partition.layout(world.clients, world.classes, world.deals, key.seed)
         chosen = self.chosen(world.clients, self.rng(key))
         return deal_anew(world, layout, chosen) if chosen.any() else world
 
@@ -186,6 +220,9 @@ class Relabel(Change):
         for swap in self.swaps:
             ok = len(swap) == 2 and swap[0] != swap[1]
             require(ok, "drift.swaps", self.swaps, "pairs of two labels")
+        ok = bool(self.swaps or self.permutation or self.random_swaps)
+        allowed = "pairs of labels, or a permutation, or random_swaps"
+        require(ok, "drift.swaps", self.swaps, allowed)
         ok = self.random_swaps >= 0
         require(ok, "drift.random_swaps", self.random_swaps, "at least 0")
 
@@ -241,8 +278,7 @@ class Restore(Change):
             name: np.where(
                 chosen if now.ndim == 1 else chosen[:, None], getattr(first, name), now
             )
-            for name, now in vars(world).items()
-            if name != "deals"
+            for name, now in traits(world).items()
         }
         return replace(world, **restored)
 
@@ -336,56 +372,100 @@ class Exchange(Change):
 
 
 @dataclass(frozen=True)
-class Release(Change):
-    """Training samples arrive in shares, from round 1 on: FlexCFL's "incremental".
+class Arrival(Change):
+    """Something arrives with each event, part by part, and may be forgotten again.
 
     Attributes
     ----------
-    share : float
-        Of a client's samples, with each event.
+    window : int or None
+        Rounds for which a part is remembered; as much is there at first. None: for
+        ever, and one part is there at first.
     """
 
-    share: float = 0.25
+    window: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 < self.share <= 1, "drift.share", self.share, "above 0, at most 1")
+        ok = self.window is None or (self.window >= 1 and self.every is not None)
+        allowed = "null, or at least 1 together with drift.every"
+        require(ok, "drift.window", self.window, allowed)
+
+    @property
+    def kept(self) -> int:
+        """Parts that are there at first, and remembered if not all are."""
+        return -(-(self.window or 1) // (self.every or 1)) if self.window else 1
+
+    def present(self, occurrence: int) -> tuple[int, int]:
+        """Return the number of the first part that is there, and the last one's + 1."""
+        return (occurrence if self.window else 0), occurrence + self.kept
+
+
+ORDERS = {"random": AT_RANDOM, "own": BY_RANK, "time": BY_TIME}
+
+
+@dataclass(frozen=True)
+class Release(Arrival):
+    """Samples arrive in equal parts: FlexCFL's "incremental", Fielding's streams.
+
+    After the last part nothing more arrives, and nothing is forgotten.
+
+    Attributes
+    ----------
+    periods : int
+        Number of the parts.
+    order : {"random", "own", "time"}
+        A client's training samples in any order, while its test samples are all there;
+        or training and test samples by the time when they were taken: as many of a
+        client's at a time, or those of as long a time, the same for all clients.
+    """
+
+    periods: int = 4
+    order: str = "random"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.periods >= 1, "drift.periods", self.periods, "at least 1")
+        ok = self.order in ORDERS
+        require(ok, "drift.order", self.order, " or ".join(ORDERS))
         require(self.fraction == 1, "drift.fraction", self.fraction, "1, ids or modulo")
-        ok = 1 in self.times(1)
+        ok = 1 in self.rounds or (self.every is not None and self.first == 1)
         require(ok, "drift.first", self.first, "1: samples arrive from round 1 on")
 
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
         del partition
         chosen = self.chosen(world.clients, self.rng(key))
-        arrived = min(1.0, self.share * (key.occurrence + 1))
-        return replace(world, released=np.where(chosen, arrived, world.released))
+        start, end = self.present(key.occurrence)
+        late = max(0, end - self.periods)
+        start, end = max(0, start - late), end - late
+        return replace(
+            world,
+            since=np.where(chosen, start / self.periods, world.since),
+            until=np.where(chosen, end / self.periods, world.until),
+            order=np.where(chosen, ORDERS[self.order], world.order),
+        )
 
 
 @dataclass(frozen=True)
-class LabelBuckets(Change):
+class LabelBuckets(Arrival):
     """Labels stream in by buckets and are forgotten again: Fielding on Open Images.
 
     Each client's labels are split into buckets at random, one label in each if there
-    are fewer. With each event the next bucket arrives and the oldest is dropped; after
-    the last comes the first.
+    are fewer. With each event the next bucket arrives, and after the last the first.
 
     Attributes
     ----------
     buckets : int
-    window : int
-        Buckets that a client remembers.
     """
 
     buckets: int = 10
-    window: int = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.buckets >= 1, "drift.buckets", self.buckets, "at least 1")
-        ok = 1 <= self.window <= self.buckets
-        allowed = f"from 1 to the {self.buckets} buckets"
-        require(ok, "drift.window", self.window, allowed)
+        ok = self.kept <= self.buckets
+        most = f"rounds in which at most the {self.buckets} buckets arrive"
+        require(ok, "drift.window", self.window, most)
 
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
@@ -397,7 +477,7 @@ class LabelBuckets(Change):
         count = held.sum(axis=1, keepdims=True)
         buckets = np.minimum(self.buckets, np.maximum(count, 1))
         bucket = rank * buckets // np.maximum(count, 1)
-        age = (bucket - key.occurrence) % buckets
+        start, end = self.present(key.occurrence)
+        arrived = (bucket - start) % buckets < end - start
         chosen = self.chosen(world.clients, self.rng(key))[:, None]
-        visible = np.where(chosen, age < self.window, world.visible)
-        return replace(world, visible=visible)
+        return replace(world, visible=np.where(chosen, arrived, world.visible))

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from cfl_flower.data.pool import Pool
-from cfl_flower.data.world import Deal, Layout, World, call_otherwise, first_world
+from cfl_flower.data.world import (
+    Deal,
+    Layout,
+    World,
+    call_otherwise,
+    deal_anew,
+    first_world,
+    times_dealt,
+)
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.settings import require, require_fraction
@@ -20,7 +30,15 @@ SHARED = ("none", "rare_half", "one", "two")
 Pools = tuple[Pool, Pool]
 """For training and for testing."""
 
-Hands = tuple[list[IntArray], list[IntArray]]
+
+class Dealt(Protocol):
+    """Each client's samples of one pool; a list, or drawn when they are asked for."""
+
+    def __getitem__(self, client: int, /) -> IntArray:
+        """Return the indices of one client's samples."""
+
+
+Hands = tuple[Dealt, Dealt]
 """The indices of each client's samples in both pools."""
 
 
@@ -79,6 +97,11 @@ class Partition:
             ok = len(value) > 0 and all(map(math.isfinite, value))
             require(ok, f"partition.{name}", value, "a list of at least one number")
 
+    @property
+    def turns(self) -> tuple[float, ...]:
+        """Degrees by which samples of each distribution are turned, before others."""
+        return (0.0,)
+
     def shared_samples(self, labels: IntArray, seed: int) -> IntArray:
         """Return the indices of the samples that everyone holds."""
         order = np.argsort(np.bincount(labels), kind="stable")
@@ -96,17 +119,24 @@ class Partition:
         self,
         clients: int,
         classes: int,
-        known: Sequence[Layout],
-        rng: np.random.Generator,
+        known: Sequence[Deal],
+        seed: int,
     ) -> Layout:
-        """Draw a layout, with no group of label distributions that is known."""
-        del known, rng
+        """Draw a layout, with no group of label distributions that is known.
+
+        Parameters
+        ----------
+        clients, classes : int
+        known : sequence of Deal
+            What was dealt before.
+        seed : int
+        """
+        del known, seed
         return Layout(np.ones((clients, classes)), np.zeros(clients, np.int64))
 
     def begin(self, clients: int, classes: int, seed: int) -> World:
         """Return the world of round 1."""
-        rng = generator(seed, "layout")
-        layout = self.layout(clients, classes, [], rng)
+        layout = self.layout(clients, classes, [], seed)
         kinds = (len(self.rotations), len(self.shifts), self.domains)
         # Evenly within each group of clients, too.
         order = np.empty(clients, np.int64)
@@ -126,6 +156,8 @@ class Partition:
         self, pools: Pools, deal: Deal, number: int, seed: int, before: Hands | None
     ) -> Hands:
         """Return the indices of the samples that each taker of a deal gets.
+
+        They count through the pool once for each of ``turns``, one after the other.
 
         Parameters
         ----------
@@ -157,7 +189,8 @@ class Partition:
                 rows = np.flatnonzero(deal.takers)
                 sizes = np.full(len(rows), count or 0)
                 if count is None and before:
-                    sizes = np.array([len(before[part][row]) for row in rows], np.int64)
+                    had = (before[part][int(row)] for row in rows)
+                    sizes = np.array([len(hand) for hand in had], np.int64)
                 wishes = self.wishes(demand[rows], labels)
                 drawn = draw(labels, wishes, sizes, rng)
                 for row, hand in zip(rows, drawn, strict=True):
@@ -180,13 +213,7 @@ class Partition:
         ConfigError
             If the dataset has another number of domains.
         """
-        count = 1 if pool.domains is None else int(pool.domains.max()) + 1
-        require(
-            count == self.domains,
-            "partition.domains",
-            self.domains,
-            f"{count}, the number of datasets in the dataset",
-        )
+        count = self._count_domains(pool)
         demand = deal.layout.demand
         if pool.domains is None:
             return pool.labels, demand
@@ -194,6 +221,16 @@ class Partition:
         table = np.zeros((clients, count, classes))
         table[np.arange(clients), deal.domains] = demand
         return pool.domains * classes + pool.labels, table.reshape(clients, -1)
+
+    def _count_domains(self, pool: Pool) -> int:
+        count = 1 if pool.domains is None else int(pool.domains.max()) + 1
+        require(
+            count == self.domains,
+            "partition.domains",
+            self.domains,
+            f"{count}, the number of datasets in the dataset",
+        )
+        return count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,8 +264,8 @@ class LabelGroups(Partition):
         self,
         clients: int,
         classes: int,
-        known: Sequence[Layout],
-        rng: np.random.Generator,
+        known: Sequence[Deal],
+        seed: int,
     ) -> Layout:
         """Split the labels into groups that never existed, and spread the clients.
 
@@ -245,16 +282,18 @@ class LabelGroups(Partition):
             self.groups,
             f"at most the {classes} labels of the dataset",
         )
+        rng = generator(seed, "layout", len(known))
+        layouts = [deal.layout for deal in known]
         existed = {
             old.demand[client].tobytes()
-            for old in known
+            for old in layouts
             for client in np.unique(old.groups, return_index=True)[1]
         }
         for _ in range(1000):
             rows = self._distributions(classes, rng)
             if not any(row.tobytes() in existed for row in rows):
                 groups = rng.permutation(np.arange(clients) % self.groups)
-                first = 1 + max((old.groups.max() for old in known), default=-1)
+                first = 1 + max((old.groups.max() for old in layouts), default=-1)
                 return Layout(rows[groups], groups + first)
         raise ConfigError(
             f"partition.groups={self.groups} leaves none of the {classes} labels' "
@@ -306,11 +345,11 @@ class Dirichlet(Partition):
         self,
         clients: int,
         classes: int,
-        known: Sequence[Layout],
-        rng: np.random.Generator,
+        known: Sequence[Deal],
+        seed: int,
     ) -> Layout:
         """Draw each label's shares."""
-        del known
+        rng = generator(seed, "layout", len(known))
         shares = rng.dirichlet(np.full(clients, self.alpha), classes).T
         return Layout(np.ascontiguousarray(shares), np.zeros(clients, np.int64))
 
@@ -343,11 +382,11 @@ class FewClasses(Partition):
         self,
         clients: int,
         classes: int,
-        known: Sequence[Layout],
-        rng: np.random.Generator,
+        known: Sequence[Deal],
+        seed: int,
     ) -> Layout:
         """Draw each client's share of its labels."""
-        del known
+        rng = generator(seed, "layout", len(known))
         ok, most = self.labels <= classes, f"at most the {classes} labels"
         require(ok, "partition.labels", self.labels, f"{most} of the dataset")
         first = np.arange(clients) % classes
@@ -367,8 +406,8 @@ class Natural(Partition):
         self,
         clients: int,
         classes: int,
-        known: Sequence[Layout],
-        rng: np.random.Generator,
+        known: Sequence[Deal],
+        seed: int,
     ) -> Layout:
         """Return the owners' layout, of which there is only one.
 
@@ -382,7 +421,7 @@ class Natural(Partition):
                 "partition=natural cannot be dealt anew by drift=regroup; use "
                 "drift=none or another one"
             )
-        return super().layout(clients, classes, known, rng)
+        return super().layout(clients, classes, known, seed)
 
     def hands(
         self, pools: Pools, deal: Deal, number: int, seed: int, before: Hands | None
@@ -411,6 +450,218 @@ class Natural(Partition):
         chosen = np.sort(generator(seed, "owners").permutation(count)[:clients])
         train, test = (_samples_of(owner, chosen) for owner in owners)
         return train, test
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixtures(Partition):
+    """Each client mixes K distributions, one of them its main one: the data of CCFL.
+
+    Distribution k is the whole dataset, turned by k * 360 / K degrees. A new deal keeps
+    a client's main distribution. What a client is dealt follows from the seed, its id
+    and how often it was dealt samples before, and from nothing else.
+
+    Attributes
+    ----------
+    clusters : int
+        K; the main distributions are the true concepts.
+    sizes : list of int
+        The fewest and the most training samples of a client, uniform between; all draw
+        as many where ``samples`` is set. As many are for testing without
+        ``test_samples``.
+    main : list of float
+        The smallest and the largest share of the main distribution, uniform between.
+    others : float
+        Concentration of the Dirichlet distribution that splits the rest over the other
+        distributions: 1 is uniform over all splits, large is even.
+    """
+
+    clusters: int = 4
+    sizes: list[int] = field(default_factory=lambda: [500, 2000])
+    main: list[float] = field(default_factory=lambda: [0.4, 0.9])
+    others: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.clusters >= 2, "partition.clusters", self.clusters, "at least 2")
+        ok = len(self.sizes) == 2 and 1 <= self.sizes[0] <= self.sizes[1]
+        allowed = "two ascending numbers of at least 1"
+        require(ok, "partition.sizes", self.sizes, allowed)
+        ok = len(self.main) == 2 and 0 <= self.main[0] <= self.main[1] <= 1
+        allowed = "two ascending numbers from 0 to 1"
+        require(ok, "partition.main", self.main, allowed)
+        ok = 0 < self.others < math.inf
+        require(ok, "partition.others", self.others, "a number above 0")
+        ok = self.domains == 1 and not self.copies
+        allowed = "1, and no copies: the mixtures are of one dataset"
+        require(ok, "partition.domains", self.domains, allowed)
+
+    @property
+    def turns(self) -> tuple[float, ...]:
+        """Degrees by which samples of each distribution are turned."""
+        return tuple(number * 360 / self.clusters for number in range(self.clusters))
+
+    def layout(
+        self,
+        clients: int,
+        classes: int,
+        known: Sequence[Deal],
+        seed: int,
+    ) -> Layout:
+        """Draw the next mixture of each client."""
+        draws = np.broadcast_to(times_dealt(known), clients)
+        return self._mixed(draws, classes, seed)
+
+    def redrawn(self, world: World, draws: IntArray, seed: int) -> World:
+        """Return the world after some clients drew again, each as often as it did.
+
+        For runs without common rounds, in which each client draws at its own uploads.
+
+        Parameters
+        ----------
+        world : World
+        draws : int array of shape (clients,)
+            How often each client drew again; 0 leaves it what it has.
+        seed : int
+        """
+        layout = self._mixed(draws, world.classes, seed)
+        return deal_anew(world, layout, draws > 0, draws)
+
+    def _mixed(self, draws: IntArray, classes: int, seed: int) -> Layout:
+        demand = np.broadcast_to(1.0, (len(draws), classes))
+        main = self.mains(len(draws), seed)
+        counts = self.counts(main, draws, seed)
+        return Layout(demand, main, counts / counts.sum(axis=1, keepdims=True))
+
+    def mains(self, clients: int, seed: int) -> IntArray:
+        """Draw the main distribution of each client, shape (clients,)."""
+        rng = generator(seed, "mixture-main")
+        return rng.permutation(np.arange(clients) % self.clusters)
+
+    def counts(self, main: IntArray, draws: IntArray, seed: int) -> IntArray:
+        """Draw how many training samples of each distribution the clients get.
+
+        Parameters
+        ----------
+        main, draws : int arrays of shape (clients,)
+            Each client's main distribution, and how often it was dealt samples before.
+        seed : int
+
+        Returns
+        -------
+        int array of shape (clients, K)
+        """
+        counts = np.empty((len(main), self.clusters), np.int64)
+        for draw in np.unique(draws):
+            rows = draws == draw
+            counts[rows] = self._counts(main, int(draw), seed)[rows]
+        return counts
+
+    def _counts(self, main: IntArray, draw: int, seed: int) -> IntArray:
+        # Row by row from one generator each: further clients change nothing.
+        sizes, shares, splits = (
+            generator(seed, f"mixture-{name}", draw)
+            for name in ("sizes", "shares", "splits")
+        )
+        clients, others = len(main), self.clusters - 1
+        least, most = (self.samples or size for size in self.sizes)
+        total = sizes.integers(least, most, clients, endpoint=True)
+        # Whole samples within the bounds; rounded, as 0.9 * 10 is more than 9.
+        low = np.ceil(np.round(self.main[0] * total, 9)).astype(np.int64)
+        high = np.floor(np.round(self.main[1] * total, 9)).astype(np.int64)
+        span = np.maximum(high - low, 0) + 1
+        own = low + (shares.random(clients) * span).astype(np.int64)
+        split = splits.dirichlet(np.full(others, self.others), clients)
+        rest = apportion(split, total - own)
+        counts = np.column_stack([own, rest])
+        place = (main[:, None] + np.arange(self.clusters)) % self.clusters
+        return np.take_along_axis(counts, place.argsort(axis=1), axis=1)
+
+    def hands(
+        self, pools: Pools, deal: Deal, number: int, seed: int, before: Hands | None
+    ) -> Hands:
+        """Return the indices of the samples of each client, drawn with replacement.
+
+        A client's are drawn when they are asked for: a run deals them anew so often
+        that all of them would fill the memory.
+        """
+        del number, before
+        for pool in pools:
+            self._count_domains(pool)
+        main, draws = deal.layout.groups, deal.draws
+        counts = self.counts(main, draws, seed)
+        tests = counts.sum(axis=1)
+        if self.test_samples is not None:
+            tests = np.full(len(main), self.test_samples)
+        tested = apportion(counts / counts.sum(axis=1, keepdims=True), tests)
+        train, test = (
+            Drawn(partial(self.hand, len(pool.labels), each, draws, purpose, seed))
+            for pool, each, purpose in zip(
+                pools, (counts, tested), ("deal", "deal-test"), strict=True
+            )
+        )
+        return train, test
+
+    @staticmethod
+    def hand(
+        size: int,
+        counts: IntArray,
+        draws: IntArray,
+        purpose: str,
+        seed: int,
+        client: int,
+    ) -> IntArray:
+        """Draw one client's samples, as its number of them of each distribution says.
+
+        Parameters
+        ----------
+        size : int
+            Samples in the pool.
+        counts : int array of shape (clients, K)
+        draws : int array of shape (clients,)
+            How often each client was dealt samples before.
+        purpose : {"deal", "deal-test"}
+            For training or for testing.
+        seed, client : int
+        """
+        rng = generator(seed, f"mixture-{purpose}", int(draws[client]), client)
+        turn = np.repeat(np.arange(counts.shape[1]), counts[client])
+        return np.sort(turn * size + rng.integers(0, size, len(turn)))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Samples that are drawn when they are asked for.
+
+    Attributes
+    ----------
+    draw : callable
+        Returns one client's indices.
+    """
+
+    draw: Callable[[int], IntArray]
+
+    def __getitem__(self, client: int, /) -> IntArray:
+        """Return the indices of one client's samples."""
+        return self.draw(client)
+
+
+def apportion(shares: FloatArray, totals: IntArray) -> IntArray:
+    """Split whole numbers by shares, each part off by less than 1.
+
+    Parameters
+    ----------
+    shares : array of shape (n, K)
+        Rows that sum to 1.
+    totals : int array of shape (n,)
+
+    Examples
+    --------
+    >>> apportion(np.array([[0.5, 0.3, 0.2]]), np.array([4])).tolist()
+    [[2, 1, 1]]
+    """
+    ends = np.rint(np.cumsum(shares, axis=1) * totals[:, None]).astype(np.int64)
+    parts: IntArray = np.diff(ends, prepend=0)
+    return parts
 
 
 def _samples_of(owners: IntArray, chosen: IntArray) -> list[IntArray]:

@@ -67,6 +67,11 @@ class Pool:
         """Return the pool with its tensors on a device."""
         return replace(self, x=self.x.to(device), y=self.y.to(device))
 
+    def labels_at(self, indices: IntArray) -> IntArray:
+        """Return labels; indices beyond the last sample go on with the first."""
+        found: IntArray = self.labels.take(indices, mode="wrap")
+        return found
+
     def inputs(self, rows: Tensor | slice) -> Tensor:
         """Return samples as networks take them: float32, pixels in [0, 1]."""
         x = self.x[rows] if isinstance(rows, slice) else self.x.index_select(0, rows)

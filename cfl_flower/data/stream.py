@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import chain
 
 import numpy as np
 import torch
@@ -16,9 +16,18 @@ from cfl_flower.data.drift import Drift
 from cfl_flower.data.partition import Hands, Partition
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
-from cfl_flower.data.world import Timeline, World
+from cfl_flower.data.world import (
+    AT_RANDOM,
+    BY_RANK,
+    Deal,
+    Timeline,
+    World,
+    same_deal,
+    traits,
+)
+from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
-from cfl_flower.types import IntArray
+from cfl_flower.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -27,12 +36,17 @@ class View:
 
     Attributes
     ----------
+    train_pool, test_pool : Pool
+    train_indices, test_indices : int arrays
+        They count through the pool once for each of ``turns``, one after the other.
     degrees : float
         Rotation of the images.
     relabel : int array of shape (L,)
         What the client calls the samples of a label.
     alike : float
         Share of all clients that have the same rotation.
+    turns : tuple of float
+        Rotations that come on top, of the distributions that the client mixes.
     """
 
     train_pool: Pool
@@ -42,16 +56,22 @@ class View:
     degrees: float
     relabel: IntArray
     alike: float = 1.0
+    turns: tuple[float, ...] = (0.0,)
 
     @property
     def labels(self) -> IntArray:
         """Training labels as the client calls them, shape (n,)."""
-        return self.relabel[self.train_pool.labels[self.train_indices]]
+        return self.relabel[self.train_pool.labels_at(self.train_indices)]
 
     @property
     def test_labels(self) -> IntArray:
         """Test labels as the client calls them, shape (n,)."""
-        return self.relabel[self.test_pool.labels[self.test_indices]]
+        return self.relabel[self.test_pool.labels_at(self.test_indices)]
+
+    @property
+    def train_parts(self) -> IntArray:
+        """Which of ``turns`` each training sample has, shape (n,)."""
+        return self.train_indices // len(self.train_pool.labels)
 
     def train(self) -> tuple[Tensor, Tensor]:
         """Return the training samples and labels."""
@@ -61,12 +81,40 @@ class View:
         """Return the test samples and labels."""
         return self._take(self.test_pool, self.test_indices, self.test_labels)
 
+    def by_angle(
+        self, pool: Pool, indices: IntArray
+    ) -> Iterator[tuple[float, IntArray, slice]]:
+        """Yield each rotation, the rows of the pool that have it, and their place.
+
+        Parameters
+        ----------
+        pool : Pool
+        indices : int array of shape (n,)
+            Ascending, where there are several ``turns``.
+        """
+        if len(self.turns) == 1:
+            yield self.degrees, indices, slice(0, len(indices))
+            return
+        size = len(pool.labels)
+        ends = np.searchsorted(indices, size * np.arange(1, len(self.turns)))
+        edges = [0, *ends.tolist(), len(indices)]
+        for part, (turn, place) in enumerate(
+            zip(self.turns, map(slice, edges, edges[1:]), strict=True)
+        ):
+            if place.start < place.stop:
+                angle = (self.degrees + turn) % 360
+                yield angle, indices[place] - part * size, place
+
     def _take(
         self, pool: Pool, indices: IntArray, labels: IntArray
     ) -> tuple[Tensor, Tensor]:
         device = pool.x.device
-        x = pool.inputs(torch.from_numpy(indices).to(device))
-        return rotate(x, self.degrees), torch.from_numpy(labels).to(device)
+        parts = [
+            rotate(pool.inputs(torch.from_numpy(rows).to(device)), angle)
+            for angle, rows, _ in self.by_angle(pool, indices)
+        ] or [pool.inputs(slice(0))]
+        x = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return x, torch.from_numpy(labels).to(device)
 
 
 class Stream:
@@ -102,7 +150,7 @@ class Stream:
         self._partition, self._seed = partition, seed
         train, test = dataset.load(data_dir)
         self._pools = train.to(device), test.to(device)
-        self._dealt: dict[int, Hands] = {}
+        self._dealt: dict[int, tuple[Deal, Hands]] = {}
         self._shared = partition.shared_samples(train.labels, seed)
         # Those of a round and of the next one.
         self._views = lru_cache(maxsize=2 * clients)(self._make_view)
@@ -110,6 +158,20 @@ class Stream:
     def view(self, client: int, round: int) -> View:
         """Return the data of one client in one round."""
         return self._views(client, self.timeline.first_round(round))
+
+    def view_in(self, world: World, client: int) -> View:
+        """Return the data of one client in a world, be it of the timeline or not."""
+        train, test = (self._indices(world, client, part) for part in (0, 1))
+        if len(self._shared):
+            labels = self._pools[0].labels[self._shared]
+            arrived = self._shared[world.visible[client][labels]]
+            train = np.concatenate([train, arrived])
+        turns = self._partition.turns
+        if len(turns) > 1:
+            train = np.sort(train)
+        degrees, relabel = float(world.degrees[client]), world.relabel[client]
+        alike = float(np.mean(world.degrees == degrees))
+        return View(*self._pools, train, test, degrees, relabel, alike, turns)
 
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""
@@ -119,51 +181,75 @@ class Stream:
                 break
             world = self.timeline.world(round)
             state.update(repr(round).encode())
-            for name in ("deal", "source", "relabel", "degrees", "visible", "released"):
-                state.update(np.ascontiguousarray(getattr(world, name)).tobytes())
+            for _, value in sorted(traits(world).items()):
+                state.update(np.ascontiguousarray(value).tobytes())
         for number in range(len(world.deals)):
-            for hand in chain(*self._hands(world, number)):
-                state.update(hand.tobytes())
+            for hands in self._hands(world, number):
+                for client in range(world.clients):
+                    state.update(hands[client].tobytes())
         state.update(self._shared.tobytes())
         return state.hexdigest()
 
     def _make_view(self, client: int, round: int) -> View:
-        world = self.timeline.world(round)
-        train, test = (self._indices(world, client, part) for part in (0, 1))
-        if len(self._shared):
-            labels = self._pools[0].labels[self._shared]
-            arrived = self._shared[world.visible[client][labels]]
-            train = np.concatenate([train, arrived])
-        degrees, relabel = float(world.degrees[client]), world.relabel[client]
-        alike = float(np.mean(world.degrees == degrees))
-        return View(*self._pools, train, test, degrees, relabel, alike)
+        return self.view_in(self.timeline.world(round), client)
 
     def _indices(self, world: World, client: int, part: int) -> IntArray:
         """Collect a client's samples of one pool, label by label if it must be."""
         deals, sources = world.deal[client], world.source[client]
-        visible = world.visible[client]
-        released = float(world.released[client]) if part == 0 else 1.0
-        labels, parts = self._pools[part].labels, []
+        visible, pool, parts = world.visible[client], self._pools[part], []
+        since, until = float(world.since[client]), float(world.until[client])
+        order = int(world.order[client])
+        # At random only training samples arrive.
+        streaming = (since, until) != (0, 1) and (part == 0 or order != AT_RANDOM)
         origins = zip(deals.tolist(), sources.tolist(), strict=True)
         for number, source in sorted(set(origins)):
             hand = self._hands(world, number)[part][source]
-            if released < 1:
-                rng = generator(self._seed, f"release/{number}", 0, source)
-                share = max(1, round_up(released * len(hand)))
-                hand = np.sort(rng.permutation(hand)[:share])
+            if streaming:
+                place = self._places(order, part, number, source, hand)
+                hand = hand[(since <= place) & (place < until)]
             wanted = visible & (deals == number) & (sources == source)
-            parts.append(hand if wanted.all() else hand[wanted[labels[hand]]])
+            parts.append(hand if wanted.all() else hand[wanted[pool.labels_at(hand)]])
         return parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
 
-    def _hands(self, world: World, number: int) -> Hands:
-        if number not in self._dealt:
-            before = self._hands(world, 0) if number else None
-            self._dealt[number] = self._partition.hands(
-                self._pools, world.deals[number], number, self._seed, before
+    def _places(
+        self, order: int, part: int, number: int, source: int, hand: IntArray
+    ) -> FloatArray:
+        """Return where in its stream each sample of a hand lies, from 0 to below 1."""
+        if order == AT_RANDOM:
+            rng = generator(self._seed, f"release/{number}", 0, source)
+            return rng.permutation(len(hand)) / len(hand)
+        places = self._moments[part][hand % len(self._pools[part].labels)]
+        if order == BY_RANK:
+            places = places.argsort(kind="stable").argsort() / len(hand)
+        return places
+
+    @cached_property
+    def _moments(self) -> list[FloatArray]:
+        """When each sample of the two pools was taken, from 0 to below 1.
+
+        Raises
+        ------
+        ConfigError
+            If the dataset does not know.
+        """
+        times = [pool.times for pool in self._pools if pool.times is not None]
+        every = np.concatenate([*times, np.zeros(0, np.int64)])
+        first, last = every.min(initial=2**62), every.max(initial=-(2**62))
+        if first >= last or len(times) < len(self._pools):
+            raise ConfigError(
+                "drift.order=time and drift.order=own need a dataset that knows when "
+                "its samples were taken; use dataset=fmow, cityscapes or waymo, or "
+                "another drift"
             )
-        return self._dealt[number]
+        return [(each - first) / (last + 1 - first) for each in times]
 
-
-def round_up(value: float) -> int:
-    """Return the smallest integer of at least a value, safe against 0.1 + 0.2."""
-    return int(np.ceil(round(value, 9)))
+    def _hands(self, world: World, number: int) -> Hands:
+        deal, known = world.deals[number], self._dealt.get(number)
+        # A timeline that was walked again has equal deals, another world may not.
+        if known is None or not same_deal(known[0], deal):
+            before = self._hands(world, 0) if number else None
+            hands = self._partition.hands(self._pools, deal, number, self._seed, before)
+        else:
+            hands = known[1]
+        self._dealt[number] = deal, hands
+        return hands

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from cfl_flower.data.partition import Partition
+
+AT_RANDOM, BY_RANK, BY_TIME = range(3)
+"""The order in which samples arrive: any; a client's own chronological one, a share of
+its samples at a time; that of the dataset's clock, a span of time at a time."""
 
 KEPT = 3
 """Periods in memory: those of a round and of the next one, and one more."""
@@ -34,11 +38,14 @@ class Layout:
         Each client's wish for each label, relative to the other clients' and labels'.
     groups : int array of shape (clients,)
         The clients that follow one label distribution, numbered over the whole run; all
-        0 where each has its own.
+        0 where each has its own. In a mixture, each client's main distribution.
+    mixture : array of shape (clients, K) or None
+        Share of each of K distributions in a client's samples; None for a single one.
     """
 
     demand: FloatArray
     groups: IntArray
+    mixture: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -54,12 +61,15 @@ class Deal:
         Which of the datasets of a hybrid they were dealt from.
     copies : int array of shape (clients,)
         Which copy of the dataset they were dealt from, where there are several.
+    draws : int array of shape (clients,)
+        How often each client was dealt samples before.
     """
 
     layout: Layout
     takers: BoolArray
     domains: IntArray
     copies: IntArray
+    draws: IntArray
 
 
 @dataclass(frozen=True)
@@ -83,8 +93,12 @@ class World:
         What it calls the samples of a label.
     visible : bool array of shape (clients, L)
         The labels whose samples have arrived and are not forgotten yet.
-    released : array of shape (clients,)
-        Share of its training samples that have arrived.
+    since, until : arrays of shape (clients,)
+        The part of its stream of samples, from 0 to 1, that has arrived and is not
+        forgotten yet.
+    order : int array of shape (clients,)
+        The order of that stream: `AT_RANDOM`, which is one of training samples alone,
+        `BY_RANK` or `BY_TIME`.
     """
 
     deals: tuple[Deal, ...]
@@ -95,7 +109,9 @@ class World:
     degrees: FloatArray
     relabel: IntArray
     visible: BoolArray
-    released: FloatArray
+    since: FloatArray
+    until: FloatArray
+    order: IntArray
 
     @property
     def clients(self) -> int:
@@ -106,16 +122,36 @@ class World:
     def demand(self) -> FloatArray:
         """What each client was dealt by, label by label, shape (clients, L)."""
         taken = np.zeros(self.groups.shape)
-        for number, deal in enumerate(self.deals):
-            mask = self.deal == number
+        for layout, mask in self._origins():
             label = np.nonzero(mask)[1]
-            taken[mask] = deal.layout.demand[self.source[mask], label]
+            taken[mask] = layout.demand[self.source[mask], label]
         return taken
+
+    @property
+    def mixture(self) -> FloatArray:
+        """Share of each distribution in what a client was dealt, shape (clients, K).
+
+        Where its labels come from several deals, the mean over labels.
+        """
+        first = self.deals[0].layout.mixture
+        if first is None:
+            return np.ones((self.clients, 1))
+        taken = np.zeros((*self.groups.shape, first.shape[1]))
+        for layout, mask in self._origins():
+            if layout.mixture is not None:
+                taken[mask] = layout.mixture[self.source[mask]]
+        mean: FloatArray = taken.mean(axis=1)
+        return mean
 
     @property
     def classes(self) -> int:
         """The number of labels, L."""
         return int(self.relabel.shape[1])
+
+    def _origins(self) -> Iterator[tuple[Layout, BoolArray]]:
+        """Yield each layout that anything is held by, and where it is."""
+        for number in np.unique(self.deal):
+            yield self.deals[number].layout, self.deal == number
 
 
 def first_world(
@@ -127,7 +163,7 @@ def first_world(
     domains = zeros if domains is None else domains
     copies = zeros if copies is None else copies
     return World(
-        (Deal(layout, np.ones(clients, bool), domains, copies),),
+        (Deal(layout, np.ones(clients, bool), domains, copies, zeros),),
         deal=np.zeros((clients, classes), np.int64),
         source=np.tile(np.arange(clients)[:, None], classes),
         groups=_groups(layout),
@@ -135,14 +171,29 @@ def first_world(
         degrees=np.zeros(clients),
         relabel=np.tile(np.arange(classes), (clients, 1)),
         visible=np.ones((clients, classes), bool),
-        released=np.ones(clients),
+        since=np.zeros(clients),
+        until=np.ones(clients),
+        order=np.full(clients, AT_RANDOM),
     )
 
 
-def deal_anew(world: World, layout: Layout, takers: BoolArray) -> World:
-    """Deal samples of a new layout to some clients."""
+def deal_anew(
+    world: World, layout: Layout, takers: BoolArray, draws: IntArray | None = None
+) -> World:
+    """Deal samples of a new layout to some clients.
+
+    Parameters
+    ----------
+    world : World
+    layout : Layout
+    takers : bool array of shape (clients,)
+    draws : int array of shape (clients,), optional
+        How often they were dealt samples before, if not as often as in this world.
+    """
     mask = takers[:, None]
-    deal = Deal(layout, takers, world.domains, world.deals[0].copies)
+    copies = world.deals[0].copies
+    draws = times_dealt(world.deals) if draws is None else draws
+    deal = Deal(layout, takers, world.domains, copies, draws)
     return replace(
         world,
         deals=(*world.deals, deal),
@@ -152,23 +203,36 @@ def deal_anew(world: World, layout: Layout, takers: BoolArray) -> World:
     )
 
 
+def same_deal(one: Deal, two: Deal) -> bool:
+    """Tell whether two deals are of the same samples to the same clients."""
+    if one is two:
+        return True
+    parts = (
+        (deal.layout.demand, deal.layout.groups, *list(vars(deal).values())[1:])
+        for deal in (one, two)
+    )
+    return all(np.array_equal(*pair) for pair in zip(*parts, strict=True))
+
+
+def times_dealt(deals: Sequence[Deal]) -> IntArray:
+    """Return how often each client was dealt samples, shape (clients,) or ()."""
+    if not deals:
+        return np.zeros((), np.int64)
+    return deals[-1].draws + deals[-1].takers
+
+
 def _groups(layout: Layout) -> IntArray:
     return np.where(layout.demand > 0, layout.groups[:, None], -1)
 
 
+def traits(world: World) -> dict[str, Any]:
+    """Return all that is said of each client, by name: arrays with a row for each."""
+    return {name: value for name, value in vars(world).items() if name != "deals"}
+
+
 def exchange_all(world: World, order: IntArray) -> World:
     """Give client i everything of client ``order[i]``."""
-    return replace(
-        world,
-        deal=world.deal[order],
-        source=world.source[order],
-        groups=world.groups[order],
-        domains=world.domains[order],
-        degrees=world.degrees[order],
-        relabel=world.relabel[order],
-        visible=world.visible[order],
-        released=world.released[order],
-    )
+    return replace(world, **{name: of[order] for name, of in traits(world).items()})
 
 
 def call_otherwise(world: World, clients: BoolArray, names: IntArray) -> World:
@@ -184,8 +248,15 @@ def call_otherwise(world: World, clients: BoolArray, names: IntArray) -> World:
 class Event(Protocol):
     """One kind of change, and when it happens."""
 
-    def times(self, total: int) -> list[int]:
-        """Return the rounds at whose start it happens, of ``total`` rounds."""
+    def times(self, total: int, seed: int, number: int) -> list[int]:
+        """Return the rounds at whose start it happens, of ``total`` rounds.
+
+        Parameters
+        ----------
+        total, seed : int
+        number : int
+            Of the event in its schedule.
+        """
 
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
@@ -234,7 +305,10 @@ class Timeline:
     ) -> None:
         self._partition, self._seed = partition, seed
         self._start = (clients, classes)
-        self._events = [(event, event.times(total)) for event in events]
+        self._events = [
+            (event, event.times(total, seed, number))
+            for number, event in enumerate(events)
+        ]
         self.rounds = sorted({time for _, times in self._events for time in times})
         self._numbers: dict[bytes, int] = {}
         self._periods: OrderedDict[int, tuple[World, IntArray]] = OrderedDict()
@@ -280,8 +354,9 @@ class Timeline:
         return world
 
     def _number(self, world: World) -> IntArray:
-        traits = (world.groups, world.domains, world.degrees, world.relabel)
-        rows = np.column_stack(traits)
+        rows = np.column_stack(
+            (world.groups, world.domains, world.degrees, world.relabel)
+        )
         keys = [row.tobytes() for row in rows]
         fresh = {
             key: row

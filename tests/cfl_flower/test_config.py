@@ -75,9 +75,35 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("drift.rounds=[0,5]", ["drift.rounds=[0, 5]", "at least 1"]),
         (
             "drift=sudden drift.steps.first.swaps=[[1,12]]",
-            ["swaps=[[1, 12]]", "0 to 9"],
+            ["drift.steps.first.swaps=[[1, 12]]", "0 to 9"],
         ),
-        ("drift=sudden drift.steps.first.swaps=[[1]]", ["swaps=[[1]]", "pairs"]),
+        (
+            "drift=sudden drift.steps.first.swaps=[[1]]",
+            ["drift.steps.first.swaps=[[1]]", "pairs"],
+        ),
+        (
+            "drift=sudden drift.steps.second.swaps=[]",
+            ["drift.steps.second.swaps=[]", "permutation", "random_swaps"],
+        ),
+        ("drift=sudden drift.rounds=[5,3]", ["drift.rounds=[5, 3]", "ascending"]),
+        (
+            "drift=sudden +drift.steps.third.ids=[99]",
+            ["drift.steps.third.ids=[99]", "0 to 39"],
+        ),
+        ("drift=rotate +drift.chance=2", ["drift.chance=2", "0 to 1"]),
+        ("drift=timestamps drift.order=day", ["drift.order=day", "random or own"]),
+        ("drift=timestamps drift.first=2", ["drift.first=2", "from round 1"]),
+        ("drift=label_buckets drift.every=null", ["drift.window=100", "drift.every"]),
+        ("drift=label_buckets drift.window=501", ["drift.window=501", "10 buckets"]),
+        ("partition=mixtures partition.clusters=1", ["partition.clusters=1"]),
+        (
+            "partition=mixtures dataset=synthetic",
+            ["cannot be rotated", "without rotations"],
+        ),
+        (
+            "strategy.local.buffers=mine",
+            ["strategy.local.buffers=mine", "average or local"],
+        ),
         ("drift=concept_half drift.fraction=1.5", ["drift.fraction=1.5"]),
         ("drift=sudden ~drift.steps.first._target_", ["drift.steps.first", "_target_"]),
         ("partition.rotations=[]", ["partition.rotations=[]", "at least one"]),

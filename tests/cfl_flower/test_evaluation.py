@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -103,3 +105,38 @@ def test_training_samples_can_be_tested_too(
     swapped = View(pool, train, rows, rows, 0.0, np.arange(10))
     assert found == Evaluator(model, {}).evaluate(vector, swapped)
     assert shared[0] == pytest.approx(found[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("degrees", [0.0, 90.0])
+def test_a_mixture_shares_the_answers_of_each_of_its_rotations(
+    pool: Pool, model: FlatModel, vector: Vector, degrees: float
+) -> None:
+    size, turns = len(pool.labels), (0.0, 90.0, 180.0, 270.0)
+    rows = np.array([3, 3, 7, size + 2, 3 * size + 1, 4 * size - 1])
+    mine = replace(view(pool, [], degrees), test_indices=rows, turns=turns)
+    alone = Evaluator(model, {}).evaluate(vector, mine)
+    seen: list[int] = []
+    model.module.register_forward_hook(lambda _, x, __: seen.append(len(x[0])))
+    evaluator = Evaluator(model, {id(vector): MANY})
+    shared = evaluator.evaluate(vector, mine)
+    assert shared == (pytest.approx(alone[0], rel=1e-5), alone[1])
+    # Three of the four rotations, once for all clients; turned alike is the same.
+    assert sum(seen) == 3 * size
+    evaluator.evaluate(vector, view(pool, [1], (degrees + 90) % 360))
+    assert sum(seen) == 3 * size
+    # Four pools would be dearer than the few who share.
+    few = Evaluator(model, {id(vector): size // 2})
+    assert few.evaluate(vector, mine) == alone
+    assert sum(seen) == 3 * size + len(rows)
+
+
+def test_another_model_of_a_clients_own_is_not_taken_for_the_last_one(
+    pool: Pool, model: FlatModel, vector: Vector
+) -> None:
+    whole, evaluator = view(pool, list(range(len(pool.labels)))), Evaluator(model, {})
+    own, losses = vector.copy(), set()
+    for _ in range(3):
+        losses.add(evaluator.evaluate(own, whole)[0])
+        # As if this one were gone, and another one at its address.
+        own *= 2
+    assert len(losses) == 3

@@ -5,11 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from cfl_flower.data.stream import Stream
-from cfl_flower.models import Mclr, initial_vector
+from cfl_flower.evaluation import Evaluator
+from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.representations import digest, label_histogram
+from cfl_flower.seeding import generator
+from cfl_flower.training import LocalTraining, evaluate, train
+from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Surroundings
+from strategies.base import StrategySettings
 
 ASK = {"representation": "label_histogram"}
 INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
@@ -115,3 +122,109 @@ def test_a_flipping_client_trains_on_other_labels_and_is_tested_on_its_own(
     assert not np.array_equal(*models)
     tests = [client.evaluate([INITIAL], {}) for client in (honest, flipping)]
     assert tests[0] == tests[1]
+
+
+# Running means and variances
+
+
+@pytest.fixture
+def normalised() -> FlatModel:
+    """A network of 778 parameters with 128 running statistics behind them."""
+    torch.manual_seed(0)
+    layers = nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10)
+    return FlatModel(nn.Sequential(*layers))
+
+
+Equip = Callable[..., Surroundings]
+
+
+@pytest.fixture
+def equip(surround: Surround, normalised: FlatModel) -> Equip:
+    """Return what surrounds client 2, with a policy for statistics."""
+
+    def make(round: int, buffers: str) -> Surroundings:
+        local = LocalTraining(epochs=1, buffers=buffers)
+        return replace(
+            surround(round, buffers),
+            model=normalised,
+            evaluator=Evaluator(normalised, {}),
+            settings=StrategySettings(local=local),
+        )
+
+    return make
+
+
+def test_averaged_statistics_travel_with_the_model(
+    equip: Equip, normalised: FlatModel
+) -> None:
+    received, weights = normalised.to_vector(), len(normalised.weights)
+    around = equip(1, "average")
+    (trained,), _, _ = ClusteredClient(around).fit([received], {})
+    assert (trained[weights:] != received[weights:]).sum() > 100
+    assert around.state.load(9) == {}
+
+
+def test_a_client_keeps_its_own_statistics_and_sends_those_it_received(
+    equip: Equip, normalised: FlatModel, stream: Stream
+) -> None:
+    first, weights = normalised.to_vector(), len(normalised.weights)
+    assert len(first) - weights == 128
+
+    def trained(start: Vector, round: int) -> Vector:
+        x, y = stream.view(2, round).train()
+        rng = generator(0, "batches", round, 2)
+        train(normalised.load(start), x, y, LocalTraining(epochs=1), rng)
+        return normalised.to_vector()
+
+    one = trained(first, 1)
+    around = equip(1, "local")
+    (sent,), _, _ = ClusteredClient(around).fit([first], {})
+    assert np.array_equal(sent, np.concatenate([one[:weights], first[weights:]]))
+    assert np.array_equal(
+        around.state.part("buffers").load(2)["buffers"], one[weights:]
+    )
+    # The next model comes with the statistics of others, which are of no effect.
+    received = np.concatenate([first[:weights] * 0.9, first[weights:] + 5])
+    two = trained(np.concatenate([received[:weights], one[weights:]]), 2)
+    around = equip(2, "local")
+    (sent,), _, _ = ClusteredClient(around).fit([received], {})
+    assert np.array_equal(sent, np.concatenate([two[:weights], received[weights:]]))
+    assert np.array_equal(
+        around.state.part("buffers").load(3)["buffers"], two[weights:]
+    )
+    assert np.array_equal(
+        around.state.part("buffers").load(2)["buffers"], one[weights:]
+    )
+
+
+@pytest.mark.parametrize("sharers", [1, 10**6])
+def test_a_client_tests_with_its_own_statistics_however_many_share_the_model(
+    sharers: int, equip: Equip, normalised: FlatModel, stream: Stream
+) -> None:
+    served, weights = normalised.to_vector(), len(normalised.weights)
+
+    def tested(around: Surroundings) -> float:
+        counted = Evaluator(normalised, {id(served): sharers})
+        around = replace(around, evaluator=counted)
+        return ClusteredClient(around).evaluate([served], {})[0]
+
+    def expected(vector: Vector) -> float:
+        return evaluate(normalised.load(vector), *stream.view(2, 1).test())[0]
+
+    # Without any of its own yet it takes the model's.
+    assert tested(equip(1, "local")) == pytest.approx(expected(served), rel=1e-5)
+    own = served[weights:] + 0.5
+    equip(1, "local").state.part("buffers").save(1, {"buffers": own})
+    mine = expected(np.concatenate([served[:weights], own]))
+    assert tested(equip(1, "local")) == pytest.approx(mine, rel=1e-5)
+    assert mine != pytest.approx(expected(served), rel=1e-3)
+    assert tested(equip(1, "average")) == pytest.approx(expected(served), rel=1e-5)
+
+
+def test_networks_without_statistics_keep_nothing(surround: Surround) -> None:
+    local = LocalTraining(epochs=1, buffers="local")
+    around = replace(surround(1), settings=StrategySettings(local=local))
+    (trained,), _, _ = ClusteredClient(around).fit([INITIAL], {})
+    (plain,), _, _ = ClusteredClient(surround(1)).fit([INITIAL], {})
+    assert np.array_equal(trained, plain)
+    assert around.state.load(9) == {}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+from rich.console import Console
 
 from cfl_flower.client_app import app as client_app
-from cfl_flower.config import CONF
+from cfl_flower.config import CONF, compose_config
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.server_app import execute
 
 pytestmark = pytest.mark.contract
 
@@ -201,3 +205,53 @@ def test_a_late_client_joins(
     }
     assert 11 not in seen[1]
     assert 11 in seen[4]
+
+
+NORMALISED = [
+    *("model=shufflenet_v2", "dataset.size=9", "strategy.local.buffers=local"),
+    *("clients=4", "participants=2", "rounds=3", "drift=none", "drift.rounds=[3]"),
+    *("partition.groups=2", "partition.samples=6", "partition.test_samples=4"),
+    *("strategy.local.epochs=1", "strategy.local.learning_rate=0.01"),
+]
+"""A network with BatchNorm, whose running statistics each client keeps."""
+
+
+@pytest.mark.parametrize("strategy", ["strategy=fedavg", "strategy=local"])
+def test_statistics_of_ones_own_are_the_same_on_any_nodes_and_after_a_kill(
+    strategy: str, run_small: Runner, undisturbed: Runner
+) -> None:
+    whole = undisturbed(strategy, *NORMALISED)
+    averaged = [*NORMALISED, "strategy.local.buffers=average"]
+    # Who trains alone has them anyway.
+    alone = strategy == "strategy=local"
+    assert (whole.numbers == undisturbed(strategy, *averaged).numbers) == alone
+    three = run_small(
+        strategy, *NORMALISED, folder="three", grid=InProcessGrid([{}, {}, {}])
+    )
+    assert three.numbers == whole.numbers
+    with pytest.raises(_KilledError):
+        run_small(
+            strategy, *NORMALISED, grid=InProcessGrid([{}], _killing_app(at_call=6))
+        )
+    assert run_small(strategy, *NORMALISED, "resume=true").numbers == whole.numbers
+
+
+def test_mixtures_give_the_same_numbers_on_any_number_of_nodes(tmp_path: Path) -> None:
+    # 12 x 200 tests are more than the pool in its four rotations, so it is shared.
+    for tests in (200, 10):
+        lines = []
+        for nodes in (1, 3):
+            folder = tmp_path / f"{tests}-{nodes}"
+            config = compose_config(
+                [
+                    *("strategy=fedavg", "strategy.local.epochs=1", "rounds=4"),
+                    *("clients=12", "participants=6", f"output_dir={folder}"),
+                    *("partition=mixtures", "partition.sizes=[20,40]"),
+                    *(f"partition.test_samples={tests}", "drift=mixture_redraw"),
+                    *("drift.fraction=0.5", "drift.rounds=[2]", "+drift.chance=0.5"),
+                ]
+            )
+            grid = InProcessGrid([{}] * nodes)
+            execute(grid, config, Console(file=io.StringIO()))
+            lines.append((folder / "clients.jsonl").read_text())
+        assert lines[0] == lines[1]

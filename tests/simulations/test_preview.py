@@ -10,8 +10,8 @@ from PIL import Image
 
 from cfl_flower.config import compose_config
 from cfl_flower.data.datasets import Digits
-from cfl_flower.data.drift import Regroup, Relabel, Rotate
-from cfl_flower.data.partition import LabelGroups, Partition
+from cfl_flower.data.drift import Regroup, Relabel, Release, Rotate
+from cfl_flower.data.partition import LabelGroups, Mixtures, Partition
 from cfl_flower.data.stream import Stream
 from simulations.preview import (
     ROWS,
@@ -20,6 +20,7 @@ from simulations.preview import (
     period_starts,
     preview,
     rows_by_concept,
+    ruler,
     shares,
     shown_periods,
 )
@@ -80,6 +81,8 @@ def test_the_picture_has_clients_of_one_concept_beside_each_other() -> None:
         ["drift=sudden", "partition=dirichlet", "drift.rounds=[5]"],
         ["drift=regroup", "partition=label_groups"],
         ["drift=swap_all", "partition=few_classes", "rounds=30"],
+        ["drift=mixture_redraw", "partition=mixtures", "rounds=30"],
+        ["drift=label_buckets", "partition=iid", "rounds=130"],
     ],
 )
 def test_a_preset_is_printed_and_drawn(
@@ -121,3 +124,28 @@ def test_bad_input_is_one_line(
     complaint = capsys.readouterr().err
     assert complaint.count("\n") == 1
     assert all(word in complaint for word in words), complaint
+
+
+def test_mixtures_are_counted_by_distribution() -> None:
+    partition = Mixtures(clusters=3, sizes=[50, 90])
+    stream = Stream(Digits(), partition, Regroup([3]), 8, seed=0, rounds=9)
+    found = preview(stream, 9)
+    assert found.columns.names == ["0°", "120°", "240°"]
+    for counts, round in zip(found.counts, (1, 3, 3), strict=True):
+        assert np.allclose(shares(counts), stream.timeline.world(round).mixture)
+    # No concept changes, so the picture shows sizes: rows by concept.
+    assert found.sizes is not None
+    rows = rows_by_concept(found.history)
+    assert found.sizes[:, 1].tolist() == found.counts[1].sum(axis=1)[rows].tolist()
+    assert ruler(found.columns.names, 5) == "0°   120° 240°"
+
+
+def test_sizes_are_shown_where_nothing_else_changes() -> None:
+    for drift, shown in (
+        (Regroup([]), False),
+        (Regroup([3]), False),
+        (Relabel([3], swaps=[[1, 2]]), False),
+        (Release(every=2, first=1), True),
+    ):
+        stream = Stream(Digits(), LabelGroups(), drift, 10, seed=0, rounds=9)
+        assert (preview(stream, 9).sizes is not None) == shown

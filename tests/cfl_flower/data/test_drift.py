@@ -20,7 +20,13 @@ from cfl_flower.data.drift import (
     Rotate,
     Schedule,
 )
-from cfl_flower.data.partition import Dirichlet, FewClasses, LabelGroups, Partition
+from cfl_flower.data.partition import (
+    Dirichlet,
+    FewClasses,
+    LabelGroups,
+    Mixtures,
+    Partition,
+)
 from cfl_flower.data.world import (
     Event,
     EventKey,
@@ -244,14 +250,14 @@ def test_swap_part_without_a_label_of_ones_own_swaps_nothing_or_any_two() -> Non
 
 
 def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:
-    line = timeline(Release(every=50, first=1, share=0.25))
+    line = timeline(Release(every=50, first=1, periods=4))
     assert line.rounds == [1, 51, 101, 151]
-    shares = [line.world(round).released[0] for round in (1, 50, 51, 101, 151, 200)]
+    shares = [line.world(round).until[0] for round in (1, 50, 51, 101, 151, 200)]
     assert shares == [0.25, 0.25, 0.5, 0.75, 1, 1]
 
 
 def test_label_buckets_stream_in_and_are_forgotten() -> None:
-    drift = LabelBuckets(every=50, first=1, buckets=5, window=2)
+    drift = LabelBuckets(every=50, first=1, buckets=5, window=100)
     line = timeline(drift, partition=Partition(), total=300)
     seen = [line.world(round).visible for round in line.rounds]
     assert all((visible.sum(axis=1) == 4).all() for visible in seen)
@@ -262,8 +268,33 @@ def test_label_buckets_stream_in_and_are_forgotten() -> None:
     assert np.array_equal(seen[0], seen[5])
 
 
+def test_a_window_in_rounds_keeps_what_arrived_in_them() -> None:
+    # Buckets arrive in rounds 1, 31, ...: 100 rounds remember four of them.
+    drift = LabelBuckets(every=30, first=1, buckets=10, window=100)
+    line = timeline(drift, partition=Partition())
+    assert {int(line.world(r).visible.sum(axis=1)[0]) for r in line.rounds} == {4}
+    # Without a window they only arrive.
+    line = timeline(LabelBuckets(every=30, first=1), partition=Partition())
+    seen = [int(line.world(round).visible[0].sum()) for round in line.rounds]
+    assert seen == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_time_passes_by_periods_and_is_forgotten() -> None:
+    # Two rounds to a day of ten; the last three days are remembered.
+    drift = Release(every=2, first=1, periods=10, order="time", window=6)
+    line = timeline(drift, total=30)
+    days = [
+        (float(world.since[0]), float(world.until[0]))
+        for world in map(line.world, (1, 2, 3, 5, 15, 17, 29))
+    ]
+    assert days == [
+        *((0.0, 0.3), (0.0, 0.3), (0.1, 0.4), (0.2, 0.5), (0.7, 1.0)),
+        *((0.7, 1.0), (0.7, 1.0)),
+    ]
+
+
 def test_buckets_are_of_the_labels_that_a_client_holds() -> None:
-    drift = LabelBuckets(every=10, first=1, buckets=10, window=1)
+    drift = LabelBuckets(every=10, first=1, buckets=10, window=10)
     line = timeline(drift, partition=FewClasses(labels=3))
     seen = np.stack([line.world(round).visible for round in line.rounds])
     held = line.world(1).demand > 0
@@ -283,7 +314,23 @@ def test_only_the_named_clients_change() -> None:
 
 
 def test_rounds_and_regular_rounds_are_one_schedule() -> None:
-    assert Rotate([3, 8], every=4, first=4).times(12) == [3, 4, 8, 12]
+    assert Rotate([3, 8], every=4, first=4).times(12, 0, 0) == [3, 4, 8, 12]
+
+
+def test_a_chance_in_each_round_is_drawn_from_the_seed() -> None:
+    change = Rotate([50], chance=0.3, first=11)
+    times = change.times(1000, 1, 0)
+    assert times == change.times(1000, 1, 0)
+    assert min(times) >= 11
+    assert 50 in times
+    assert len(times) == pytest.approx(0.3 * 990, abs=60)
+    # A longer run has the same events at first; other seeds and events have others.
+    assert change.times(200, 1, 0) == [round for round in times if round <= 200]
+    assert times != change.times(1000, 2, 0) != change.times(1000, 1, 1)
+    line = timeline(Rotate(chance=0.5), total=20)
+    assert line.rounds == Rotate(chance=0.5).times(20, 0, 0)
+    assert Rotate(chance=1.0).times(5, 0, 0) == [2, 3, 4, 5]
+    assert Rotate().times(99, 0, 0) == []
 
 
 @pytest.mark.parametrize(
@@ -293,6 +340,7 @@ def test_rounds_and_regular_rounds_are_one_schedule() -> None:
         {"rounds": [5, 3]},
         {"rounds": [3, 3]},
         {"fraction": 1.5},
+        {"chance": -0.1},
         {"every": 0},
         {"first": 0},
         {"modulo": 0, "residues": [0]},
@@ -310,16 +358,20 @@ def test_what_is_no_schedule_is_refused(options: dict) -> None:
 @pytest.mark.parametrize(
     ("event", "options"),
     [
+        (Relabel, {"swaps": []}),
         (Relabel, {"swaps": [[1]]}),
         (Relabel, {"swaps": [[1, 1]]}),
         (Relabel, {"random_swaps": -1}),
         (Exchange, {"probability": 1.1}),
-        (Release, {"share": 0.0}),
+        (Release, {"periods": 0, "every": 5, "first": 1}),
+        (Release, {"order": "chance", "first": 1, "every": 5}),
+        (Release, {"window": 0, "first": 1, "every": 5}),
+        (Release, {"window": 9, "rounds": [1]}),
         (Release, {"fraction": 0.5, "first": 1, "every": 5}),
         (Release, {"first": 2, "every": 5}),
         (Rotate, {"degrees": float("inf")}),
         (LabelBuckets, {"buckets": 0}),
-        (LabelBuckets, {"window": 11}),
+        (LabelBuckets, {"window": 11, "every": 1}),
     ],
 )
 def test_events_out_of_range_name_the_setting(event: type, options: dict) -> None:
@@ -440,3 +492,43 @@ def test_a_concept_changes_with_what_is_held_and_with_nothing_else(
     assert np.array_equal(moved, other)
     # A label that is held anew, or under another name, is another concept.
     assert moved[(held[0] != held[1]).any(axis=1)].all()
+
+
+def test_a_redrawn_mixture_is_new_and_the_main_cluster_stays() -> None:
+    line = timeline(Regroup([3, 5], ids=[2, 7]), partition=Mixtures(), clients=12)
+    one, two, three = worlds(line)
+    for before, after in itertools.pairwise((one, two, three)):
+        changed = (before.mixture != after.mixture).any(axis=1)
+        assert np.flatnonzero(changed).tolist() == [2, 7]
+        assert (after.mixture.argmax(axis=1) == after.groups[:, 0]).sum() >= 6
+    assert all((line.concepts(r) == line.concepts(1)).all() for r in (3, 5))
+    assert len(set(line.concepts(1))) == 4
+    assert one.mixture.shape == (12, 4)
+    assert one.mixture.sum(axis=1) == pytest.approx(1)
+    # The second draw of one client is that of a run in which all draw twice.
+    everyone = timeline(Regroup([3, 5]), partition=Mixtures(), clients=12).world(5)
+    assert np.array_equal(three.mixture[[2, 7]], everyone.mixture[[2, 7]])
+
+
+def test_exchanged_mixtures_go_with_the_samples() -> None:
+    line = timeline(Exchange([2]), Restore([3]), partition=Mixtures(), clients=10)
+    one, two, three = worlds(line)
+    owner = two.source[:, 0]
+    assert np.array_equal(two.mixture, one.mixture[owner])
+    assert np.array_equal(line.concepts(2), line.concepts(1)[owner])
+    assert same(one, three)
+    assert Partition().begin(5, 10, 0).mixture.tolist() == [[1.0]] * 5
+
+
+def test_the_presets_of_streams_are_the_papers() -> None:
+    line = preset("mixture_redraw", "partition=mixtures", "drift.every=5")
+    assert line.rounds == [11, *range(16, 201, 5)]
+    line = preset("label_buckets", "partition=iid")
+    assert line.world(1).visible.sum(axis=1).tolist() == [2] * 40
+    line = preset("timestamps", "partition=iid", "rounds=2000")
+    assert line.rounds == list(range(1, 2001, 2))
+    # At first, and then always, what 100 rounds bring: 50 days of 1,050.
+    for round, first in ((1, 0), (3, 1), (1999, 999)):
+        world = line.world(round)
+        assert (world.since * 1050).round().tolist() == [first] * 40
+        assert (world.until * 1050).round().tolist() == [first + 50] * 40

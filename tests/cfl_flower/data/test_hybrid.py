@@ -84,3 +84,29 @@ def test_a_hybrid_is_composed_from_the_shell() -> None:
     config = compose_config(overrides)
     assert config.dataset.shape == (1, 8, 8)
     assert len(set(config.timeline.concepts(1))) == 2
+
+
+DIGITS_TWICE = [
+    "dataset=hybrid",
+    "dataset.parts.mnist._target_=cfl_flower.data.datasets.Digits",
+    "dataset.parts.fashion_mnist._target_=cfl_flower.data.datasets.Digits",
+    "~dataset.parts.mnist.download",
+    "~dataset.parts.fashion_mnist.download",
+]
+
+
+def test_two_datasets_and_four_angles_are_eight_clusters() -> None:
+    config = compose_config([*DIGITS_TWICE, "partition=hybrid_rotated", "drift=none"])
+    world, concepts = config.timeline.world(1), config.timeline.concepts(1)
+    assert np.bincount(concepts).tolist() == [5] * 8
+    pairs = set(zip(world.domains.tolist(), world.degrees.tolist(), strict=True))
+    assert pairs == {(d, a) for d in (0, 1) for a in (0.0, 90.0, 180.0, 270.0)}
+    source = Stream(config.dataset, config.partition, config.drift, 40, 0, rounds=3)
+    pool = source.view(0, 1).train_pool
+    for number in range(8):
+        members = np.flatnonzero(concepts == number)
+        hands = [source.view(client, 1).train_indices for client in members]
+        domain = world.domains[members[0]]
+        # Each cluster deals out the whole of its dataset.
+        wanted = np.flatnonzero(pool.domains == domain)
+        assert np.sort(np.concatenate(hands)).tolist() == wanted.tolist()

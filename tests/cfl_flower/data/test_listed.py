@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cfl_flower.config import compose_config
 from cfl_flower.data.ekya import Cityscapes, Waymo
 from cfl_flower.data.listed import FMOW_CLASSES, Fmow, OpenImages
 from cfl_flower.data.pool import Pool
 from cfl_flower.errors import ConfigError
+from cfl_flower.server_app import open_stream
 from cfl_flower.types import IntArray
 
 
@@ -324,3 +326,26 @@ def test_missing_sample_lists_are_named(tmp_path: Path) -> None:
         Cityscapes().check(str(tmp_path))
     with pytest.raises(ConfigError, match=r"lacks waymo_classification_images/"):
         Waymo().check(str(tmp_path))
+
+
+def test_fmows_images_stream_in_by_their_dates(tmp_path: Path) -> None:
+    config = compose_config(
+        [
+            *("dataset=fmow", "dataset.size=8", "partition=natural"),
+            *("drift=timestamps", "drift.periods=4", "drift.window=null"),
+            *("rounds=9", "clients=3", "participants=1"),
+            f"data_dir={fmow(tmp_path)}",
+        ]
+    )
+    source = open_stream(config)
+    # Quarters of 214 days from 2015-01-01 on: of images on the days 0 and 425 for
+    # training, 1 and 855 for testing. Zones are 18T, 31N and 55H.
+    for round, train, test in (
+        (1, [0, 1, 0], [0, 0, 1]),
+        (3, [1, 1, 0], [0, 0, 1]),
+        (5, [1, 1, 0], [0, 0, 1]),
+        (7, [1, 1, 0], [1, 0, 1]),
+    ):
+        views = [source.view(client, round) for client in range(3)]
+        assert [len(view.labels) for view in views] == train
+        assert [len(view.test_labels) for view in views] == test

@@ -9,13 +9,15 @@ from cfl_flower.data.partition import (
     Dirichlet,
     FewClasses,
     LabelGroups,
+    Mixtures,
     Natural,
     Partition,
+    apportion,
     deal_once,
     draw,
 )
 from cfl_flower.data.pool import Pool
-from cfl_flower.data.world import Layout, first_world
+from cfl_flower.data.world import Deal, Layout, deal_anew, first_world
 from cfl_flower.errors import ConfigError
 
 
@@ -23,12 +25,22 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def deal_again(
+    partition: Partition, clients: int, classes: int, times: int, seed: int = 0
+) -> tuple[Deal, ...]:
+    world = first_world(partition.layout(clients, classes, [], seed))
+    for _ in range(times - 1):
+        layout = partition.layout(clients, classes, world.deals, seed)
+        world = deal_anew(world, layout, np.ones(clients, bool))
+    return world.deals
+
+
 def kinds(layout: Layout) -> np.ndarray:
     return np.unique(layout.demand, axis=0)
 
 
 def test_label_groups_are_disjoint_and_hold_their_share() -> None:
-    layout = LabelGroups(groups=5, purity=0.95).layout(20, 10, [], rng())
+    layout = LabelGroups(groups=5, purity=0.95).layout(20, 10, [], 0)
     # Two labels share 0.95, and 0.05 is spread over all ten.
     own = layout.demand > 0.1
     assert own.sum(axis=1).tolist() == [2] * 20
@@ -41,10 +53,8 @@ def test_label_groups_are_disjoint_and_hold_their_share() -> None:
 
 
 def test_a_new_layout_has_no_group_that_ever_existed() -> None:
-    partition, layouts = LabelGroups(groups=3), []
-    for _ in range(4):
-        layouts.append(partition.layout(9, 10, layouts, rng(len(layouts))))
-    rows = [row.tobytes() for layout in layouts for row in kinds(layout)]
+    deals = deal_again(LabelGroups(groups=3), 9, 10, times=4)
+    rows = [row.tobytes() for deal in deals for row in kinds(deal.layout)]
     assert len(set(rows)) == len(rows)
 
 
@@ -60,7 +70,7 @@ def test_settings_out_of_range_name_themselves(options: dict) -> None:
 
 def test_more_groups_than_labels_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"partition\.groups=11.*10 labels"):
-        LabelGroups(groups=11).layout(20, 10, [], rng())
+        LabelGroups(groups=11).layout(20, 10, [], 0)
 
 
 @given(st.integers(0, 99), st.integers(1, 12), st.integers(0, 300))
@@ -115,10 +125,8 @@ def test_a_label_without_samples_is_drawn_by_nobody(absent: int) -> None:
 
 @pytest.mark.parametrize(("groups", "events"), [(1, 1), (7, 2), (10, 1)])
 def test_without_new_groups_the_drift_is_refused(groups: int, events: int) -> None:
-    partition, known = LabelGroups(groups=groups), []
     with pytest.raises(ConfigError, match=rf"groups={groups} .* event {events} of"):
-        for _ in range(events + 1):
-            known.append(partition.layout(20, 10, known, rng()))
+        deal_again(LabelGroups(groups=groups), 20, 10, times=events + 1)
 
 
 @given(st.integers(0, 99), st.integers(1, 9), st.integers(0, 200))
@@ -135,7 +143,7 @@ def test_shares_of_a_label_are_off_by_rounding_only(
 def test_groups_cover_all_labels_and_take_all_clients_in_turn(
     seed: int, groups: int, clients: int
 ) -> None:
-    layout = LabelGroups(groups=groups, purity=1).layout(clients, 10, [], rng(seed))
+    layout = LabelGroups(groups=groups, purity=1).layout(clients, 10, [], seed)
     if clients >= groups:
         assert ((kinds(layout) > 0).sum(axis=0) == 1).all()
     assert layout.demand.sum(axis=1) == pytest.approx(1)
@@ -145,7 +153,7 @@ def test_groups_cover_all_labels_and_take_all_clients_in_turn(
 
 def test_who_follows_which_group_is_drawn() -> None:
     drawn = [
-        LabelGroups(groups=5).layout(20, 10, [], rng(seed)).groups.tolist()
+        LabelGroups(groups=5).layout(20, 10, [], seed).groups.tolist()
         for seed in range(4)
     ]
     assert len({tuple(concepts) for concepts in drawn}) == 4
@@ -171,10 +179,8 @@ def test_rounding_favours_no_client_over_all_labels() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_only_groups_that_are_left_are_found(seed: int) -> None:
     # Four labels split into two pairs in three ways.
-    partition, layouts = LabelGroups(groups=2), []
-    for period in range(3):
-        layouts.append(partition.layout(4, 4, layouts, rng(10 * seed + period)))
-    rows = [row.tobytes() for layout in layouts for row in kinds(layout)]
+    deals = deal_again(LabelGroups(groups=2), 4, 4, times=3, seed=seed)
+    rows = [row.tobytes() for deal in deals for row in kinds(deal.layout)]
     assert len(set(rows)) == 6
 
 
@@ -194,16 +200,16 @@ def test_a_minimum_comes_first_and_the_rest_follows_the_demand() -> None:
 
 
 def test_a_dirichlet_partition_spreads_each_label_over_the_clients() -> None:
-    layout = Dirichlet(alpha=0.5).layout(20, 10, [], rng())
+    layout = Dirichlet(alpha=0.5).layout(20, 10, [], 0)
     assert layout.demand.sum(axis=0) == pytest.approx(1)
     assert not layout.groups.any()
     # The variance of a share is m (1 - m) / (20 alpha + 1) with m = 1/20.
-    draws = [Dirichlet(alpha=0.5).layout(20, 10, [], rng(s)).demand for s in range(50)]
+    draws = [Dirichlet(alpha=0.5).layout(20, 10, [], s).demand for s in range(50)]
     assert np.var(draws) == pytest.approx(0.05 * 0.95 / 11, rel=0.1)
 
 
 def test_few_classes_are_neighbours_and_their_sizes_uneven() -> None:
-    layout = FewClasses(labels=2, sigma=2.0).layout(30, 10, [], rng())
+    layout = FewClasses(labels=2, sigma=2.0).layout(30, 10, [], 0)
     for client, row in enumerate(layout.demand):
         assert set(np.flatnonzero(row)) == {client % 10, (client + 1) % 10}
     assert layout.groups.tolist() == [client % 10 for client in range(30)]
@@ -231,7 +237,7 @@ def owned(owners: list[int]) -> Pool:
 def test_a_natural_client_is_the_same_owner_in_training_and_testing() -> None:
     pools = owned([2, 0, 1, 0, 2, 2]), owned([1, 2, 3, 0])
     for clients in (4, 2):
-        world = first_world(Natural().layout(clients, 1, [], rng()))
+        world = first_world(Natural().layout(clients, 1, [], 0))
         train, test = Natural().hands(pools, world.deals[0], 0, 0, None)
         assert len(train) == len(test) == clients
         owner_of = [set(pools[1].owners[hand].tolist()) for hand in test]
@@ -242,7 +248,7 @@ def test_a_natural_client_is_the_same_owner_in_training_and_testing() -> None:
 
 
 def test_natural_clients_need_owners_and_enough_of_them() -> None:
-    deal = first_world(Natural().layout(3, 1, [], rng())).deals[0]
+    deal = first_world(Natural().layout(3, 1, [], 0)).deals[0]
     with pytest.raises(ConfigError, match="at most the 2 owners"):
         Natural().hands((owned([0, 1]), owned([0])), deal, 0, 0, None)
     nobody = Pool.from_arrays(
@@ -270,7 +276,7 @@ def test_bad_settings_name_themselves(cls: type[Partition], options: dict) -> No
 
 def test_more_labels_per_client_than_there_are_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"partition\.labels=11.*10 labels"):
-        FewClasses(labels=11).layout(4, 10, [], rng())
+        FewClasses(labels=11).layout(4, 10, [], 0)
 
 
 def test_traits_are_spread_evenly_within_each_label_group() -> None:
@@ -283,23 +289,134 @@ def test_traits_are_spread_evenly_within_each_label_group() -> None:
 
 
 def test_natural_clients_are_not_dealt_anew() -> None:
-    layout = Natural().layout(3, 2, [], rng())
+    layout = Natural().layout(3, 2, [], 0)
     with pytest.raises(ConfigError, match="cannot be dealt anew"):
-        Natural().layout(3, 2, [layout], rng())
+        Natural().layout(3, 2, first_world(layout).deals, 0)
 
 
 def test_named_groups_are_the_labels_that_are_named() -> None:
     named = [[0, 1, 2], [3, 4], [5, 6], [7, 8, 9]]
     partition = LabelGroups(groups=4, purity=1.0, named=named)
-    layout = partition.layout(8, 10, [], rng())
+    layout = partition.layout(8, 10, [], 0)
     for client, group in enumerate(layout.groups):
         assert np.flatnonzero(layout.demand[client]).tolist() == named[group]
     assert np.bincount(layout.groups).tolist() == [2] * 4
     with pytest.raises(ConfigError, match="did not exist before"):
-        partition.layout(8, 10, [layout], rng())
+        partition.layout(8, 10, first_world(layout).deals, 0)
 
 
 @pytest.mark.parametrize("named", [[[0, 1]], [[0], []], [[0], [12]]])
 def test_groups_that_are_named_wrongly_are_refused(named: list) -> None:
     with pytest.raises(ConfigError, match=r"partition\.named="):
-        LabelGroups(groups=2, named=named).layout(4, 10, [], rng())
+        LabelGroups(groups=2, named=named).layout(4, 10, [], 0)
+
+
+# Mixtures
+
+
+def zeros(clients: int) -> np.ndarray:
+    return np.zeros(clients, np.int64)
+
+
+def plain_pool(size: int) -> Pool:
+    x = np.zeros((size, 1), np.float32)
+    return Pool.from_arrays({"x": x, "y": np.arange(size) % 10})
+
+
+@pytest.mark.parametrize(
+    ("shares", "total", "parts"),
+    [
+        ([0.5, 0.3, 0.2], 4, [2, 1, 1]),
+        ([0.5, 0.3, 0.2], 10, [5, 3, 2]),
+        ([1.0, 0.0], 7, [7, 0]),
+        ([0.25] * 4, 0, [0] * 4),
+    ],
+)
+def test_whole_numbers_are_split_by_shares(
+    shares: list[float], total: int, parts: list[int]
+) -> None:
+    assert apportion(np.array([shares]), np.array([total])).tolist() == [parts]
+
+
+@given(st.integers(0, 99), st.integers(2, 6), st.integers(0, 3))
+def test_sizes_and_main_shares_of_mixtures_are_the_papers(
+    seed: int, clusters: int, draw: int
+) -> None:
+    partition = Mixtures(clusters=clusters)
+    main = partition.mains(60, seed)
+    counts = partition.counts(main, zeros(60) + draw, seed)
+    sizes = counts.sum(axis=1)
+    assert ((sizes >= 500) & (sizes <= 2000)).all()
+    shares = counts[np.arange(60), main] / sizes
+    assert ((shares >= 0.4) & (shares <= 0.9)).all()
+    assert shares.max() - shares.min() > 0.2
+    assert np.ptp(np.bincount(main)) <= 1
+
+
+def test_a_mixture_of_two_sizes_and_one_share_is_what_it_says() -> None:
+    partition = Mixtures(clusters=3, sizes=[10, 10], main=[0.6, 0.6], others=1e9)
+    counts = partition.counts(np.array([0, 1, 2]), zeros(3), seed=0)
+    assert counts.tolist() == [[6, 2, 2], [2, 6, 2], [2, 2, 6]]
+    few = Mixtures(clusters=2, samples=7).counts(np.array([0, 1]), zeros(2), seed=0)
+    assert few.sum(axis=1).tolist() == [7, 7]
+
+
+def test_a_draw_follows_from_the_client_and_how_often_it_drew_alone() -> None:
+    partition, main = Mixtures(), np.array([0, 1, 2, 3])
+    draws = np.array([2, 0, 1, 2])
+    mixed = partition.counts(main, draws, seed=5)
+    for client, often in enumerate(draws):
+        alone = partition.counts(main, zeros(4) + often, seed=5)
+        assert mixed[client].tolist() == alone[client].tolist()
+        # Further clients change nothing.
+        few = partition.counts(main[: client + 1], draws[: client + 1], seed=5)
+        assert few[client].tolist() == mixed[client].tolist()
+    assert partition.counts(main, draws, seed=6).tolist() != mixed.tolist()
+    one, again, other = (
+        partition.hand(99, mixed, draws, "deal", 5, client).tolist()
+        for client in (0, 0, 3)
+    )
+    assert one == again != other
+
+
+def test_training_and_testing_follow_the_same_mixture() -> None:
+    for tests in (300, None):
+        partition = Mixtures(test_samples=tests)
+        world = partition.begin(20, 10, seed=1)
+        pools = plain_pool(700), plain_pool(90)
+        hands = partition.hands(pools, world.deals[0], 0, 1, None)
+        for client in range(20):
+            train, test = (
+                np.bincount(hand[client] // len(pool.labels), minlength=4)
+                for hand, pool in zip(hands, pools, strict=True)
+            )
+            assert test.sum() == (tests or train.sum())
+            assert train / train.sum() == pytest.approx(world.mixture[client])
+            wanted = world.mixture[client] * test.sum()
+            assert test == pytest.approx(wanted, abs=1 + 1e-6)
+
+
+def test_a_new_deal_of_mixtures_keeps_the_main_distribution() -> None:
+    first, second = deal_again(Mixtures(), 20, 10, times=2)
+    assert first.layout.groups.tolist() == second.layout.groups.tolist()
+    assert second.draws.tolist() == [1] * 20
+    assert (first.layout.mixture != second.layout.mixture).any(axis=1).all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"clusters": 1},
+        {"sizes": [500]},
+        {"sizes": [9, 8]},
+        {"sizes": [0, 8]},
+        {"main": [0.9, 0.4]},
+        {"main": [0.4, 1.1]},
+        {"others": 0.0},
+        {"domains": 2},
+    ],
+)
+def test_mixtures_out_of_range_name_the_setting(options: dict) -> None:
+    (name,) = options
+    with pytest.raises(ConfigError, match=rf"partition\.{name}="):
+        Mixtures(**options)

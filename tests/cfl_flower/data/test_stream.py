@@ -3,7 +3,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -19,8 +19,16 @@ from cfl_flower.data.drift import (
     Release,
     Schedule,
 )
-from cfl_flower.data.partition import Dirichlet, FewClasses, LabelGroups, Partition
+from cfl_flower.data.partition import (
+    Dirichlet,
+    FewClasses,
+    LabelGroups,
+    Mixtures,
+    Natural,
+    Partition,
+)
 from cfl_flower.data.pool import Pool
+from cfl_flower.data.rotation import rotate
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import ConfigError
 
@@ -238,7 +246,7 @@ def test_exchanged_samples_belong_to_exactly_one_client() -> None:
 
 
 def test_released_samples_grow_and_the_test_samples_are_there_at_once() -> None:
-    source = changed(Release(every=50, first=1, share=0.25))
+    source = changed(Release(every=50, first=1, periods=4))
     rounds = (1, 51, 101, 151)
     for client in range(CLIENTS):
         hands = [set(source.view(client, r).train_indices.tolist()) for r in rounds]
@@ -252,7 +260,7 @@ def test_released_samples_grow_and_the_test_samples_are_there_at_once() -> None:
 
 
 def test_only_the_labels_of_the_window_are_there() -> None:
-    drift = LabelBuckets(every=50, first=1, buckets=5, window=2)
+    drift = LabelBuckets(every=50, first=1, buckets=5, window=100)
     source = changed(drift, Partition())
     for round in (1, 60, 150):
         for client in range(CLIENTS):
@@ -362,7 +370,7 @@ def test_copies_deal_out_the_whole_dataset_to_each_kind() -> None:
 
 
 def test_released_samples_are_the_same_whoever_holds_them() -> None:
-    share = Release(every=100, first=1, share=0.5)
+    share = Release(every=100, first=1, periods=2)
     source = changed(Schedule(steps={"share": share, "swap": Exchange([5])}))
     first = {tuple(source.view(client, 1).train_indices) for client in range(CLIENTS)}
     after = {tuple(source.view(client, 5).train_indices) for client in range(CLIENTS)}
@@ -370,7 +378,179 @@ def test_released_samples_are_the_same_whoever_holds_them() -> None:
 
 
 def test_shared_samples_of_a_forgotten_label_are_forgotten() -> None:
-    drift = LabelBuckets(every=50, first=1, buckets=10, window=1)
+    drift = LabelBuckets(every=50, first=1, buckets=10, window=50)
     source = changed(drift, Partition(shared="one"))
     view = source.view(0, 1)
     assert set(view.labels) == set(view.test_labels)
+
+
+# Mixtures
+
+
+def test_each_sample_of_a_mixture_has_its_own_rotation() -> None:
+    partition = Mixtures(clusters=3, sizes=[40, 60], test_samples=20, rotations=[0, 30])
+    source = changed(Regroup([3]), partition)
+    for client, round in ((0, 1), (5, 1), (5, 3)):
+        view = source.view(client, round)
+        own = source.timeline.world(round).degrees[client]
+        for (x, y), pool, indices in (
+            (view.train(), view.train_pool, view.train_indices),
+            (view.test(), view.test_pool, view.test_indices),
+        ):
+            part, row = np.divmod(indices, len(pool.labels))
+            assert y.tolist() == pool.labels[row].tolist()
+            assert len(x) == len(indices)
+            for place in range(len(x)):
+                angle = (own + 120 * part[place]) % 360
+                image = rotate(pool.x[row[place]][None], angle)[0]
+                assert torch.allclose(x[place], image, atol=1e-6)
+        shares = np.bincount(view.train_parts, minlength=3) / len(view.labels)
+        mixture = source.timeline.world(round).mixture[client]
+        assert shares == pytest.approx(mixture)
+
+
+def test_a_client_redraws_the_same_data_whoever_else_does() -> None:
+    partition = Mixtures(sizes=[40, 60])
+    everyone = changed(Regroup([2, 3]), partition)
+    some = changed(Regroup([2, 9], ids=[4]), partition)
+    for client, there in ((4, 9), (5, 1)):
+        one, two = some.view(client, 9), everyone.view(client, 3 if there == 9 else 1)
+        assert np.array_equal(one.train_indices, two.train_indices)
+        assert np.array_equal(one.test_indices, two.test_indices)
+
+
+def test_beside_the_timeline_each_client_redraws_at_uploads_of_its_own() -> None:
+    partition = Mixtures(sizes=[40, 60])
+    source, plain = (changed(Regroup([2, 3]), partition) for _ in range(2))
+    first, draws = source.timeline.world(1), np.arange(CLIENTS) % 3
+    own = partition.redrawn(first, draws, seed=3)
+    # Asked in turn: what one world deals is not taken for what the other one does.
+    for client, often in enumerate(draws.tolist()):
+        alone, there = source.view_in(own, client), source.view(client, 1 + often)
+        assert np.array_equal(alone.train_indices, there.train_indices)
+        assert np.array_equal(alone.test_indices, there.test_indices)
+        mixture = source.timeline.world(1 + often).mixture[client]
+        assert own.mixture[client].tolist() == mixture.tolist()
+        later, sure = (each.view(client, 2).train_indices for each in (source, plain))
+        assert np.array_equal(later, sure)
+
+
+def test_new_draws_of_one_mixture_are_other_samples() -> None:
+    partition = Mixtures(clusters=2, samples=50, main=[0.5, 0.5], test_samples=20)
+    source = changed(Regroup([2]), partition)
+    for client in range(CLIENTS):
+        one, two = source.view(client, 1), source.view(client, 2)
+        assert one.train_parts.tolist() == two.train_parts.tolist()
+        assert (one.train_indices != two.train_indices).any()
+        assert (one.test_indices != two.test_indices).any()
+
+
+def test_buckets_shares_and_common_samples_apply_to_mixtures() -> None:
+    partition = Mixtures(sizes=[200, 300], shared="one")
+    drift = LabelBuckets(every=5, first=1, buckets=5, window=5)
+    source = changed(drift, partition)
+    view = source.view(3, 1)
+    visible = np.flatnonzero(source.timeline.world(1).visible[3])
+    assert set(view.labels) == set(view.test_labels) == set(visible)
+    assert len(view.train()[0]) == len(view.labels)
+    grown = changed(Release(every=5, first=1), partition).view(3, 1)
+    assert len(grown.labels) < 100
+
+
+def test_mixtures_and_hybrids_do_not_mix() -> None:
+    @dataclass(frozen=True)
+    class Two(Digits):
+        def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
+            pools = (
+                replace(pool, domains=np.arange(len(pool.labels)) % 2)
+                for pool in super().load(data_dir)
+            )
+            train, test = pools
+            return train, test
+
+    source = Stream(Two(), Mixtures(), Regroup([]), 4, 0, rounds=3)
+    with pytest.raises(ConfigError, match=r"partition\.domains=1"):
+        source.view(0, 1)
+
+
+# Time
+
+
+@dataclass(frozen=True)
+class Dated(Digits):
+    """Digits of twelve owners, one taken every day; those for testing too."""
+
+    days: int = 1000
+
+    def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
+        train, test = (
+            replace(
+                pool,
+                times=5 + np.arange(len(pool.labels)) * self.days // len(pool.labels),
+                owners=np.arange(len(pool.labels)) % CLIENTS,
+            )
+            for pool in super().load(data_dir)
+        )
+        return train, test
+
+
+def dated(drift: Drift, dataset: Digits | None = None) -> Stream:
+    return Stream(dataset or Dated(), Natural(), drift, CLIENTS, seed=3, rounds=40)
+
+
+@pytest.mark.parametrize(
+    ("round", "first", "last"),
+    # 1,000 days in ten periods, of which three are remembered.
+    [(1, 0, 299), (4, 0, 299), (5, 100, 399), (9, 200, 499), (40, 700, 999)],
+)
+def test_samples_arrive_when_they_were_taken_and_are_forgotten(
+    round: int, first: int, last: int
+) -> None:
+    drift = Release(every=4, first=1, periods=10, order="time", window=12)
+    source = dated(drift)
+    for part in ("train", "test"):
+        found = []
+        for client in range(CLIENTS):
+            view = source.view(client, round)
+            pool, rows = (getattr(view, f"{part}_{x}") for x in ("pool", "indices"))
+            assert (pool.owners[rows] == client).all()
+            found.append(rows)
+        days = pool.times - 5
+        there = np.flatnonzero((days >= first) & (days <= last))
+        assert np.sort(np.concatenate(found)).tolist() == there.tolist()
+
+
+def test_a_clients_own_samples_arrive_in_equal_parts_by_time() -> None:
+    drift = Release(every=4, first=1, periods=5, order="own")
+    source = dated(drift)
+    for client in range(CLIENTS):
+        last = source.view(client, 17)
+        whole, tests = last.train_indices, len(last.test_indices)
+        for part, start in enumerate((1, 5, 9, 13), 1):
+            view = source.view(client, start)
+            count = -(-part * len(whole) // 5)
+            # Of an owner, the rows of the pool are in the order of time.
+            assert view.train_indices.tolist() == whole[:count].tolist()
+            assert 0 < len(view.test_indices) < tests
+
+
+@pytest.mark.parametrize("dataset", [Digits(), Dated(days=1)])
+@pytest.mark.parametrize("order", ["own", "time"])
+def test_without_times_a_stream_in_time_is_one_clear_line(
+    dataset: Digits, order: str
+) -> None:
+    drift = Release(every=4, first=1, order=order)
+    source = Stream(dataset, Partition(), drift, CLIENTS, seed=3, rounds=40)
+    with pytest.raises(ConfigError, match=r"drift\.order.*fmow") as caught:
+        source.view(0, 1)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_test_samples_are_there_while_training_samples_come_and_go() -> None:
+    source = changed(Release(every=5, first=1, periods=10, window=10))
+    for client in range(3):
+        sizes = [len(source.view(client, r).train_indices) for r in (1, 6, 99)]
+        assert max(sizes) - min(sizes) <= 1
+        assert len({len(source.view(client, r).test_indices) for r in (1, 6, 99)}) == 1
+        early, late = (set(source.view(client, r).train_indices) for r in (1, 99))
+        assert not early & late
