@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from cfl_flower.data.pool import Arrays
 from cfl_flower.data.reading import PARTS, FileDataset, intact, named
@@ -20,7 +24,9 @@ class Npz(FileDataset):
     """Arrays ``train_images``, ``train_labels``, ``test_images`` and ``test_labels``.
 
     Images are bytes of shape (n, height, width, channels) or (n, height, width); what
-    is not bytes is taken as float32 inputs of the given shape.
+    is not bytes is taken as float32 inputs of the given shape. Instead of images there
+    may be JPEG files end to end, as the bytes ``train_jpeg`` and the n + 1 limits
+    ``train_offsets``.
 
     Attributes
     ----------
@@ -61,11 +67,18 @@ class Npz(FileDataset):
         arrays: dict[str, NDArray[Any]] = {}
         with intact(path), np.load(path) as stored:
             for part in PARTS:
-                x = self._inputs(stored[f"{part}_images"])
+                packed = f"{part}_jpeg" in stored
+                images = self._unpack(stored, part) if packed else None
+                x = self._inputs(stored[f"{part}_images"] if images is None else images)
                 y = stored[f"{part}_labels"].astype(np.int64)
                 self._check(str(path), x, y)
                 arrays |= named(part, x=x, y=y)
         return arrays
+
+    def _unpack(self, stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:
+        data, limits = stored[f"{part}_jpeg"].tobytes(), stored[f"{part}_offsets"]
+        files = [BytesIO(data[start:end]) for start, end in pairwise(limits)]
+        return np.stack([np.asarray(Image.open(file)) for file in files])
 
     def _inputs(self, images: NDArray[Any]) -> NDArray[Any]:
         if images.dtype != np.uint8:

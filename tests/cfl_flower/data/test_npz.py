@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cfl_flower.data.npz import Npz
 from cfl_flower.errors import ConfigError
@@ -79,6 +81,46 @@ def test_a_damaged_or_absent_file_is_one_line(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ConfigError, match=r"lacks some\.npz"):
         load(folder)
+
+
+def jpegs(pixels: np.ndarray) -> dict[str, np.ndarray]:
+    files = []
+    for image in pixels:
+        files.append(io.BytesIO())
+        Image.fromarray(image).save(files[-1], "JPEG", quality=95)
+    data = [file.getvalue() for file in files]
+    limits = np.cumsum([0, *map(len, data)])
+    return {"jpeg": np.frombuffer(b"".join(data), np.uint8), "offsets": limits}
+
+
+def test_jpeg_files_end_to_end_are_unpacked(tmp_path: Path) -> None:
+    grey = np.arange(4, dtype=np.uint8)[:, None, None, None] * 60
+    pixels = np.broadcast_to(grey, (4, 6, 5, 3)).copy()
+    changes: dict[str, Any] = {"train_images": None, "test_images": None}
+    for part, count in (("train", 4), ("test", 2)):
+        for key, value in jpegs(pixels[:count]).items():
+            changes[f"{part}_{key}"] = value
+    train, test = load(write(tmp_path, **changes))
+    assert train.x.shape == (4, 3, 6, 5)
+    assert np.abs(train.x.numpy() - pixels.transpose(0, 3, 1, 2).astype(int)).max() <= 2
+    assert test.labels.tolist() == [2, 0]
+    changes["train_offsets"] = changes["train_offsets"] - 1
+    with pytest.raises(ConfigError, match=r"some\.npz cannot be read"):
+        load(write(tmp_path, **changes))
+
+
+def test_the_real_jpeg_copy_of_cifar10_is_all_of_it() -> None:
+    copy = Npz(file="cifar10/cifar10-jpeg-copy.npz")
+    data_dir = os.environ.get("CFL_DATA_DIR", "")
+    try:
+        copy.check(data_dir)
+    except ConfigError as missing:
+        pytest.skip(str(missing))
+    train, test = copy.load(data_dir)
+    assert np.bincount(train.labels).tolist() == [5000] * 10
+    assert np.bincount(test.labels).tolist() == [1000] * 10
+    mean = train.inputs(slice(None, None, 25)).mean((0, 2, 3)).tolist()
+    assert mean == pytest.approx([0.491, 0.482, 0.447], abs=0.01)
 
 
 def test_the_real_subset_of_cifar10_holds_what_it_should() -> None:
