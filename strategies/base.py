@@ -227,11 +227,11 @@ class ClusteredStrategy(Strategy):
             chosen += self.config.selection.choose(members, share, rng).tolist()
         return sorted(chosen)
 
-    def average(self, results: list[Result]) -> Vector:
-        """Return the mean of the results' first arrays, weighted as configured."""
+    def average(self, results: list[Result], place: int = 0) -> Vector:
+        """Return the mean of one of the results' arrays, weighted as configured."""
         by_samples = self.settings.weighting == "samples"
         weights = [float(result.num_examples) for result in results]
-        arrays = [result.arrays[0] for result in results]
+        arrays = [result.arrays[place] for result in results]
         return mean_model(arrays, weights if by_samples else None)
 
     def rows(self, clients: Iterable[ClientId]) -> IntArray:

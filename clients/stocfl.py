@@ -1,0 +1,110 @@
+"""StoCFL's client: says where its loss falls, trains the global and a cluster's model.
+
+Computes: psi, the direction of its loss at the anchor w_0, once; local SGD on omega,
+and on theta near omega. Sends: psi (d floats, or its sketch); both models (2d floats).
+Keeps: with `refresh=on_drift` a digest of the data that psi was taken of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from cfl_flower.attacks import spoil_report
+from cfl_flower.directions import normalise, sketch
+from cfl_flower.training import full_gradient
+from cfl_flower.types import Scalar, Vector
+from clients.bilevel import BilevelClient
+
+
+class StoCFLClient(BilevelClient):
+    """Algorithm 1, ClientProcedure and GetDatasetRepresentation."""
+
+    def answer(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Answer as others; or send psi, or the trained omega = parameters[0]."""
+        upcoming = self.around.round + 1
+        count = len(self.data(upcoming).labels)
+        if config.get("represent"):
+            self.remember(upcoming)
+            return [self.direction(parameters[0], upcoming)], count, {}
+        if config.get("global"):
+            return [self.train_global(parameters[0], upcoming)], count, {}
+        return super().answer(parameters, config)
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train theta = parameters[1] near omega = parameters[0], and omega."""
+        del config
+        omega, theta = parameters
+        trained, count = self.train_near(theta, omega)
+        if self.around.settings.omega == "sequential":
+            return [trained], count, {}
+        return [trained, self.train_global(omega)], count, {}
+
+    def direction(self, anchor: Vector, round: int) -> Vector:
+        """Return psi of a round's data; zero for a client without any.
+
+        A sketch is normalised, too: all members of a cluster have one weight.
+        """
+        around, settings = self.around, self.around.settings
+        vector = np.zeros_like(anchor)
+        if settings.representation == "gradient":
+            model = around.model.load(anchor)
+            gradient = full_gradient(model, *self.training_samples(round))
+            # Running statistics have no gradient.
+            vector[: len(gradient)] = gradient.cpu().numpy()
+        else:
+            local = replace(self.local, epochs=settings.representation_epochs)
+            local = replace(local, steps=None, mu=0.0)
+            trained, _ = self.train_from(anchor, local, round, "representation")
+            count = len(around.model.weights)
+            vector[:count] = (anchor - trained)[:count]
+        vector = normalise(vector)
+        if settings.sketch:
+            vector = normalise(sketch(vector, settings.sketch, around.seed))
+        told = spoil_report(around.attack, vector, around.seed, around.client)
+        return normalise(told)
+
+    def report(
+        self,
+        config: dict[str, Any],
+        round: int,
+        parameters: Sequence[Vector] = (),
+    ) -> dict[str, Scalar]:
+        """Report psi anew if the data are not those of the last report.
+
+        ``config["reported"]`` is the round in which the server took that: a report
+        that was lost on the way is made again. The anchor follows from the seed.
+        """
+        if "reported" not in config or len(self.data(round).labels) == 0:
+            return {}
+        state = self.around.state.part("report")
+        before = state.at(int(config["reported"])).get("data")
+        if before is not None and np.array_equal(before, self.fingerprint(round)):
+            return {}
+        self.remember(round)
+        return {
+            "representation": self.direction(self.around.initial(), round).tobytes()
+        }
+
+    def remember(self, round: int) -> None:
+        """Keep the digest of a round's data, if it will be asked for."""
+        if self.around.settings.refresh == "on_drift":
+            state = self.around.state.part("report")
+            state.save(self.around.round, {"data": self.fingerprint(round)})
+
+    def fingerprint(self, round: int) -> np.ndarray:
+        """Return 8 bytes that name a round's training samples and their labels."""
+        view = self.data(round)
+        state = blake2b(digest_size=8)
+        state.update(repr((view.degrees, view.turns)).encode())
+        state.update(np.ascontiguousarray(view.train_indices).tobytes())
+        state.update(np.ascontiguousarray(view.labels).tobytes())
+        return np.frombuffer(state.digest(), np.uint8)
