@@ -228,6 +228,25 @@ def normalise(vector: Floats) -> Floats:
     return cast(Floats, unit)
 
 
+def nearest_direction(
+    vector: FloatArray, sums: Sequence[FloatArray]
+) -> tuple[int, float]:
+    """Return the sum with the largest cosine, and that: StoCFL, section 4.4, step 1.
+
+    The lowest one on a tie. The cosine with a sum of zero is 0.
+
+    Parameters
+    ----------
+    vector : array of shape (w,)
+    sums : sequence of K arrays of shape (w,)
+        At least one.
+    """
+    own = normalise(vector.astype(np.float64))
+    cosines = [float(np.einsum("i,i", own, normalise(each))) for each in sums]
+    best = int(np.argmax(cosines))
+    return best, float(np.clip(cosines[best], -1, 1))
+
+
 def sketch(vector: Vector, dimension: int, seed: int) -> Vector:
     """Return a seeded random projection that keeps inner products on average.
 

@@ -215,6 +215,14 @@ def switch_mode(model: FlatModel, training: bool) -> None:
 
 
 @torch.no_grad()
+def predictions(model: FlatModel, x: Tensor) -> Tensor:
+    """Return the most probable label of each sample, shape (n,)."""
+    switch_mode(model, training=False)
+    parts = [model.module(block).argmax(1) for block in torch.split(x, BLOCK)]
+    return torch.cat(parts)
+
+
+@torch.no_grad()
 def evaluate(model: FlatModel, x: Tensor, y: Tensor) -> tuple[float, int]:
     """Return the mean cross-entropy and the number of correct answers.
 

@@ -13,11 +13,13 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from cfl_flower.attacks import spoil_report
-from cfl_flower.directions import normalise, sketch
-from cfl_flower.training import full_gradient
-from cfl_flower.types import Scalar, Vector
+from cfl_flower.directions import nearest_direction, normalise, sketch
+from cfl_flower.seeding import generator
+from cfl_flower.training import full_gradient, predictions, train
+from cfl_flower.types import FloatArray, Scalar, Vector
 from clients.bilevel import BilevelClient
 
 
@@ -49,28 +51,71 @@ class StoCFLClient(BilevelClient):
         return [trained, self.train_global(omega)], count, {}
 
     def direction(self, anchor: Vector, round: int) -> Vector:
-        """Return psi of a round's data; zero for a client without any.
+        """Return psi of a round's data; zero for a client without any."""
+        around = self.around
+        honest = self.direction_of(anchor, *self.training_samples(round), round)
+        told = spoil_report(around.attack, honest, around.seed, around.client)
+        return normalise(told)
+
+    def direction_of(self, anchor: Vector, x: Tensor, y: Tensor, round: int) -> Vector:
+        """Return psi of samples, as the settings have it.
 
         A sketch is normalised, too: all members of a cluster have one weight.
+
+        Parameters
+        ----------
+        anchor : Vector, shape (d,)
+        x, y : Tensor, shapes (n, ...) and (n,)
+        round : int
+            Names the draws of the batches of a difference.
         """
         around, settings = self.around, self.around.settings
-        vector = np.zeros_like(anchor)
+        model, vector = around.model.load(anchor), np.zeros_like(anchor)
+        # Running statistics have no gradient, and count as 0.
+        count = len(model.weights)
         if settings.representation == "gradient":
-            model = around.model.load(anchor)
-            gradient = full_gradient(model, *self.training_samples(round))
-            # Running statistics have no gradient.
-            vector[: len(gradient)] = gradient.cpu().numpy()
+            vector[:count] = full_gradient(model, x, y).cpu().numpy()
         else:
-            local = replace(self.local, epochs=settings.representation_epochs)
-            local = replace(local, steps=None, mu=0.0)
-            trained, _ = self.train_from(anchor, local, round, "representation")
-            count = len(around.model.weights)
-            vector[:count] = (anchor - trained)[:count]
+            epochs = settings.representation_epochs
+            local = replace(self.local, epochs=epochs, steps=None, mu=0.0)
+            rng = generator(around.seed, "representation", round, around.client)
+            train(model, x, y, local, rng)
+            vector[:count] = (anchor - model.to_vector())[:count]
         vector = normalise(vector)
         if settings.sketch:
             vector = normalise(sketch(vector, settings.sketch, around.seed))
-        told = spoil_report(around.attack, vector, around.seed, around.client)
-        return normalise(told)
+        return vector
+
+    def likeness(
+        self,
+        anchor: Vector,
+        models: Sequence[Vector],
+        sums: Sequence[FloatArray],
+        x: Tensor,
+        round: int,
+    ) -> list[float]:
+        """Return how well unlabelled samples fit each cluster, as a cosine.
+
+        The paper's psi needs labels. Without any, each cluster's model labels the
+        samples, and psi of these is compared with that cluster's: data that the model
+        was made for get the direction of its members. Clusters that differ in what the
+        same samples are called cannot be told apart by anyone who knows no label.
+
+        Parameters
+        ----------
+        anchor : Vector, shape (d,)
+        models : sequence of K vectors of shape (d,)
+        sums : sequence of K arrays of shape (w,)
+            Of the members' psi.
+        x : Tensor, shape (n, ...)
+        round : int
+        """
+        found = []
+        for model, total in zip(models, sums, strict=True):
+            named = predictions(self.around.model.load(model), x)
+            direction = self.direction_of(anchor, x, named, round)
+            found.append(nearest_direction(direction, [total])[1])
+        return found
 
     def report(
         self,

@@ -59,7 +59,7 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.aggregation import mean_model
-from cfl_flower.directions import gram_matrix, normalise
+from cfl_flower.directions import gram_matrix, nearest_direction, normalise
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import require, require_one_of
 from cfl_flower.types import (
@@ -236,25 +236,6 @@ def _cosine_row(products: FloatArray, row: int) -> FloatArray:
     norms = np.where(norms > 0, norms, 1)
     cosines: FloatArray = np.clip(products[row] / (norms * norms[row]), -1, 1)
     return cosines
-
-
-def nearest_direction(
-    vector: FloatArray, sums: Sequence[FloatArray]
-) -> tuple[int, float]:
-    """Return the cluster with the largest cosine, and that: section 4.4, step 1.
-
-    The lowest one on a tie. The cosine with a sum of zero is 0.
-
-    Parameters
-    ----------
-    vector : array of shape (w,)
-    sums : sequence of K arrays of shape (w,)
-        At least one.
-    """
-    own = normalise(vector.astype(np.float64))
-    cosines = [float(np.einsum("i,i", own, normalise(each))) for each in sums]
-    best = int(np.argmax(cosines))
-    return best, float(np.clip(cosines[best], -1, 1))
 
 
 def objective(sums: Sequence[FloatArray]) -> float:

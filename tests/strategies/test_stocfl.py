@@ -18,7 +18,12 @@ from cfl_flower.aggregation import mean_model
 from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.client_app import open_workshop
 from cfl_flower.config import RunConfig, compose_config
-from cfl_flower.directions import cosine_matrix, normalise, sketch
+from cfl_flower.directions import (
+    cosine_matrix,
+    nearest_direction,
+    normalise,
+    sketch,
+)
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.seeding import generator
@@ -28,7 +33,6 @@ from strategies.stocfl import (
     StoCFLState,
     check_direction,
     find_merges,
-    nearest_direction,
     objective,
     purity,
     read_direction,
