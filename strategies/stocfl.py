@@ -100,6 +100,8 @@ class StoCFLSettings(BilevelSettings):
     merged_model : {"mean", "larger"}
     omega : {"parallel", "sequential"}
         Whether participants train omega side by side or one after the other.
+    service : {"cluster", "omega"}
+        Clients are served their cluster's model, or the global one.
     refresh : {"never", "on_drift"}
         When a client reports psi again.
     """
@@ -111,6 +113,7 @@ class StoCFLSettings(BilevelSettings):
     recompute: bool = True
     merged_model: str = "mean"
     omega: str = "parallel"
+    service: str = "cluster"
     refresh: str = "never"
 
     def __post_init__(self) -> None:
@@ -121,6 +124,7 @@ class StoCFLSettings(BilevelSettings):
             ("representation", ("gradient", "difference")),
             ("merged_model", ("mean", "larger")),
             ("omega", ("parallel", "sequential")),
+            ("service", ("cluster", "omega")),
             ("refresh", ("never", "on_drift")),
         ):
             require_one_of(f"strategy.{name}", getattr(self, name), allowed)
@@ -468,18 +472,21 @@ class StoCFL(ClusteredStrategy):
 
     def plan_evaluate(self, round: int, test: bool) -> Plan:
         """Test, and ask clients that are known whether their data changed."""
-        if self.settings.refresh == "never":
-            return super().plan_evaluate(round, test)
-        state = self.state
-        rows = zip(state.clusters.tolist(), state.known(), state.reported, strict=True)
+        state, settings = self.state, self.settings
+        served = state.clusters.tolist()
+        if settings.service == "omega":
+            served = [UNKNOWN] * len(served)
+        asked = state.known() & (settings.refresh == "on_drift")
+        if not test and not asked.any():
+            return Plan([])
         tasks = [
             Task(
                 client,
                 (cluster,) if test else (),
-                {"reported": int(reported)} if known else {},
+                {"reported": int(reported)} if ask else {},
             )
-            for client, (cluster, known, reported) in zip(
-                state.clients, rows, strict=True
+            for client, cluster, ask, reported in zip(
+                state.clients, served, asked, state.reported, strict=True
             )
         ]
         return Plan(tasks, state.models if test else [])

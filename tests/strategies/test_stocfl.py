@@ -240,6 +240,16 @@ def test_clients_not_seen_yet_are_served_omega(run_small: Runner) -> None:
     assert run.rounds[0]["cluster_sizes"][0] == 10
 
 
+def test_omega_can_be_served_to_all(run_small: Runner) -> None:
+    # Full batches, whose order does not matter but for rounding.
+    options = ["participants=12", "strategy.local.batch_size=999", "drift.rounds=[]"]
+    omega = run_small("strategy=stocfl", *options, "strategy.service=omega")
+    fedavg = run_small("strategy=fedavg", *options, folder="fedavg")
+    losses = [[row["loss"] for row in run.rounds] for run in (omega, fedavg)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    assert omega.rounds[-1]["num_clusters"] == 3
+
+
 @pytest.mark.parametrize("start", ["omega", "initial"])
 def test_with_tau_1_it_is_ditto(start: str, run_small: Runner) -> None:
     options = [f"strategy.start={start}", "strategy.regularisation=0.5", "rounds=5"]
