@@ -52,13 +52,14 @@ Deviations and readings, where the paper and its code part ways:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from cfl_flower.aggregation import mean_model
+from cfl_flower.aggregation import RunningMean, mean_model
 from cfl_flower.directions import gram_matrix, nearest_direction, normalise
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import require, require_one_of
@@ -414,6 +415,7 @@ class StoCFL(ClusteredStrategy):
         state, chosen = self.state, self.choose_participants(round)
         # What is still to be written of the last round must not see this one's changes.
         self.fleet.grid.finish()
+        self._means, self._omega = defaultdict(RunningMean), RunningMean()
         known = state.known()
         strangers = [row for row in chosen if not known[row]]
         if strangers:
@@ -435,27 +437,46 @@ class StoCFL(ClusteredStrategy):
         reply = (len(start),) * (1 if self.settings.omega == "sequential" else 2)
         return Plan(tasks, [state.models[cluster] for cluster in used], {}, reply)
 
+    folds = True
+
+    def fold(self, results: list[Result]) -> list[Result]:
+        """Add up omega over all, and each cluster's theta: lines 17 to 19."""
+        rows = self.rows(result.client for result in results)
+        for cluster, result in zip(self.state.clusters[rows], results, strict=True):
+            weight = self.weight(result)
+            self._means[int(cluster)].add(result.arrays[0], weight)
+            if len(result.arrays) > 1:
+                self._omega.add(result.arrays[1], weight)
+        return [replace(result, arrays=[]) for result in results]
+
     def absorb_train(self, round: int, results: list[Result]) -> None:
-        """Average each cluster's theta, and omega over all: lines 17 to 19."""
-        state, before = self.state, self.state.models[UNKNOWN]
-        super().absorb_train(round, results)
-        state.trained[state.clusters[self.rows(each.client for each in results)]] = True
-        omega = self.next_omega(round, before, results)
-        state.models[UNKNOWN] = self.config.server_optimizer.step(before, omega)
+        """Take the means as the next models."""
+        state, step = self.state, self.config.server_optimizer.step
+        before = state.models[UNKNOWN]
+        for cluster, mean in self._means.items():
+            if cluster != UNKNOWN:
+                state.models[cluster] = step(state.models[cluster], mean.value())
+                state.trained[cluster] = True
+        state.models[UNKNOWN] = step(before, self.next_omega(round, before, results))
+        # The sums are as large as the models, and are not needed any more.
+        self._means, self._omega = defaultdict(RunningMean), RunningMean()
         self.measure(round)
+
+    _means: defaultdict[int, RunningMean]
+    _omega: RunningMean
 
     def next_omega(self, round: int, omega: Vector, results: list[Result]) -> Vector:
         """Return the mean of omega as the participants trained it."""
         if self.settings.omega == "parallel":
-            return self.average(results, 1)
-        trained: list[Result] = []
+            return self._omega.value()
+        trained = RunningMean()
         for result in results:
             task = Task(result.client, (0,))
             plan = Plan([task], [omega], {"global": True}, (len(omega),))
             for answer in self.ask(round, plan):
                 omega = answer.arrays[0]
-                trained.append(answer)
-        return self.average(trained) if trained else omega
+                trained.add(omega, self.weight(answer))
+        return trained.value() if trained else omega
 
     def measure(self, round: int) -> None:
         """Note how far the clustering has come."""

@@ -425,6 +425,18 @@ def test_refresh_resumes_and_runs_on_any_number_of_nodes(run_small: Runner) -> N
     assert three.numbers == run.numbers
 
 
+@pytest.mark.parametrize("option", ["weighting=samples", "omega=sequential"])
+def test_a_round_in_portions_gives_the_same_numbers(
+    option: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [*STO, f"strategy.{option}", "participants=11", "faults.drops=0.1"]
+    whole = run_small(*options, folder="whole")
+    # Two clients at a time: each sends two models of 650 floats.
+    monkeypatch.setattr("strategies.base.ANSWER_FLOATS", 4 * 650)
+    parts = run_small(*options, folder="parts", grid=InProcessGrid([{}, {}, {}]))
+    assert parts.numbers == whole.numbers
+
+
 @pytest.mark.parametrize(
     ("override", "words"),
     [
