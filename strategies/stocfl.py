@@ -211,7 +211,7 @@ def find_merges(
         if recompute:
             products[first] += products[second]
             products[:, first] += products[:, second]
-            row = _cosine_row(products, first)
+            row = _cosines(products, first)
         else:
             row = np.maximum(cosines[first], cosines[second])
         row[np.isneginf(cosines[first]) | np.isneginf(cosines[second])] = -np.inf
@@ -229,17 +229,12 @@ def find_merges(
     return merges
 
 
-def _cosines(products: FloatArray) -> FloatArray:
-    norms = np.sqrt(np.diagonal(products))
-    norms = np.where(norms > 0, norms, 1)
-    cosines: FloatArray = np.clip(products / np.outer(norms, norms), -1, 1)
-    return cosines
-
-
-def _cosine_row(products: FloatArray, row: int) -> FloatArray:
-    norms = np.sqrt(np.maximum(np.diagonal(products), 0))
-    norms = np.where(norms > 0, norms, 1)
-    cosines: FloatArray = np.clip(products[row] / (norms * norms[row]), -1, 1)
+def _cosines(products: FloatArray, rows: int | slice = slice(None)) -> FloatArray:
+    """Return cosines from inner products, all or those of one row; 0 for zero sums."""
+    lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
+    lengths = np.where(lengths > 0, lengths, 1)
+    scale = np.multiply.outer(lengths[rows], lengths)
+    cosines: FloatArray = np.clip(products[rows] / scale, -1, 1)
     return cosines
 
 
