@@ -322,7 +322,7 @@ STOCFL = [
     "system.evaluate_every=99",
     "system.checkpoint_every=99",
     "workers=2",
-    "rounds=4",
+    "rounds=3",
 ]
 """StoCFL's own largest setting, on digits: 1,628,170 parameters."""
 

@@ -45,6 +45,8 @@ Deviations and readings, where the paper and its code part ways:
   `directions.sketch`). The cosine of two clients has a standard error of at most
   sqrt(2 / k), of two clusters likewise; 0.04 for k = 1,024. The server then never holds
   n x d numbers.
+* Replies of a large round come in portions, and are added to the means at once: the
+  server holds omega, the clusters' models and their sums, and never all replies.
 * `refresh: on_drift` is ours: StoCFL never asks for psi again, so it is blind to drift.
   With it, a client whose data changed reports again after the test, and is placed anew
   as one that joins, in force from the next round on.
