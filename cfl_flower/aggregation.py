@@ -9,6 +9,32 @@ import numpy as np
 from cfl_flower.types import FloatArray, Vector
 
 
+class RunningMean:
+    """The mean of models that are taken in one by one, and not kept.
+
+    Summed in float64, in the order of the calls.
+    """
+
+    def __init__(self) -> None:
+        self._total: FloatArray = np.zeros(0)
+        self._weight = 0.0
+
+    def __bool__(self) -> bool:
+        """Return whether anything was taken in."""
+        return self._weight > 0
+
+    def add(self, model: Vector, weight: float = 1.0) -> None:
+        """Take in a model of shape (d,), with a weight of at least 0."""
+        if len(self._total) == 0:
+            self._total = np.zeros(model.shape, np.float64)
+        self._total += np.multiply(model, weight, dtype=np.float64)
+        self._weight += weight
+
+    def value(self) -> Vector:
+        """Return sum w_i x_i / sum w_i; at least one weight is above 0."""
+        return (self._total / self._weight).astype(np.float32)
+
+
 def mean_model(
     models: list[Vector], weights: FloatArray | list[float] | None = None
 ) -> Vector:
@@ -31,12 +57,11 @@ def mean_model(
     >>> mean_model([np.float32([0, 2]), np.float32([4, 4])], [1.0, 3.0])
     array([3. , 3.5], dtype=float32)
     """
+    mean = RunningMean()
     shares = np.ones(len(models)) if weights is None else np.asarray(weights, float)
-    shares = shares / shares.sum()
-    total = np.zeros(models[0].shape, np.float64)
-    for share, model in zip(shares, models, strict=True):
-        total += share * model
-    return total.astype(np.float32)
+    for share, model in zip(shares.tolist(), models, strict=True):
+        mean.add(model, share)
+    return mean.value()
 
 
 def mix_models(models: list[Vector], mixing: FloatArray) -> list[Vector]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import TypeVar, cast
 
 import numpy as np
 from scipy.linalg import eigh
@@ -213,6 +214,42 @@ def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
 def nearest_model(model: Vector, centres: Sequence[Vector]) -> int:
     """Return the centre at the smallest Euclidean distance, the lowest id on a tie."""
     return int(np.argmin([np.linalg.norm(model - centre) for centre in centres]))
+
+
+Floats = TypeVar("Floats", bound=FloatArray)
+
+
+def normalise(vector: Floats) -> Floats:
+    """Return a vector of length 1 in the same direction; zero stays zero.
+
+    Parameters
+    ----------
+    vector : array of shape (d,)
+        Float32 or float64, which it stays.
+    """
+    # Not by BLAS, as in `dissimilarities`.
+    length = float(np.sqrt(np.einsum("i,i", vector, vector, dtype=np.float64)))
+    unit = vector / vector.dtype.type(length) if length > 0 else vector
+    return cast(Floats, unit)
+
+
+def nearest_direction(
+    vector: FloatArray, sums: Sequence[FloatArray]
+) -> tuple[int, float]:
+    """Return the sum with the largest cosine, and that: StoCFL, section 4.4, step 1.
+
+    The lowest one on a tie. The cosine with a sum of zero is 0.
+
+    Parameters
+    ----------
+    vector : array of shape (w,)
+    sums : sequence of K arrays of shape (w,)
+        At least one.
+    """
+    own = normalise(vector.astype(np.float64))
+    cosines = [float(np.einsum("i,i", own, normalise(each))) for each in sums]
+    best = int(np.argmax(cosines))
+    return best, float(np.clip(cosines[best], -1, 1))
 
 
 def sketch(vector: Vector, dimension: int, seed: int) -> Vector:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -51,22 +51,19 @@ class Answer:
 
 @dataclass(frozen=True)
 class EncodedModel:
-    """A model ready for the wire, and how many clients of the phase receive it.
+    """A model ready for the wire, and how many clients of the phase receive it."""
 
-    ``array`` is None if nobody does.
-    """
-
-    array: Array | None
+    array: Array
     sharers: int
 
 
-def encode_models(plan: Plan) -> list[EncodedModel]:
-    """Encode each model of a plan once, to be shared by all its messages."""
+def encode_models(plan: Plan) -> dict[int, EncodedModel]:
+    """Encode each model that a plan sends once, to be shared by all its messages."""
     sharers = Counter(index for task in plan.tasks for index in task.models)
-    return [
-        EncodedModel(Array(model) if index in sharers else None, sharers[index])
-        for index, model in enumerate(plan.models)
-    ]
+    return {
+        index: EncodedModel(Array(plan.models[index]), count)
+        for index, count in sharers.items()
+    }
 
 
 def pack_tasks(
@@ -75,7 +72,7 @@ def pack_tasks(
     settings: str,
     plan: Plan,
     tasks: Iterable[Task],
-    encoded: Sequence[EncodedModel],
+    encoded: Mapping[int, EncodedModel],
 ) -> RecordDict:
     """Pack some of a plan's tasks for one node, with the models that they use."""
     rows: list[Json] = []

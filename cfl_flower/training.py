@@ -1,7 +1,8 @@
 """Local training and evaluation on torch; knows no Flower.
 
-The local optimiser is SGD on f_i(w) + mu/2 ||w - w_received||^2 (FedProx, Li et al.,
-2020, eq. 2); mu = 0 is plain SGD.
+The local optimiser is SGD on f_i(w) + mu/2 ||w - a||^2; mu = 0 is plain SGD. The anchor
+a is what was received, w itself (FedProx, Li et al., 2020, eq. 2) or another model
+(Ditto, StoCFL).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from cfl_flower.models import FlatModel, SoftmaxRegression
 from cfl_flower.settings import require
 
 BUFFERS = ("average", "local")
+
+BLOCK = 1024
+"""Samples whose gradient is made at a time; fixed, as it orders the sums."""
 
 
 @dataclass(frozen=True)
@@ -141,37 +145,61 @@ def _write_by_autograd(model: FlatModel, x: Tensor, y: Tensor) -> None:
 
 
 @torch.no_grad()
+def full_gradient(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
+    """Return the gradient of the mean cross-entropy over all samples, shape (p,).
+
+    Of the model as it is tested: without dropout. Zero without samples.
+
+    Parameters
+    ----------
+    model : FlatModel
+    x, y : Tensor, shapes (n, ...) and (n,)
+    """
+    switch_mode(model, training=False)
+    total, write_gradient = torch.zeros_like(model.gradient), gradient_writer(model)
+    blocks = [torch.split(data, BLOCK) for data in (x, y)]
+    for x_block, y_block in zip(*blocks, strict=True):
+        if len(y_block):
+            write_gradient(x_block, y_block)
+            total.add_(model.gradient, alpha=len(y_block) / len(y))
+    return total
+
+
+@torch.no_grad()
 def train(
     model: FlatModel,
     x: Tensor,
     y: Tensor,
     settings: LocalTraining,
     rng: np.random.Generator,
+    anchor: Tensor | None = None,
 ) -> None:
     """Train a model in place from the weights it holds.
 
     Parameters
     ----------
     model : FlatModel
-        Holds the received weights, which anchor the proximal term.
     x, y : Tensor, shapes (n, ...) and (n,)
         The client's training data; nothing happens when n is 0.
     settings : LocalTraining
     rng : numpy.random.Generator
         Orders the batches.
+    anchor : Tensor, shape (p,), optional
+        What the proximal term holds the weights near; by default those at the start.
     """
     if y.shape[0] == 0:
         return
     switch_mode(model, training=True)
     weights, gradient = model.weights, model.gradient
-    anchor = weights.clone() if settings.mu else None
+    if anchor is None and settings.mu:
+        anchor = weights.clone()
     velocity = torch.zeros_like(weights) if settings.momentum else None
     write_gradient = gradient_writer(model)
     for x_batch, y_batch in batches(x, y, settings, rng):
         write_gradient(x_batch, y_batch)
         if settings.weight_decay:
             gradient.add_(weights, alpha=settings.weight_decay)
-        if anchor is not None:
+        if anchor is not None and settings.mu:
             gradient.add_(weights - anchor, alpha=settings.mu)
         step = gradient
         if velocity is not None:
@@ -184,6 +212,14 @@ def switch_mode(model: FlatModel, training: bool) -> None:
     # Walking through the modules costs as much as a small model's forward pass.
     if model.module.training is not training:
         model.module.train(training)
+
+
+@torch.no_grad()
+def predictions(model: FlatModel, x: Tensor) -> Tensor:
+    """Return the most probable label of each sample, shape (n,)."""
+    switch_mode(model, training=False)
+    parts = [model.module(block).argmax(1) for block in torch.split(x, BLOCK)]
+    return torch.cat(parts)
 
 
 @torch.no_grad()

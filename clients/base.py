@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.client import NumPyClient
+from torch import Tensor
 
 from cfl_flower.attacks import spoil_labels, spoil_report
 from cfl_flower.client_state import ClientState
@@ -23,8 +24,8 @@ from cfl_flower.evaluation import Evaluator
 from cfl_flower.models import FlatModel
 from cfl_flower.representations import digest, label_histogram
 from cfl_flower.seeding import generator
-from cfl_flower.training import LocalTraining, train
-from cfl_flower.types import IntArray, Scalar, Vector
+from cfl_flower.training import LocalTraining, evaluate, train
+from cfl_flower.types import FloatArray, IntArray, Scalar, Vector
 
 
 @dataclass
@@ -113,6 +114,7 @@ class ClusteredClient(NumPyClient):
         local: LocalTraining | None = None,
         round: int | None = None,
         purpose: str = "batches",
+        anchor: Vector | None = None,
     ) -> tuple[Vector, int]:
         """Return the model trained from given weights, and the number of samples.
 
@@ -124,20 +126,40 @@ class ClusteredClient(NumPyClient):
         round : int, optional
             Whose data are trained on; the task's own by default.
         purpose : str
-            Names the draws of the batches.
+            Names the draws of the batches. Training for another one than the default
+            is a trial, which leaves nothing behind.
+        anchor : Vector, shape (d,), optional
+            What the proximal term holds the weights near; the start by default.
         """
         around = self.around
         round = around.round if round is None else round
-        x, y = self.data(round).train()
-        if around.attack:
-            labels = spoil_labels(around.attack, y.cpu().numpy(), around.stream.classes)
-            y = torch.from_numpy(labels).to(y.device)
+        x, y = self.training_samples(round)
         model = around.model.load(self.with_own_buffers(start, before=around.round))
         rng = generator(around.seed, purpose, round, around.client)
-        train(model, x, y, local or self.local, rng)
-        trained = model.to_vector()
-        # Training with settings of its own is a trial, which leaves nothing behind.
-        return trained if local else self.keep_buffers(trained, start), len(y)
+        near = None
+        if anchor is not None:
+            near = torch.from_numpy(anchor[: len(model.weights)]).to(x.device)
+        train(model, x, y, local or self.local, rng, near)
+        trained, trial = model.to_vector(), purpose != "batches"
+        return trained if trial else self.keep_buffers(trained, start), len(y)
+
+    def training_samples(self, round: int) -> tuple[Tensor, Tensor]:
+        """Return a round's training samples; a malicious client's labels are spoilt."""
+        x, y = self.data(round).train()
+        attack, classes = self.around.attack, self.around.stream.classes
+        if attack:
+            y = torch.from_numpy(spoil_labels(attack, y.cpu().numpy(), classes)).to(y)
+        return x, y
+
+    def losses(self, models: Sequence[Vector], round: int) -> FloatArray:
+        """Return the mean loss of each model on a round's training samples.
+
+        All 0 for a client without any, so that the first model is the best.
+        """
+        x, y = self.training_samples(round)
+        network = self.around.model
+        found = [evaluate(network.load(m), x, y)[0] for m in models if len(y)]
+        return np.array(found or [0.0] * len(models))
 
     @property
     def keeps_buffers(self) -> bool:

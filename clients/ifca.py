@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from cfl_flower.training import evaluate
 from cfl_flower.types import Scalar, Vector
 from clients.choosing import ChoosingClient
 
@@ -36,9 +33,4 @@ class IFCAClient(ChoosingClient):
         A client without samples takes the first.
         """
         del config
-        view = self.data(round)
-        if len(view.train_indices) == 0:
-            return 0
-        model, (x, y) = self.around.model, view.train()
-        losses = [evaluate(model.load(vector), x, y)[0] for vector in received]
-        return int(np.argmin(losses))
+        return int(self.losses(received, round).argmin())

@@ -40,6 +40,7 @@ from cfl_flower.types import (
     Scalar,
     Task,
     Vector,
+    client_order,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 
 ANSWER_FLOATS = 2**26
-"""Floats in the answers to one portion of a question: 256 MB."""
+"""Floats in the answers that are taken in at a time, where portions are: 256 MB."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,7 @@ class ClusteredStrategy(Strategy):
         self.state = self.initial_state()
         self.record = RoundRecord(0)
         self._done = 0
+        self._later: list[Plan] = []
         self._started = 0.0
 
     # The method: what a paper decides ------------------------------------------------
@@ -192,6 +194,16 @@ class ClusteredStrategy(Strategy):
             for row in self.choose_participants(round)
         ]
         return Plan(tasks, state.models, {}, reply=(len(state.models[0]),))
+
+    def fold(self, results: list[Result]) -> list[Result]:
+        """Take in some of a round's results; return what `absorb_train` needs of them.
+
+        A method that sums them up here, in client-id order, and leaves their arrays
+        out, sets ``folds``: a large round then comes in portions, and is never held.
+        """
+        return results
+
+    folds: ClassVar[bool] = False
 
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Average each cluster's results; a cluster without any keeps its model."""
@@ -266,10 +278,13 @@ class ClusteredStrategy(Strategy):
 
     def average(self, results: list[Result]) -> Vector:
         """Return the mean of the results' first arrays, weighted as configured."""
-        by_samples = self.settings.weighting == "samples"
-        weights = [float(result.num_examples) for result in results]
         arrays = [result.arrays[0] for result in results]
-        return mean_model(arrays, weights if by_samples else None)
+        return mean_model(arrays, [self.weight(result) for result in results])
+
+    def weight(self, result: Result) -> float:
+        """Return the weight of a result in a mean, as configured."""
+        by_samples = self.settings.weighting == "samples"
+        return float(result.num_examples) if by_samples else 1.0
 
     def rows(self, clients: Iterable[ClientId]) -> IntArray:
         """Return the rows of clients in the state's arrays."""
@@ -282,14 +297,9 @@ class ClusteredStrategy(Strategy):
         A device takes seconds for each message, so this is for what cannot go with the
         round's own ones. Large answers come in portions.
         """
-        floats = max(1, sum(plan.reply))
-        portion = max(1, ANSWER_FLOATS // floats)
         results: list[Result] = []
-        for start in range(0, len(plan.tasks), portion):
-            tasks = plan.tasks[start : start + portion]
-            messages = self._send("query", replace(plan, tasks=tasks), round - 1)
-            timeout = self.config.system.message_timeout
-            replies = self.fleet.grid.send_and_receive(messages, timeout=timeout)
+        for part in portions(plan) if plan.tasks else []:
+            replies = self._exchange(self._send("query", part, round - 1))
             results += self._receive("query", replies).results
         return results
 
@@ -351,19 +361,26 @@ class ClusteredStrategy(Strategy):
         self._greet(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
-        return self._send("train", plan)
+        first, *self._later = portions(plan) if self.folds else [plan]
+        return self._send("train", first)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Absorb the training results."""
-        check = partial(self.check_report, "train")
-        results = self.screen("train", self._receive("train", replies).results, check)
+        results = self._take_in(replies)
+        for part in self._later:
+            results += self._take_in(self._exchange(self._send("train", part)))
         if self.record.participants:
             self.require_any(results, "train")
         self.absorb_train(self.record.round, results)
         self.measure_train(results)
         return None, None
+
+    def _take_in(self, replies: Iterable[Message]) -> list[Result]:
+        check = partial(self.check_report, "train")
+        found = self._receive("train", replies).results
+        return self.fold(self.screen("train", found, check))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -417,6 +434,10 @@ class ClusteredStrategy(Strategy):
         every = self.config.system.checkpoint_every
         plan.config["keep_from"] = (self.record.round - 1) // every * every
         return self.fleet.messages(phase, number, plan)
+
+    def _exchange(self, messages: list[Message]) -> Iterable[Message]:
+        timeout = self.config.system.message_timeout
+        return self.fleet.grid.send_and_receive(messages, timeout=timeout)
 
     def _receive(self, phase: str, replies: Iterable[Message]) -> Outcome:
         """Collect a phase; without any valid result of a train or test, end the run."""
@@ -475,6 +496,17 @@ class ClusteredStrategy(Strategy):
         truth = self.true_concepts(record.round)
         if truth is not None:
             record.ari = float(adjusted_rand_score(truth, state.clusters))
+
+
+def portions(plan: Plan) -> list[Plan]:
+    """Return a plan in parts with answers of at most `ANSWER_FLOATS`, at least one.
+
+    In client-id order, so that results are absorbed in the same order as at once.
+    """
+    size = max(1, ANSWER_FLOATS // max(1, sum(plan.reply)))
+    tasks = sorted(plan.tasks, key=lambda task: client_order(task.client))
+    starts = range(0, max(1, len(tasks)), size)
+    return [replace(plan, tasks=tasks[start : start + size]) for start in starts]
 
 
 def no_clusters() -> IntArray:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cfl_flower.aggregation import Average, mean_model, mix_models
+from cfl_flower.aggregation import Average, RunningMean, mean_model, mix_models
 
 MODELS = arrays(
     np.float32,
@@ -66,3 +66,15 @@ def test_a_mean_leaves_its_models_as_they_were() -> None:
     models = [np.float32([1, 2]), np.float32([3, 4])]
     mean_model(models)[:] = 0
     assert [model.tolist() for model in models] == [[1, 2], [3, 4]]
+
+
+def test_a_running_mean_is_the_mean_and_keeps_no_model() -> None:
+    rng, mean = np.random.default_rng(0), RunningMean()
+    models = list(rng.normal(size=(7, 5)).astype(np.float32))
+    weights = rng.integers(1, 9, 7).astype(float).tolist()
+    assert not mean
+    for model, weight in zip(models, weights, strict=True):
+        mean.add(model, weight)
+    assert mean.value().tolist() == mean_model(models, weights).tolist()
+    expected = np.average(np.array(models, float), axis=0, weights=weights)
+    assert mean.value() == pytest.approx(expected, rel=1e-6)

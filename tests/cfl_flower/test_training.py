@@ -13,6 +13,7 @@ from cfl_flower.training import (
     batches,
     compute_gradient,
     evaluate,
+    full_gradient,
     train,
 )
 
@@ -202,3 +203,24 @@ def test_the_answer_is_the_label_of_the_largest_logit(label: int, correct: int) 
     model = FlatModel(nn.Linear(1, 2)).load(np.float32([1, 0, 0, 0]))
     x = torch.tensor([[1.0], [2.0], [3.0]])
     assert evaluate(model, x, torch.full((3,), label))[1] == correct
+
+
+def test_the_gradient_in_blocks_is_that_of_all_samples(
+    data: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = fresh(Mlp(hidden=5))
+    compute_gradient(model, *data)
+    expected = model.gradient.clone()
+    monkeypatch.setattr("cfl_flower.training.BLOCK", 3)
+    torch.testing.assert_close(full_gradient(model, *data), expected)
+    assert not full_gradient(model, data[0][:0], data[1][:0]).any()
+
+
+def test_the_term_holds_weights_near_another_model(data: tuple[Tensor, Tensor]) -> None:
+    # With a learning rate of 1 / mu one step ends at the anchor less gradient / mu.
+    settings = LocalTraining(epochs=1, batch_size=100, learning_rate=0.25, mu=4.0)
+    model, anchor = fresh(), torch.ones_like(fresh().weights)
+    compute_gradient(model, *data)
+    expected = anchor - model.gradient / 4
+    train(model, *data, settings, rng(), anchor)
+    torch.testing.assert_close(model.weights, expected)

@@ -1,0 +1,25 @@
+"""A client that trains the global model, and another one near it: Ditto and StoCFL.
+
+Computes: local SGD on both. The orders of their batches are drawn apart, so neither
+depends on the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient
+
+
+class BilevelClient(ClusteredClient):
+    """Minimises f(omega), and f(theta) + lambda/2 ||theta - omega||^2."""
+
+    def train_global(self, omega: Vector, round: int | None = None) -> Vector:
+        """Return the global model, trained on this client's data of a round."""
+        return self.train_from(omega, round=round, purpose="global")[0]
+
+    def train_near(self, theta: Vector, omega: Vector) -> tuple[Vector, int]:
+        """Return the other model, trained near omega as received, and the samples."""
+        local = replace(self.local, mu=self.around.settings.regularisation)
+        return self.train_from(theta, local, anchor=omega)

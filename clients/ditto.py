@@ -1,0 +1,38 @@
+"""Ditto's client: trains the global model, and keeps one of its own near it.
+
+Computes: local SGD on both. Sends: the global model (d floats). Keeps: its own model
+(d floats), which never leaves it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cfl_flower.types import Scalar, Vector
+from clients.bilevel import BilevelClient
+
+
+class DittoClient(BilevelClient):
+    """Algorithm 1 of Ditto, on the device."""
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train the received model, parameters[0], and this client's own near it."""
+        del config
+        around, omega = self.around, parameters[0]
+        own = self.own(before=around.round)
+        if own is None:
+            own = around.initial() if around.settings.start == "initial" else omega
+        trained, count = self.train_near(own, omega)
+        around.state.save(around.round, {"model": trained})
+        return [self.train_global(omega)], count, {}
+
+    def served(self, parameters: list[Vector]) -> Vector:
+        """Return this client's own model; the global one if it has none yet."""
+        own = self.own(before=self.around.round + 1)
+        return parameters[0] if own is None else own
+
+    def own(self, before: int) -> Vector | None:
+        """Return this client's own model as of before a round."""
+        return self.around.state.load(before).get("model")

@@ -1,0 +1,155 @@
+"""StoCFL's client: says where its loss falls, trains the global and a cluster's model.
+
+Computes: psi, the direction of its loss at the anchor w_0, once; local SGD on omega,
+and on theta near omega. Sends: psi (d floats, or its sketch); both models (2d floats).
+Keeps: with `refresh=on_drift` a digest of the data that psi was taken of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cfl_flower.attacks import spoil_report
+from cfl_flower.directions import nearest_direction, normalise, sketch
+from cfl_flower.seeding import generator
+from cfl_flower.training import full_gradient, predictions, train
+from cfl_flower.types import FloatArray, Scalar, Vector
+from clients.bilevel import BilevelClient
+
+
+class StoCFLClient(BilevelClient):
+    """Algorithm 1, ClientProcedure and GetDatasetRepresentation."""
+
+    def answer(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Answer as others; or send psi, or the trained omega = parameters[0]."""
+        upcoming = self.around.round + 1
+        count = len(self.data(upcoming).labels)
+        if config.get("represent"):
+            self.remember(upcoming)
+            return [self.direction(parameters[0], upcoming)], count, {}
+        if config.get("global"):
+            return [self.train_global(parameters[0], upcoming)], count, {}
+        return super().answer(parameters, config)
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train theta = parameters[1] near omega = parameters[0], and omega."""
+        del config
+        omega, theta = parameters
+        trained, count = self.train_near(theta, omega)
+        if self.around.settings.omega == "sequential":
+            return [trained], count, {}
+        return [trained, self.train_global(omega)], count, {}
+
+    def direction(self, anchor: Vector, round: int) -> Vector:
+        """Return psi of a round's data; zero for a client without any."""
+        around = self.around
+        honest = self.direction_of(anchor, *self.training_samples(round), round)
+        told = spoil_report(around.attack, honest, around.seed, around.client)
+        return normalise(told)
+
+    def direction_of(self, anchor: Vector, x: Tensor, y: Tensor, round: int) -> Vector:
+        """Return psi of samples, as the settings have it.
+
+        A sketch is normalised, too: all members of a cluster have one weight.
+
+        Parameters
+        ----------
+        anchor : Vector, shape (d,)
+        x, y : Tensor, shapes (n, ...) and (n,)
+        round : int
+            Names the draws of the batches of a difference.
+        """
+        around, settings = self.around, self.around.settings
+        model, vector = around.model.load(anchor), np.zeros_like(anchor)
+        # Running statistics have no gradient, and count as 0.
+        count = len(model.weights)
+        if settings.representation == "gradient":
+            vector[:count] = full_gradient(model, x, y).cpu().numpy()
+        else:
+            epochs = settings.representation_epochs
+            local = replace(self.local, epochs=epochs, steps=None, mu=0.0)
+            rng = generator(around.seed, "representation", round, around.client)
+            train(model, x, y, local, rng)
+            vector[:count] = (anchor - model.to_vector())[:count]
+        vector = normalise(vector)
+        if settings.sketch:
+            vector = normalise(sketch(vector, settings.sketch, around.seed))
+        return vector
+
+    def likeness(
+        self,
+        anchor: Vector,
+        models: Sequence[Vector],
+        sums: Sequence[FloatArray],
+        x: Tensor,
+        round: int,
+    ) -> list[float]:
+        """Return how well unlabelled samples fit each cluster, as a cosine.
+
+        The paper's psi needs labels. Without any, each cluster's model labels the
+        samples, and psi of these is compared with that cluster's: data that the model
+        was made for get the direction of its members. Clusters that differ in what the
+        same samples are called cannot be told apart by anyone who knows no label.
+
+        Parameters
+        ----------
+        anchor : Vector, shape (d,)
+        models : sequence of K vectors of shape (d,)
+        sums : sequence of K arrays of shape (w,)
+            Of the members' psi.
+        x : Tensor, shape (n, ...)
+        round : int
+        """
+        found = []
+        for model, total in zip(models, sums, strict=True):
+            named = predictions(self.around.model.load(model), x)
+            direction = self.direction_of(anchor, x, named, round)
+            found.append(nearest_direction(direction, [total])[1])
+        return found
+
+    def report(
+        self,
+        config: dict[str, Any],
+        round: int,
+        parameters: Sequence[Vector] = (),
+    ) -> dict[str, Scalar]:
+        """Report psi anew if the data are not those of the last report.
+
+        ``config["reported"]`` is the round in which the server took that: a report
+        that was lost on the way is made again. The anchor follows from the seed.
+        """
+        if "reported" not in config or len(self.data(round).labels) == 0:
+            return {}
+        state = self.around.state.part("report")
+        before = state.at(int(config["reported"])).get("data")
+        if before is not None and np.array_equal(before, self.fingerprint(round)):
+            return {}
+        self.remember(round)
+        return {
+            "representation": self.direction(self.around.initial(), round).tobytes()
+        }
+
+    def remember(self, round: int) -> None:
+        """Keep the digest of a round's data, if it will be asked for."""
+        if self.around.settings.refresh == "on_drift":
+            state = self.around.state.part("report")
+            state.save(self.around.round, {"data": self.fingerprint(round)})
+
+    def fingerprint(self, round: int) -> np.ndarray:
+        """Return 8 bytes that name a round's training samples and their labels."""
+        view = self.data(round)
+        state = blake2b(digest_size=8)
+        state.update(repr((view.degrees, view.turns)).encode())
+        state.update(np.ascontiguousarray(view.train_indices).tobytes())
+        state.update(np.ascontiguousarray(view.labels).tobytes())
+        return np.frombuffer(state.digest(), np.uint8)

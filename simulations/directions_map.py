@@ -1,0 +1,156 @@
+"""A saved StoCFL run in a picture: who is like whom, and how the clusters came about.
+
+    python -m simulations.directions_map outputs/my-run
+    python -m simulations.directions_map outputs/my-run --output /tmp/run.svg
+
+Above, each client's direction as a point (t-SNE on cosine distances), coloured by its
+true concept and by its cluster; below, the number of clusters and the sum of the
+cosines of all pairs (eq. 2) over the rounds: the paper's Figures 3 and 8. Exit codes as
+`simulations.run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from rich.console import Console
+from sklearn.manifold import TSNE
+
+from cfl_flower.client_app import Workshop
+from cfl_flower.directions import cosine_matrix
+from cfl_flower.errors import CflError
+from cfl_flower.results import read_lines
+from cfl_flower.settings import require
+from cfl_flower.threads import one_thread
+from cfl_flower.types import FloatArray, IntArray, Json, Vector
+from simulations.assign import open_run
+from simulations.preview import COLOURS, FORMATS, write
+from simulations.run import report
+from strategies.stocfl import StoCFLState
+
+FEWEST = 4
+"""Clients that make a map."""
+
+
+def embed(directions: Sequence[Vector], seed: int) -> FloatArray:
+    """Return a place in the plane for each direction, by t-SNE.
+
+    Parameters
+    ----------
+    directions : sequence of n vectors of shape (w,)
+        n is at least `FEWEST`.
+    seed : int
+
+    Returns
+    -------
+    array of shape (n, 2)
+    """
+    gaps = 1 - cosine_matrix(directions)
+    # As many neighbours as scikit-learn takes, or a third of a small number.
+    perplexity = min(30.0, (len(gaps) - 1) / 3)
+    method = TSNE(
+        metric="precomputed", init="random", perplexity=perplexity, random_state=seed
+    )
+    with one_thread():
+        places: FloatArray = method.fit_transform(np.maximum(gaps, 0))
+    return places
+
+
+def concepts(workshop: Workshop, state: StoCFLState, rows: IntArray) -> IntArray:
+    """Return the true concepts that clients had when they were asked."""
+    rounds = state.reported[rows] + 1
+    clients = np.array([int(state.clients[row]) for row in rows])
+    found = np.zeros(len(rows), np.int64)
+    for round in np.unique(rounds):
+        here = rounds == round
+        found[here] = workshop.stream.timeline.concepts(int(round))[clients[here]]
+    return found
+
+
+def draw(
+    places: FloatArray, truth: IntArray, clusters: IntArray, rounds: list[Json]
+) -> Figure:
+    """Return the picture.
+
+    Parameters
+    ----------
+    places : array of shape (n, 2)
+    truth, clusters : int arrays of shape (n,)
+    rounds : list of dict
+        The lines of rounds.jsonl.
+    """
+    figure = Figure(figsize=(9, 7), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.add_gridspec(2, 2, height_ratios=(2, 1))
+    panels = [figure.add_subplot(grid[0, column]) for column in (0, 1)]
+    for panel, labels, name in zip(
+        panels, (truth, clusters), ("true concept", "cluster"), strict=True
+    ):
+        _scatter(panel, places, labels, name)
+    counts = figure.add_subplot(grid[1, 0])
+    sums = figure.add_subplot(grid[1, 1])
+    x = [row["round"] for row in rounds]
+    for panel, key, name in (
+        (counts, "found", "clusters of the clients seen"),
+        (sums, "objective", "sum of cosines between clusters, eq. 2"),
+    ):
+        panel.plot(x, [row[key] for row in rounds], color=COLOURS[1])
+        panel.set_title(name, fontsize=10)
+        panel.set_xlabel("round")
+        panel.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    counts.yaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+def _scatter(panel: Axes, places: FloatArray, labels: IntArray, name: str) -> None:
+    kinds = np.unique(labels)
+    for number, kind in enumerate(kinds):
+        here, colour = places[labels == kind], COLOURS[number % len(COLOURS)]
+        mark = "os^Dv"[number // len(COLOURS) % 5]
+        x, y = here.T
+        panel.scatter(x, y, s=14, color=colour, marker=mark, label=str(kind))
+    panel.set_title(f"{len(places)} clients by {name}: {len(kinds)}", fontsize=10)
+    panel.set_xticks([])
+    panel.set_yticks([])
+    if len(kinds) <= len(COLOURS):
+        panel.legend(fontsize=8)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door and return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run's output_dir")
+    parser.add_argument("--output", type=Path, help="RUN/directions.png")
+    asked = parser.parse_args(arguments)
+    output: Path = asked.output or asked.run / "directions.png"
+    try:
+        known = output.suffix.lower() in FORMATS
+        require(known, "--output", output, f"a name that ends in {', '.join(FORMATS)}")
+        workshop, state, done = open_run(asked.run)
+        rows = np.flatnonzero(state.known())
+        allowed = f"a run that has met at least {FEWEST} clients"
+        require(len(rows) >= FEWEST, "RUN", asked.run, allowed)
+        directions = [state.representations[row] for row in rows]
+        places = embed(directions, workshop.settings["seed"])
+        truth = concepts(workshop, state, rows)
+        lines = read_lines(asked.run / "rounds.jsonl")
+        rounds = [row for row in lines if row["round"] <= done]
+        write(draw(places, truth, state.clusters[rows], rounds), output)
+    except CflError as error:
+        return report(error)
+    Console().print(f"saved in {output}", soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

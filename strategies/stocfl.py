@@ -1,0 +1,568 @@
+"""StoCFL: clients are clustered as they come to take part, under one global model.
+
+Zeng et al., "Stochastic Clustered Federated Learning" (Algorithm 1, eq. 2 and 3,
+section 4.4). Each round: participants that were not seen before report psi, the
+direction of their loss at a fixed anchor -> each is a cluster of its own; clusters of
+this round's participants are merged while the cosine of two is above tau, the best pair
+first -> participants receive the global model omega and their cluster's model theta,
+train omega, and theta on f(theta) + lambda/2 ||theta - omega||^2 -> both are averaged.
+
+Server keeps: omega; for each cluster theta and the sum of its members' psi; psi of each
+client that was seen (d floats, or k if sketched). Leaves the device: psi, once; omega
+and theta of a participant (2d floats).
+
+Cluster 0 are the clients that the server does not know yet; its model is omega, by
+which they are served. In the paper each of them is a cluster with a model of its own,
+w_0, that nothing distinguishes: 4,800 clients would be tested with an untrained model
+until they take part.
+
+Degenerate cases: tau = 1 is Ditto; tau = -1 is one cluster, held near FedAvg's model as
+FedProx holds it near its own; and with lambda = 0 FedAvg.
+
+Deviations and readings, where the paper and its code part ways:
+
+* psi is the normalised gradient, as in the paper. The code's is the difference after
+  some epochs, not normalised (`representation: difference`, normalised here).
+* A cluster's vector is the mean over all its members (eq. 2); the code's over those
+  sampled this round. Line 9 says the sum, which has the same direction.
+* Two clusters are merged above tau, as in line 12; the code's rule is at or above. The
+  vectors are made anew after each merge; the code compares those of before, so that
+  clusters chain (`recompute: false`).
+* The paper says that models are merged, not how: here by the mean of the trained ones,
+  weighted by members. The code keeps the larger cluster's, and starts afresh if that is
+  untrained (`merged_model: larger`).
+* Clients train omega side by side, as in the paper. In the code each starts from what
+  the one before made of it (`omega: sequential`): as many steps of SGD in a row, which
+  makes omega far stronger, at one exchange of messages for each participant.
+* A cluster is first trained from the current omega, as in the code; from w_0 in the
+  paper (`start: initial`).
+* Averages are plain, as in the code (`weighting`).
+* A client that joins after the first round reports psi at once, and joins the nearest
+  cluster at or above tau, else a new one that starts from the nearest's model (section
+  4.4). One without samples has no direction, and stays in cluster 0; so does one whose
+  psi was lost, until it takes part again.
+* `sketch` is ours: psi is reported as a seeded random projection to k numbers (see
+  `directions.sketch`). The cosine of two clients has a standard error of at most
+  sqrt(2 / k), of two clusters likewise; 0.04 for k = 1,024. The server then never holds
+  n x d numbers.
+* Replies of a large round come in portions, and are added to the means at once: the
+  server holds omega, the clusters' models and their sums, and never all replies.
+* `refresh: on_drift` is ours: StoCFL never asks for psi again, so it is blind to drift.
+  With it, a client whose data changed reports again after the test, and is placed anew
+  as one that joins, in force from the next round on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cfl_flower.aggregation import RunningMean, mean_model
+from cfl_flower.directions import gram_matrix, nearest_direction, normalise
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.settings import require, require_one_of
+from cfl_flower.types import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Plan,
+    Result,
+    Task,
+    Vector,
+)
+from strategies.base import ClusteredState, ClusteredStrategy, no_clusters
+from strategies.bilevel import BilevelSettings
+
+UNKNOWN = 0
+"""The cluster of the clients that the server does not know yet; its model is omega."""
+
+TOLERANCE = 1e-3
+"""By how much the length of a reported psi may differ from 1."""
+
+
+@dataclass(frozen=True)
+class StoCFLSettings(BilevelSettings):
+    """StoCFL's settings.
+
+    Attributes
+    ----------
+    threshold : float
+        tau, the cosine above which two clusters are one.
+    representation : {"gradient", "difference"}
+        psi: the gradient at the anchor, or the anchor less what training makes of it.
+    representation_epochs : int
+        Of the training for a difference.
+    sketch : int
+        k, the dimension of the random projection of psi; 0 reports all of it.
+    recompute : bool
+        Cluster vectors are made anew after each merge.
+    merged_model : {"mean", "larger"}
+    omega : {"parallel", "sequential"}
+        Whether participants train omega side by side or one after the other.
+    service : {"cluster", "omega"}
+        Clients are served their cluster's model, or the global one.
+    refresh : {"never", "on_drift"}
+        When a client reports psi again.
+    """
+
+    threshold: float = 0.5
+    representation: str = "gradient"
+    representation_epochs: int = 1
+    sketch: int = 0
+    recompute: bool = True
+    merged_model: str = "mean"
+    omega: str = "parallel"
+    service: str = "cluster"
+    refresh: str = "never"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok, tau = -1 <= self.threshold <= 1, self.threshold
+        require(ok, "strategy.threshold", tau, "a cosine from -1 to 1")
+        for name, allowed in (
+            ("representation", ("gradient", "difference")),
+            ("merged_model", ("mean", "larger")),
+            ("omega", ("parallel", "sequential")),
+            ("service", ("cluster", "omega")),
+            ("refresh", ("never", "on_drift")),
+        ):
+            require_one_of(f"strategy.{name}", getattr(self, name), allowed)
+        for name, least in (("representation_epochs", 1), ("sketch", 0)):
+            value = getattr(self, name)
+            require(value >= least, f"strategy.{name}", value, f"at least {least}")
+
+
+@dataclass
+class StoCFLState(ClusteredState):
+    """StoCFL's state; ``models[0]`` is omega.
+
+    Attributes
+    ----------
+    representations : list of n vectors
+        psi of each client, of shape (d,) or (k,); empty for those not known yet.
+    reported : int array of shape (n,)
+        The round in which each client's psi was taken.
+    sums : list of K float64 arrays
+        The sum of its members' psi for each cluster; empty for cluster 0.
+    trained : bool array of shape (K,)
+        Whether any client has trained the cluster's model.
+    """
+
+    representations: list[Vector]
+    reported: IntArray
+    sums: list[FloatArray]
+    trained: BoolArray
+
+    def known(self) -> BoolArray:
+        """Return which clients have reported psi, shape (n,)."""
+        return np.array([len(each) > 0 for each in self.representations], bool)
+
+
+def find_merges(
+    products: FloatArray, threshold: float, recompute: bool = True
+) -> list[tuple[int, int]]:
+    """Return which clusters become one, the best pair first: Algorithm 1, lines 10-13.
+
+    Parameters
+    ----------
+    products : array of shape (t, t)
+        Inner products of the clusters' sums of psi. They are all that is needed: the
+        sum of a merged cluster has the sums of its parts' products.
+    threshold : float
+        tau; a pair with a cosine of at most tau is left.
+    recompute : bool
+        False keeps comparing the clusters of before, by the best pair of two merged
+        ones (single linkage).
+
+    Returns
+    -------
+    list of (int, int)
+        In order; the second goes into the first, which is the lower one.
+
+    Examples
+    --------
+    Three directions at 0, 40 and 75 degrees, tau = cos 50. The second pair is merged
+    first; their mean lies at 57.5 degrees from the first.
+
+    >>> angles = np.radians([0, 40, 75])
+    >>> cosines = np.cos(angles[:, None] - angles)
+    >>> find_merges(cosines, np.cos(np.radians(50)))
+    [(1, 2)]
+    >>> find_merges(cosines, np.cos(np.radians(50)), recompute=False)
+    [(1, 2), (0, 1)]
+    """
+    if len(products) < 2:
+        return []
+    products = (products + products.T) / 2
+    cosines = _cosines(products)
+    np.fill_diagonal(cosines, -np.inf)
+    # The best partner of each, so that a merge costs O(t) and not O(t^2).
+    nearest = cosines.argmax(axis=1)
+    best = cosines.max(axis=1)
+    merges: list[tuple[int, int]] = []
+    while len(merges) < len(products) - 1:
+        first = int(best.argmax())
+        if not best[first] > threshold:
+            break
+        second = int(nearest[first])
+        merges.append((first, second))
+        if recompute:
+            products[first] += products[second]
+            products[:, first] += products[:, second]
+            row = _cosines(products, first)
+        else:
+            row = np.maximum(cosines[first], cosines[second])
+        row[np.isneginf(cosines[first]) | np.isneginf(cosines[second])] = -np.inf
+        row[first] = row[second] = -np.inf
+        cosines[first] = cosines[:, first] = row
+        cosines[second] = cosines[:, second] = -np.inf
+        # Who was nearest to one of the two has to look again, unless it came nearer.
+        touched = (nearest == first) | (nearest == second)
+        nearer = (row > best) | ((row == best) & ((first < nearest) | touched))
+        nearest[nearer], best[nearer] = first, row[nearer]
+        again = np.flatnonzero(touched & ~nearer)
+        again = np.union1d(again, [first, second])
+        nearest[again] = cosines[again].argmax(axis=1)
+        best[again] = cosines[again].max(axis=1)
+    return merges
+
+
+def _cosines(products: FloatArray, rows: int | slice = slice(None)) -> FloatArray:
+    """Return cosines from inner products, all or those of one row; 0 for zero sums."""
+    lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
+    lengths = np.where(lengths > 0, lengths, 1)
+    scale = np.multiply.outer(lengths[rows], lengths)
+    cosines: FloatArray = np.clip(products[rows] / scale, -1, 1)
+    return cosines
+
+
+def objective(sums: Sequence[FloatArray]) -> float:
+    """Return the sum of the cosines of all pairs of clusters: eq. 2.
+
+    From |sum of units|^2 = K + twice that sum, without any pair.
+
+    Examples
+    --------
+    >>> objective([np.array([2.0, 0.0]), np.array([0.0, 3.0]), np.array([-1.0, 0.0])])
+    -1.0
+    """
+    if not sums:
+        return 0.0
+    total, squares = np.zeros_like(sums[0]), 0.0
+    for each in sums:
+        unit = normalise(each)
+        total += unit
+        squares += float(np.einsum("i,i", unit, unit))
+    return (float(np.einsum("i,i", total, total)) - squares) / 2
+
+
+def purity(clusters: IntArray, truth: IntArray) -> float:
+    """Return the share of clients that are in a cluster with most of their concept.
+
+    Parameters
+    ----------
+    clusters, truth : int arrays of shape (n,)
+        n is at least 1.
+
+    Examples
+    --------
+    >>> purity(np.array([1, 1, 1, 2]), np.array([0, 0, 5, 5]))
+    0.75
+    """
+    _, clusters = np.unique(clusters, return_inverse=True)
+    _, truth = np.unique(truth, return_inverse=True)
+    table = np.zeros((clusters.max() + 1, truth.max() + 1))
+    np.add.at(table, (clusters, truth), 1)
+    return float(table.max(axis=1).sum() / len(clusters))
+
+
+class StoCFL(ClusteredStrategy):
+    """Algorithm 1."""
+
+    Settings = StoCFLSettings
+    State = StoCFLState
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known: omega alone."""
+        nobody, untrained = no_clusters(), np.zeros(1, bool)
+        models, no_sum = [self.initial_model()], np.zeros(0)
+        return StoCFLState([], nobody, models, [], nobody, [no_sum], untrained)
+
+    # Who is where --------------------------------------------------------------------
+
+    def welcome(self, round: int, newcomers: list[Result]) -> None:
+        """Take the first clients in unknown; place later ones by their psi."""
+        state = self.state
+        late = len(state.models) > 1
+        self.join(newcomers, np.full(len(newcomers), UNKNOWN))
+        state.representations += [np.zeros(0, np.float32)] * len(newcomers)
+        state.reported = np.append(state.reported, np.zeros(len(newcomers), np.int64))
+        if late:
+            rows = self.rows(result.client for result in newcomers).tolist()
+            for row in self.ask_directions(round, rows):
+                self.place(row, state.models[UNKNOWN], trained=False)
+
+    def ask_directions(self, round: int, rows: Sequence[int]) -> list[int]:
+        """Ask clients for psi; return who gave one: Algorithm 1, lines 5 and 6."""
+        clients = [self.state.clients[row] for row in rows]
+        tasks = [Task(client, (0,)) for client in clients]
+        plan = Plan(tasks, [self.initial_model()], {"represent": True}, (self.width,))
+        results = self.screen("query", self.ask(round, plan), check_direction)
+        results = [result for result in results if result.num_examples]
+        answered: list[int] = self.rows(result.client for result in results).tolist()
+        for row, result in zip(answered, results, strict=True):
+            self.note_direction(row, result.arrays[0], round - 1)
+        return answered
+
+    @property
+    def width(self) -> int:
+        """The length of psi."""
+        return int(self.settings.sketch or len(self.state.models[UNKNOWN]))
+
+    def note_direction(self, row: int, direction: Vector, round: int) -> None:
+        """Keep a client's psi."""
+        self.state.representations[row] = direction.copy()
+        self.state.reported[row] = round
+
+    def found_cluster(self, row: int, model: Vector, trained: bool) -> None:
+        """Make a client that is in no cluster one of its own."""
+        state = self.state
+        state.clusters[row] = len(state.models)
+        state.models.append(model)
+        state.sums.append(state.representations[row].astype(np.float64))
+        state.trained = np.append(state.trained, trained)
+
+    def place(self, row: int, model: Vector, trained: bool) -> None:
+        """Let a client join the nearest cluster, or found one: section 4.4.
+
+        Parameters
+        ----------
+        row : int
+            A client in no cluster, whose psi is known.
+        model : Vector
+            What its own cluster starts from if there is no other one.
+        trained : bool
+            Whether that was trained for any cluster.
+        """
+        state = self.state
+        direction = state.representations[row]
+        alive = np.flatnonzero(state.sizes[1:]) + 1
+        if len(alive):
+            found, cosine = nearest_direction(direction, [state.sums[k] for k in alive])
+            nearest = int(alive[found])
+            if cosine >= self.settings.threshold:
+                state.clusters[row] = nearest
+                state.sums[nearest] = state.sums[nearest] + direction
+                return
+            model, trained = state.models[nearest], bool(state.trained[nearest])
+        self.found_cluster(row, model, trained)
+
+    def drop_empty(self) -> None:
+        """Forget clusters without members, and number the others in order."""
+        state, keep = self.state, self.state.sizes > 0
+        keep[UNKNOWN] = True
+        kept = np.flatnonzero(keep).tolist()
+        state.clusters = (np.cumsum(keep) - 1)[state.clusters]
+        state.models = [state.models[cluster] for cluster in kept]
+        state.sums = [state.sums[cluster] for cluster in kept]
+        state.trained = state.trained[kept]
+
+    def merge(self, rows: Sequence[int]) -> int:
+        """Merge the clusters of some clients; return how many went into others."""
+        state, settings = self.state, self.settings
+        touched = np.setdiff1d(state.clusters[rows], [UNKNOWN])
+        if len(touched) < 2:
+            return 0
+        products = gram_matrix([state.sums[cluster] for cluster in touched])
+        merges = find_merges(products, settings.threshold, settings.recompute)
+        sizes = state.sizes
+        for first, second in merges:
+            one, other = int(touched[first]), int(touched[second])
+            state.models[one] = self.merged_model(one, other, sizes)
+            state.sums[one] = state.sums[one] + state.sums[other]
+            sizes[one] += sizes[other]
+            state.clusters[state.clusters == other] = one
+        self.drop_empty()
+        return len(merges)
+
+    def merged_model(self, one: int, other: int, sizes: IntArray) -> Vector:
+        """Return the model of two clusters that become one, and note its origin."""
+        state, pair = self.state, [one, other]
+        if self.settings.merged_model == "larger":
+            kept = other if sizes[other] > sizes[one] else one
+            state.trained[one] = state.trained[kept]
+        else:
+            trained = [cluster for cluster in pair if state.trained[cluster]]
+            state.trained[one] = bool(trained)
+            if len(trained) == 2:
+                weights = sizes[pair].astype(float)
+                return mean_model([state.models[k] for k in pair], weights)
+            kept = trained[0] if trained else one
+        model: Vector = state.models[kept]
+        return model
+
+    # Training ------------------------------------------------------------------------
+
+    def plan_train(self, round: int) -> Plan:
+        """Meet participants not seen before, merge, and send both models to all."""
+        state, chosen = self.state, self.choose_participants(round)
+        # What is still to be written of the last round must not see this one's changes.
+        self.fleet.grid.finish()
+        self._means, self._omega = defaultdict(RunningMean), RunningMean()
+        known = state.known()
+        strangers = [row for row in chosen if not known[row]]
+        if strangers:
+            for row in self.ask_directions(round, strangers):
+                self.found_cluster(row, state.models[UNKNOWN], trained=False)
+        self.record.measures["merged"] = self.merge(chosen)
+        initial = self.settings.start == "initial"
+        start = self.initial_model() if initial else state.models[UNKNOWN]
+        for cluster in np.flatnonzero(~state.trained):
+            if cluster != UNKNOWN:
+                state.models[cluster] = start
+        clusters = state.clusters[chosen]
+        used = np.union1d([UNKNOWN], clusters)
+        places = np.searchsorted(used, clusters).tolist()
+        tasks = [
+            Task(state.clients[row], (0, place))
+            for row, place in zip(chosen, places, strict=True)
+        ]
+        reply = (len(start),) * (1 if self.settings.omega == "sequential" else 2)
+        return Plan(tasks, [state.models[cluster] for cluster in used], {}, reply)
+
+    folds = True
+
+    def fold(self, results: list[Result]) -> list[Result]:
+        """Add up omega over all, and each cluster's theta: lines 17 to 19."""
+        rows = self.rows(result.client for result in results)
+        for cluster, result in zip(self.state.clusters[rows], results, strict=True):
+            weight = self.weight(result)
+            self._means[int(cluster)].add(result.arrays[0], weight)
+            if len(result.arrays) > 1:
+                self._omega.add(result.arrays[1], weight)
+        return [replace(result, arrays=[]) for result in results]
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Take the means as the next models."""
+        state, step = self.state, self.config.server_optimizer.step
+        before = state.models[UNKNOWN]
+        for cluster, mean in self._means.items():
+            if cluster != UNKNOWN:
+                state.models[cluster] = step(state.models[cluster], mean.value())
+                state.trained[cluster] = True
+        state.models[UNKNOWN] = step(before, self.next_omega(round, before, results))
+        # The sums are as large as the models, and are not needed any more.
+        self._means, self._omega = defaultdict(RunningMean), RunningMean()
+        self.measure(round)
+
+    _means: defaultdict[int, RunningMean]
+    _omega: RunningMean
+
+    def next_omega(self, round: int, omega: Vector, results: list[Result]) -> Vector:
+        """Return the mean of omega as the participants trained it."""
+        if self.settings.omega == "parallel":
+            return self._omega.value()
+        trained = RunningMean()
+        for result in results:
+            task = Task(result.client, (0,))
+            plan = Plan([task], [omega], {"global": True}, (len(omega),))
+            for answer in self.ask(round, plan):
+                omega = answer.arrays[0]
+                trained.add(omega, self.weight(answer))
+        return trained.value() if trained else omega
+
+    def measure(self, round: int) -> None:
+        """Note how far the clustering has come."""
+        state, measures, known = self.state, self.record.measures, self.state.known()
+        measures["known"] = int(known.sum())
+        measures["found"] = len(state.models) - 1
+        measures["objective"] = objective(state.sums[1:])
+        truth = self.true_concepts(round)
+        measures["purity"] = None
+        if truth is not None and known.any():
+            measures["purity"] = purity(state.clusters[known], truth[known])
+
+    # Drift ---------------------------------------------------------------------------
+
+    def plan_evaluate(self, round: int, test: bool) -> Plan:
+        """Test, and ask clients that are known whether their data changed."""
+        state, settings = self.state, self.settings
+        served = state.clusters.tolist()
+        if settings.service == "omega":
+            served = [UNKNOWN] * len(served)
+        asked = state.known() & (settings.refresh == "on_drift")
+        if not test and not asked.any():
+            return Plan([])
+        tasks = [
+            Task(
+                client,
+                (cluster,) if test else (),
+                {"reported": int(reported)} if ask else {},
+            )
+            for client, cluster, ask, reported in zip(
+                state.clients, served, asked, state.reported, strict=True
+            )
+        ]
+        return Plan(tasks, state.models if test else [])
+
+    def check_report(self, phase: str, result: Result) -> None:
+        """Refuse a psi after the test that is none."""
+        if phase == "evaluate" and "representation" in result.metrics:
+            read_direction(result.metrics["representation"], self.width)
+
+    def absorb_reports(self, round: int, results: list[Result]) -> None:
+        """Take clients whose data changed out of their clusters, and place them."""
+        if self.settings.refresh == "never":
+            return
+        state, record = self.state, self.record
+        reports = [result for result in results if "representation" in result.metrics]
+        rows = self.rows(result.client for result in reports)
+        before = state.clusters[rows]
+        for row, cluster in zip(rows, before, strict=True):
+            state.sums[cluster] = state.sums[cluster] - state.representations[row]
+        state.clusters[rows] = UNKNOWN
+        for row, cluster, result in zip(rows, before, reports, strict=True):
+            told = read_direction(result.metrics["representation"], self.width)
+            self.note_direction(int(row), told, round)
+            model, trained = state.models[cluster], bool(state.trained[cluster])
+            self.place(int(row), model, trained)
+        record.drifted = len(reports)
+        record.moved = int(np.count_nonzero(state.clusters[rows] != before))
+        self.drop_empty()
+
+
+def check_direction(result: Result) -> None:
+    """Refuse a psi that would weigh more, or less, than another client's.
+
+    Raises
+    ------
+    InvalidResultError
+        If its length is neither 0 nor 1.
+    """
+    length = float(np.linalg.norm(result.arrays[0].astype(np.float64)))
+    if length != 0 and abs(length - 1) > TOLERANCE:
+        detail = f"a direction of length {length:.4g} instead of 1"
+        raise InvalidResultError("representation", detail)
+
+
+def read_direction(data: object, width: int) -> Vector:
+    """Read a reported psi, trusting nothing.
+
+    Raises
+    ------
+    InvalidResultError
+        If it is not as many finite float32 numbers of length 0 or 1 together.
+    """
+    if not isinstance(data, bytes) or len(data) != 4 * width:
+        size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
+        detail = f"{size} instead of {4 * width} bytes"
+        raise InvalidResultError("representation", detail)
+    direction = np.frombuffer(data, np.float32).copy()
+    if not np.isfinite(direction).all():
+        raise InvalidResultError("representation", "directions must be finite")
+    check_direction(Result("", 1, [direction]))
+    return direction

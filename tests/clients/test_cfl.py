@@ -1,0 +1,25 @@
+"""CFL's client: which model it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cfl_flower.types import Vector
+from clients.base import Surroundings
+from clients.cfl import CFLClient
+
+Surround = Callable[..., Surroundings]
+
+
+def test_it_takes_the_model_with_the_smallest_training_loss(surround: Surround) -> None:
+    client = CFLClient(surround(1))
+    start = client.around.initial()
+    trained, _ = client.train_from(start)
+    split_off: Vector = np.zeros_like(start)
+    assert client.served([split_off, start, trained]) is trained
+    # On a tie, and without a choice, it stays with its cluster.
+    same = split_off.copy()
+    assert client.served([split_off, same]) is split_off
+    assert client.served([split_off]) is split_off

@@ -1,0 +1,91 @@
+"""Clusters of clients that never trained, told from a saved run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simulations.assign import assign, main, open_run
+
+Runner = Callable[..., Any]
+OPTIONS = ["drift.rounds=[]", "clients=12", "rounds=4", "strategy.local.epochs=5"]
+
+
+@pytest.fixture
+def run(run_small: Runner) -> Any:
+    """Return a run in which a few of twelve clients took part."""
+    return run_small("strategy=stocfl", *OPTIONS, "participants=4", "rounds=2")
+
+
+def test_clients_that_never_trained_find_their_concept(run: Any) -> None:
+    workshop, state, done = open_run(run.folder)
+    found = [assign(workshop, state, client, done) for client in range(12)]
+    seen = [len(each) > 0 for each in state.representations]
+    assert 0 < sum(seen) < 12
+    # Clusters of one concept that never met in a round are still apart.
+    members = {
+        int(cluster): {
+            found[row].concept for row in np.flatnonzero(state.clusters == cluster)
+        }
+        for cluster in range(1, len(state.models))
+    }
+    assert all(len(concepts) == 1 for concepts in members.values())
+    for each in found:
+        if each.joins:
+            assert members[each.cluster] == {each.concept}
+            assert each.cosine >= 0.5
+        else:
+            assert {each.concept} not in members.values()
+    assert sum(each.joins for each in found) > sum(seen)
+
+
+@pytest.mark.parametrize("option", ["strategy.sketch=256", "strategy.omega=parallel"])
+def test_without_labels_most_still_do(option: str, run_small: Runner) -> None:
+    options = [*OPTIONS, option, "participants=12"]
+    run = run_small("strategy=stocfl", *options)
+    workshop, state, done = open_run(run.folder)
+    right = [
+        assign(workshop, state, client, done, unlabelled=True).cluster == cluster
+        for client, cluster in zip(state.clients, state.clusters.tolist(), strict=True)
+    ]
+    assert sum(right) >= 10
+
+
+def test_clients_beyond_the_runs_are_told_too(
+    run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [str(run.folder), "--clients", "20", "--client", "12-14", "19"]
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    assert "4 clients, mean accuracy" in out
+    assert "19" in out
+
+
+def test_nothing_is_written(run: Any) -> None:
+    def names() -> list[tuple[str, int]]:
+        files = sorted(run.folder.rglob("*"))
+        return [(str(path), path.stat().st_mtime_ns) for path in files]
+
+    before = names()
+    assert main([str(run.folder), "--client", "0"]) == 0
+    assert names() == before
+
+
+def test_bad_input_is_one_line(
+    run: Any, run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = run_small("strategy=fedavg", "rounds=1", folder="other")
+    for arguments, words in (
+        ([str(run.folder), "--client", "12"], "a client from 0 to 11"),
+        ([str(run.folder), "--client", "0", "--round", "9"], "a round from 1 to 2"),
+        ([str(tmp_path / "none"), "--client", "0"], "holds no run"),
+        ([str(other.folder), "--client", "0"], "strategy=stocfl"),
+    ):
+        assert main(arguments) == 2
+        err = capsys.readouterr().err
+        assert words in err
+        assert err.count("\n") == 1

@@ -1,0 +1,55 @@
+"""The picture of a saved run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simulations.assign import open_run
+from simulations.directions_map import concepts, embed, main
+
+Runner = Callable[..., Any]
+
+
+def test_clients_of_one_concept_lie_together(run_small: Runner) -> None:
+    run = run_small("strategy=stocfl", "clients=24", "participants=24", "rounds=2")
+    workshop, state, _ = open_run(run.folder)
+    rows = np.flatnonzero(state.known())
+    truth = concepts(workshop, state, rows)
+    places = embed([state.representations[row] for row in rows], 0)
+    centres = np.array([places[truth == kind].mean(axis=0) for kind in range(3)])
+    gaps = np.linalg.norm(places[:, None] - centres, axis=2)
+    assert (gaps.argmin(axis=1) == truth).all()
+    again = embed([state.representations[row] for row in rows], 0)
+    assert again.tolist() == places.tolist()
+
+
+def test_the_picture_is_written_where_it_is_asked_for(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    run = run_small("strategy=stocfl")
+    assert main([str(run.folder)]) == 0
+    assert (run.folder / "directions.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("one.svg", "two.svg"):
+        assert main([str(run.folder), "--output", str(tmp_path / name)]) == 0
+    one, two = ((tmp_path / name).read_bytes() for name in ("one.svg", "two.svg"))
+    assert one == two
+
+
+def test_bad_input_is_one_line(
+    run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_small("strategy=stocfl", "participants=2", "rounds=1")
+    for arguments, words in (
+        ([str(tmp_path / "none")], "holds no run"),
+        ([str(run.folder)], "at least 4 clients"),
+        ([str(run.folder), "--output", "a.txt"], ".png"),
+    ):
+        assert main(arguments) == 2
+        err = capsys.readouterr().err
+        assert words in err
+        assert err.count("\n") == 1

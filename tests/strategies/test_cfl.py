@@ -1,0 +1,125 @@
+"""Sattler's CFL against its paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfl_flower.config import compose_config
+from cfl_flower.errors import ConfigError
+from cfl_flower.inprocess import InProcessGrid
+from strategies.cfl import bipartition, separation
+
+Runner = Callable[..., Any]
+CFL = ["strategy=cfl", "drift.rounds=[]", "participants=12", "strategy.norms=relative"]
+EAGER = [*CFL, "strategy.first=1", "strategy.eps1=0.5", "strategy.eps2=0.75"]
+"""Splits as soon as it may: the groups' updates all but cancel each other."""
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 999))
+@settings(deadline=None, max_examples=30)
+def test_opposite_clients_are_parted(left: int, right: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    truth = rng.permutation(np.repeat([0, 1], [left, right]))
+    angles = np.radians(180 * truth + rng.uniform(-20, 20, len(truth)))
+    cosines = np.cos(angles[:, None] - angles)
+    sides = bipartition(cosines)
+    assert (sides == (truth != truth[0])).all()
+    assert 0.9 < separation(cosines, sides) <= 1
+
+
+def test_separation_by_hand() -> None:
+    # The nearest two across are 60 degrees apart: sqrt((1 - 1/2) / 2) = 1/2.
+    angles = np.radians([0, 30, 90])
+    cosines = np.cos(angles[:, None] - angles)
+    assert separation(cosines, np.array([0, 0, 1])) == pytest.approx(0.5)
+    assert separation(np.ones((3, 3)), np.array([0, 1, 1])) == 0
+    assert separation(cosines, np.array([0, 0, 0])) == 0
+
+
+def test_it_is_fedavg_until_it_splits(run_small: Runner) -> None:
+    cfl = run_small(*CFL, folder="cfl")
+    fedavg = run_small(
+        "strategy=fedavg",
+        *("strategy.weighting=plain", "drift.rounds=[]", "participants=12"),
+        folder="fedavg",
+    )
+    assert cfl.clients == fedavg.clients
+    assert {row["split"] for row in cfl.rounds} == {0}
+
+
+def test_everyone_takes_part(run_small: Runner) -> None:
+    run = run_small("strategy=cfl", "participants=2", "rounds=1")
+    assert run.rounds[0]["participants"] == 12
+
+
+def test_nested_splits_find_the_concepts(run_small: Runner) -> None:
+    run = run_small(*EAGER, "rounds=8")
+    splits = [row["split"] for row in run.rounds]
+    assert splits[0] == 0
+    assert sum(splits) == run.rounds[-1]["num_clusters"] - 1
+    found = [row["num_clusters"] for row in run.rounds]
+    # Two levels of splits, and the second one parts clients of the first's.
+    assert max(found) >= 3
+    first = next(row for row in run.rounds if row["num_clusters"] >= 3)
+    assert first["ari"] == 1
+    assert len(first["mean_norm"]) <= first["num_clusters"]
+
+
+def test_gamma_keeps_together_what_is_not_far_apart(run_small: Runner) -> None:
+    run = run_small(*EAGER, "strategy.gamma=1", "rounds=6")
+    assert {row["num_clusters"] for row in run.rounds} == {1}
+
+
+def test_norms_are_those_of_the_updates(run_small: Runner) -> None:
+    row = run_small(*CFL, "rounds=1").rounds[0]
+    assert 0 < row["mean_norm"][0] < row["largest_norm"][0]
+
+
+def test_a_missing_update_puts_a_split_off(run_small: Runner) -> None:
+    run = run_small(*EAGER, "rounds=12", "faults.drops=0.1")
+    for row in run.rounds:
+        lost = [f for f in row["failures"] if f["phase"] == "train"]
+        if lost and row["num_clusters"] == 1:
+            assert row["split"] == 0
+    assert any(f["phase"] == "train" for row in run.rounds for f in row["failures"])
+
+
+def test_ancestors_come_along_to_the_test_and_cost_nothing(run_small: Runner) -> None:
+    cluster = run_small(*EAGER, "rounds=5", folder="cluster")
+    best = run_small(*EAGER, "rounds=5", "strategy.service=best", folder="best")
+    for one, other in zip(cluster.rounds, best.rounds, strict=True):
+        for key in ("cluster_sizes", "bytes_down", "bytes_up", "mean_norm"):
+            assert one[key] == other[key]
+        # The best of several by the training loss is seldom worse.
+        assert other["accuracy"] > one["accuracy"] - 0.02
+
+
+def test_splits_are_the_same_on_any_number_of_nodes(run_small: Runner) -> None:
+    options = [*EAGER, "rounds=6", "strategy.service=best"]
+    run = run_small(*options)
+    three = run_small(*options, folder="three", grid=InProcessGrid([{}, {}, {}]))
+    assert three.numbers == run.numbers
+    assert run_small(*options, "resume=true").numbers == run.numbers
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("eps1=-1", ["strategy.eps1=-1", "at least 0"]),
+        ("gamma=1.5", ["strategy.gamma=1.5", "from 0 to 1"]),
+        ("first=-1", ["strategy.first=-1", "at least 0"]),
+        ("smallest=0", ["strategy.smallest=0", "at least 1"]),
+        ("norms=scaled", ["absolute or relative"]),
+        ("service=root", ["cluster or best"]),
+    ],
+)
+def test_bad_settings_are_one_line(override: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose_config(["strategy=cfl", f"strategy.{override}"])
+    assert all(word in str(caught.value) for word in words), caught.value

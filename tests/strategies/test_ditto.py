@@ -1,0 +1,68 @@
+"""Ditto against its paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from cfl_flower.config import compose_config
+from cfl_flower.errors import ConfigError
+
+Runner = Callable[..., Any]
+
+
+def accuracies(run: Any, round: int) -> dict[int, float]:
+    """Return each client's accuracy in a round."""
+    return {r["client"]: r["accuracy"] for r in run.clients if r["round"] == round}
+
+
+def test_only_the_global_model_travels(run_small: Runner) -> None:
+    run = run_small("strategy=ditto")
+    assert {row["bytes_up"] for row in run.rounds} == {6 * 650 * 4}
+    assert {row["bytes_down"] for row in run.rounds} == {6 * 650 * 4}
+    assert {row["num_clusters"] for row in run.rounds} == {1}
+
+
+def test_who_never_took_part_is_served_the_global_model(run_small: Runner) -> None:
+    # One batch holds all samples, so that the orders of batches do not matter.
+    whole = ["participants=1", "rounds=1", "strategy.local.batch_size=999"]
+    ditto = run_small("strategy=ditto", *whole, folder="ditto")
+    fedavg = run_small("strategy=fedavg", *whole, folder="fedavg")
+    one, other = accuracies(ditto, 1), accuracies(fedavg, 1)
+    assert sum(one[client] != other[client] for client in one) <= 1
+
+
+def test_without_regularisation_everyone_trains_alone(run_small: Runner) -> None:
+    options = ["strategy.regularisation=0", "strategy.start=initial"]
+    ditto = run_small("strategy=ditto", *options, "participants=12", folder="ditto")
+    local = run_small("strategy=local", "participants=12", folder="local")
+    for round in (1, 4):
+        assert accuracies(ditto, round) == accuracies(local, round)
+
+
+def test_a_strong_term_draws_everyone_to_the_global_model(run_small: Runner) -> None:
+    spreads = []
+    for term in (0, 1, 5):
+        options = ["participants=12", "rounds=3", f"strategy.regularisation={term}"]
+        run = run_small("strategy=ditto", *options, folder=str(term))
+        kept = sorted((run.folder / "clients").glob("*/00000003.safetensors"))
+        own = np.stack([load_file(path)["model"] for path in kept])
+        spreads.append(float(own.std(axis=0).mean()))
+    assert spreads[0] > spreads[1] > spreads[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("regularisation=-1", ["strategy.regularisation=-1", "at least 0"]),
+        ("start=random", ["strategy.start=random", "omega or initial"]),
+    ],
+)
+def test_bad_settings_are_one_line(override: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose_config(["strategy=ditto", f"strategy.{override}"])
+    assert all(word in str(caught.value) for word in words), caught.value

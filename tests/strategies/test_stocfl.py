@@ -1,0 +1,457 @@
+"""StoCFL against its paper, step by step and as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfl_flower.aggregation import mean_model
+from cfl_flower.checkpoint import Checkpoint
+from cfl_flower.client_app import open_workshop
+from cfl_flower.config import RunConfig, compose_config
+from cfl_flower.directions import (
+    cosine_matrix,
+    nearest_direction,
+    normalise,
+    sketch,
+)
+from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.seeding import generator
+from cfl_flower.training import train
+from cfl_flower.types import Result, Vector
+from strategies.stocfl import (
+    StoCFLState,
+    check_direction,
+    find_merges,
+    objective,
+    purity,
+    read_direction,
+)
+
+Runner = Callable[..., Any]
+STO = ["strategy=stocfl", "drift.rounds=[]"]
+SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.rounds=[4]"]
+MODEL = 650 * 4
+
+
+def config_of(folder: Path) -> RunConfig:
+    """Return the configuration of a run."""
+    overrides = (folder / "config.yaml").read_text().splitlines()[0].split()[4:]
+    return compose_config(overrides)
+
+
+def state_of(folder: Path) -> StoCFLState:
+    """Return the state that a run ended with."""
+    checkpoint = Checkpoint(folder / "checkpoint", config_of(folder).resolved)
+    return checkpoint.load(StoCFLState)[1]
+
+
+def outcomes(run: Any) -> list[tuple[int, int, float]]:
+    """Return round, client and accuracy of every test."""
+    return [(row["round"], row["client"], row["accuracy"]) for row in run.clients]
+
+
+# Merging: Algorithm 1, lines 10 to 13
+
+
+def products_of(angles: list[float]) -> np.ndarray:
+    """Return the cosines of directions in the plane."""
+    turns = np.radians(angles)
+    return np.cos(turns[:, None] - turns)
+
+
+def test_the_best_pair_goes_first_and_its_mean_is_compared_next() -> None:
+    # 0, 40 and 70: the last two merge to 55, which is as near to 100 as to 10.
+    limit = float(np.cos(np.radians(50)))
+    assert find_merges(products_of([0, 40, 70, 100]), limit) == [(1, 2), (1, 3)]
+    assert find_merges(products_of([0, 40, 70]), limit) == [(1, 2)]
+    assert find_merges(products_of([15, 40, 70]), limit) == [(0, 1), (0, 2)]
+
+
+def test_sums_weigh_by_members() -> None:
+    # Three at 0 degrees and one at 60 have their sum at 13.9 degrees, one and one at
+    # 30: that makes 111.1 or 95 degrees to the third.
+    turns, limit = np.radians([0, 60, 125]), float(np.cos(np.radians(100)))
+    units = np.column_stack([np.cos(turns), np.sin(turns)])
+    for members, merges in ((3, [(0, 1)]), (1, [(0, 1), (0, 2)])):
+        vectors = np.array([members, 1, 1])[:, None] * units
+        assert find_merges(vectors @ vectors.T, limit) == merges
+
+
+def test_without_recomputing_clusters_chain() -> None:
+    limit = float(np.cos(np.radians(45)))
+    chain = products_of([0, 40, 80, 120])
+    assert len(find_merges(chain, limit, recompute=False)) == 3
+    assert len(find_merges(chain, limit)) == 2
+
+
+def test_the_threshold_itself_is_not_above_it() -> None:
+    same = np.ones((3, 3))
+    assert find_merges(same, 1.0) == []
+    assert find_merges(same, 0.99) == [(0, 1), (0, 2)]
+    assert find_merges(-np.ones((2, 2)) + 2 * np.eye(2), -1.0) == []
+    assert find_merges(np.zeros((0, 0)), 0.5) == []
+
+
+def slow_merges(vectors: list[np.ndarray], threshold: float) -> list[tuple[int, int]]:
+    """Merge as Algorithm 1 says, from the vectors themselves."""
+    sums: dict[int, np.ndarray] = dict(enumerate(vectors))
+    merges = []
+    while True:
+        found = [
+            (float(normalise(sums[i]) @ normalise(sums[j])), i, j)
+            for i in sums
+            for j in sums
+            if i < j
+        ]
+        cosine, i, j = max(found, default=(-2.0, 0, 0), key=lambda each: each[0])
+        if not cosine > threshold:
+            return merges
+        merges.append((i, j))
+        sums[i] = sums[i] + sums.pop(j)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12), st.floats(-1, 1))
+@settings(deadline=None, max_examples=60)
+def test_merges_are_those_of_the_plain_loop(
+    seed: int, count: int, threshold: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = list(rng.normal(size=(count, 4)))
+    gram = np.array([[a @ b for b in vectors] for a in vectors])
+    assert find_merges(gram, threshold) == slow_merges(vectors, threshold)
+
+
+@given(st.integers(0, 10**6), st.floats(0.1, 0.9))
+@settings(deadline=None, max_examples=30)
+def test_chained_merges_are_the_connected_parts(seed: int, threshold: float) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = list(rng.normal(size=(9, 3)).astype(np.float32))
+    cosines = cosine_matrix(vectors)
+    label = np.arange(9)
+    for first, second in find_merges(cosines, threshold, recompute=False):
+        label[label == second] = first
+    for i in range(9):
+        for j in range(i):
+            if cosines[i, j] > threshold:
+                assert label[i] == label[j]
+    assert all(label <= np.arange(9))
+
+
+def test_the_objective_is_the_sum_over_pairs() -> None:
+    rng = np.random.default_rng(0)
+    vectors = list(rng.normal(size=(6, 5)))
+    cosines = [
+        normalise(a) @ normalise(b)
+        for place, a in enumerate(vectors)
+        for b in vectors[:place]
+    ]
+    assert objective(vectors) == pytest.approx(sum(cosines))
+    assert objective([]) == objective(vectors[:1]) == 0
+
+
+def test_nearest_is_by_direction_alone() -> None:
+    sums = [np.array([0.0, 0.0]), np.array([9.0, 1.0]), np.array([0.0, 2.0])]
+    assert nearest_direction(np.float32([1, 0]), sums)[0] == 1
+    assert nearest_direction(np.float32([0, 5]), sums) == (2, 1.0)
+    assert nearest_direction(np.float32([0, 0]), sums) == (0, 0.0)
+
+
+def test_purity_by_hand() -> None:
+    clusters, truth = np.array([3, 3, 3, 7, 7]), np.array([1, 1, 2, 2, 2])
+    assert purity(clusters, truth) == pytest.approx(4 / 5)
+
+
+def test_a_representation_must_be_a_direction_of_the_anchors_length() -> None:
+    unit = normalise(np.float32([3, 4, 0]))
+    assert read_direction(unit.tobytes(), 3).tolist() == unit.tolist()
+    check_direction(Result(0, 1, [np.zeros(3, np.float32)]))
+    for data, words in (
+        (unit.tobytes()[:8], "8 bytes instead of 12"),
+        (None, "NoneType"),
+        ((2 * unit).tobytes(), "length 2 instead of 1"),
+        (np.float32([np.nan, 0, 0]).tobytes(), "finite"),
+    ):
+        with pytest.raises(InvalidResultError, match=words):
+            read_direction(data, 3)
+
+
+@given(st.integers(0, 99), st.floats(-1, 1))
+@settings(deadline=None, max_examples=20)
+def test_sketches_keep_cosines_within_the_stated_error(
+    seed: int, cosine: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.normal(size=(4000, 2)))[0]
+    one = basis[:, 0].astype(np.float32)
+    other = basis @ [cosine, (1 - cosine**2) ** 0.5]
+    sketched = [sketch(each.astype(np.float32), 512, seed) for each in (one, other)]
+    found = float(normalise(sketched[0]) @ normalise(sketched[1]))
+    # Five standard errors.
+    assert abs(found - cosine) < 5 * (2 / 512) ** 0.5
+
+
+# The whole
+
+
+def test_clusters_are_the_true_concepts_once_everyone_was_seen(
+    run_small: Runner,
+) -> None:
+    run = run_small(*STO, "clients=24", "rounds=8", "participants=9")
+    known = [row["known"] for row in run.rounds]
+    assert known[0] == 9
+    assert known == sorted(known)
+    assert all(row["purity"] == 1 for row in run.rounds)
+    last = run.rounds[-1]
+    assert last["known"] == 24
+    assert last["found"] == last["num_clusters"] == 3
+    assert last["ari"] == 1
+    assert run.rounds[0]["merged"] == 9 - run.rounds[0]["found"]
+
+
+def test_bytes_are_those_of_the_protocol(run_small: Runner) -> None:
+    whole = run_small(*STO, "participants=12", "rounds=2", folder="whole")
+    first, second = whole.rounds
+    assert first["bytes_down"] == (12 + 12 * 2) * MODEL
+    assert first["bytes_up"] == (12 + 12 * 2) * MODEL
+    assert second["bytes_down"] == second["bytes_up"] == 12 * 2 * MODEL
+    option = ["strategy.sketch=128", "participants=12", "rounds=2"]
+    sketched = run_small(*STO, *option, folder="sketched")
+    assert sketched.rounds[0]["bytes_up"] == 12 * 128 * 4 + 12 * 2 * MODEL
+    assert sketched.rounds[-1]["ari"] == whole.rounds[-1]["ari"] == 1
+
+
+def test_clients_not_seen_yet_are_served_omega(run_small: Runner) -> None:
+    run = run_small(*STO, "participants=2", "rounds=1")
+    unknown = [row["client"] for row in run.clients if row["cluster"] == 0]
+    assert len(unknown) == 10
+    state = state_of(run.folder)
+    assert [len(each) > 0 for each in state.representations].count(True) == 2
+    assert run.rounds[0]["cluster_sizes"][0] == 10
+
+
+def test_omega_can_be_served_to_all(run_small: Runner) -> None:
+    # Full batches, whose order does not matter but for rounding.
+    options = ["participants=12", "strategy.local.batch_size=999", "drift.rounds=[]"]
+    omega = run_small("strategy=stocfl", *options, "strategy.service=omega")
+    fedavg = run_small("strategy=fedavg", *options, folder="fedavg")
+    losses = [[row["loss"] for row in run.rounds] for run in (omega, fedavg)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    assert omega.rounds[-1]["num_clusters"] == 3
+
+
+@pytest.mark.parametrize("start", ["omega", "initial"])
+def test_with_tau_1_it_is_ditto(start: str, run_small: Runner) -> None:
+    options = [f"strategy.start={start}", "strategy.regularisation=0.5", "rounds=5"]
+    sto = run_small(*STO, "strategy.threshold=1", *options, folder="sto")
+    ditto = run_small("strategy=ditto", "drift.rounds=[]", *options, folder="ditto")
+    assert outcomes(sto) == outcomes(ditto)
+    # Sums over other blocks of samples: a model that is shared is tested only once.
+    losses = [[row["loss"] for row in run.rounds] for run in (sto, ditto)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("weighting", ["plain", "samples"])
+def test_with_tau_minus_1_and_no_term_it_is_fedavg(
+    weighting: str, run_small: Runner
+) -> None:
+    options = ["participants=12", f"strategy.weighting={weighting}", "drift.rounds=[]"]
+    one = ["strategy.threshold=-1", "strategy.regularisation=0"]
+    sto = run_small("strategy=stocfl", *one, *options, folder="sto")
+    fedavg = run_small("strategy=fedavg", *options, folder="fedavg")
+    assert outcomes(sto) == outcomes(fedavg)
+    assert {row["found"] for row in sto.rounds} == {1}
+
+
+def test_with_tau_minus_1_it_is_fedprox_around_fedavg(run_small: Runner) -> None:
+    options = ["participants=12", "strategy.weighting=plain", "drift.rounds=[]"]
+    one = ["strategy.threshold=-1", "strategy.regularisation=2"]
+    sto = run_small("strategy=stocfl", *one, *options, folder="sto")
+    # In the first round the anchor is what was received.
+    fedprox = ["strategy=fedprox", "strategy.local.mu=2", *options]
+    prox = run_small(*fedprox, "rounds=1", folder="prox")
+    assert outcomes(sto)[:12] == outcomes(prox)
+    # Then it is omega, trained beside: two plain loops.
+    config = config_of(sto.folder)
+    workshop = open_workshop(json.dumps(config.resolved))
+    plain, near = config.strategy.local, replace(config.strategy.local, mu=2.0)
+
+    def trained(start: Vector, client: int, round: int, purpose: str) -> Vector:
+        local = near if purpose == "batches" else plain
+        samples = workshop.stream.view(client, round).train()
+        rng, model = generator(0, purpose, round, client), workshop.model.load(start)
+        train(model, *samples, local, rng, torch.from_numpy(omega))
+        return model.to_vector()
+
+    theta = omega = workshop.initial
+    for round in range(1, 5):
+        pairs = [
+            [trained(start, client, round, purpose) for client in range(12)]
+            for start, purpose in ((theta, "batches"), (omega, "global"))
+        ]
+        theta, omega = map(mean_model, pairs)
+    state = state_of(sto.folder)
+    assert state.models[0].tolist() == omega.tolist()
+    assert state.models[1].tolist() == theta.tolist()
+
+
+def test_a_strong_term_holds_clusters_near_omega(run_small: Runner) -> None:
+    gaps = []
+    for term in (0, 1, 5):
+        options = [f"strategy.regularisation={term}", "participants=12"]
+        state = state_of(run_small(*STO, *options, folder=str(term)).folder)
+        omega, *models = state.models
+        gaps.append(sum(float(np.linalg.norm(model - omega)) for model in models))
+    assert gaps[0] > gaps[1] > gaps[2] > 0
+
+
+def test_sequential_omega_goes_further_and_costs_an_exchange_each(
+    run_small: Runner,
+) -> None:
+    option = ["participants=12", "strategy.threshold=-1", "strategy.regularisation=0"]
+    side = run_small(*STO, *option, "rounds=1", folder="side")
+    row = run_small(
+        *STO, *option, "rounds=1", "strategy.omega=sequential", folder="row"
+    )
+    # The cluster's model is not concerned.
+    assert outcomes(side) == outcomes(row)
+    moved = [
+        float(np.linalg.norm(state_of(run.folder).models[0])) for run in (side, row)
+    ]
+    assert moved[1] > moved[0]
+    # psi; omega and theta down, theta up; then omega both ways, one by one.
+    assert row.rounds[0]["bytes_down"] == (12 + 24 + 12) * MODEL
+    assert row.rounds[0]["bytes_up"] == (12 + 12 + 12) * MODEL
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "representation=difference",
+        "recompute=false",
+        "merged_model=larger",
+        "start=initial",
+        "omega=sequential",
+    ],
+)
+def test_every_reading_finds_the_concepts_on_any_number_of_nodes(
+    option: str, run_small: Runner
+) -> None:
+    options = [*STO, f"strategy.{option}", "rounds=5"]
+    run = run_small(*options)
+    assert run.rounds[-1]["purity"] == 1
+    three = run_small(*options, folder="three", grid=InProcessGrid([{}, {}, {}]))
+    assert three.numbers == run.numbers
+
+
+def test_a_lost_first_contact_is_made_later(run_small: Runner) -> None:
+    run = run_small(*STO, "faults.drops=0.3", "rounds=9", "participants=9")
+    lost = [f for row in run.rounds for f in row["failures"] if f["phase"] == "query"]
+    assert lost
+    assert run.rounds[-1]["purity"] == 1
+    assert run.rounds[-1]["known"] > run.rounds[0]["known"]
+
+
+def test_a_client_that_joins_late_goes_to_the_nearest_cluster(
+    run_small: Runner, late_grid: InProcessGrid
+) -> None:
+    run = run_small(*STO, "participants=11", grid=late_grid)
+    rows = {(row["round"], row["client"]): row["cluster"] for row in run.clients}
+    joined = min(round for round, client in rows if client == 11)
+    assert joined > 1
+    assert rows[joined, 11] > 0
+    assert run.rounds[-1]["num_clusters"] == 3
+
+
+def test_a_late_client_that_is_like_nobody_starts_from_the_nearest_model(
+    run_small: Runner, late_grid: InProcessGrid
+) -> None:
+    run = run_small(*STO, "participants=11", "strategy.threshold=1", grid=late_grid)
+    rows = {(row["round"], row["client"]): row["cluster"] for row in run.clients}
+    assert rows[4, 11] not in {rows[4, client] for client in range(11)}
+
+
+def test_it_is_blind_to_drift_unless_it_asks_again(run_small: Runner) -> None:
+    options = [*SWAP, "clients=24", "participants=24", "rounds=6"]
+    options += ["strategy.local.epochs=3"]
+    blind = run_small("strategy=stocfl", *options, folder="blind")
+    seeing = run_small(
+        "strategy=stocfl", *options, "strategy.refresh=on_drift", folder="seeing"
+    )
+    assert blind.rounds[2]["ari"] == seeing.rounds[2]["ari"] == 1
+    assert blind.rounds[3]["ari"] < 1
+    assert seeing.rounds[3]["ari"] == 1
+    assert seeing.rounds[2]["drifted"] > 0
+    assert seeing.rounds[2]["moved"] > 0
+    assert seeing.rounds[3]["accuracy"] > blind.rounds[3]["accuracy"]
+    assert {row["drifted"] for row in blind.rounds} == {None}
+    # psi goes up once more, from those whose data changed.
+    drifted = seeing.rounds[2]["drifted"]
+    assert seeing.rounds[2]["bytes_up"] - blind.rounds[2]["bytes_up"] == drifted * MODEL
+
+
+def test_a_lost_report_of_drift_is_made_again(run_small: Runner) -> None:
+    options = [*SWAP, "clients=24", "participants=24", "rounds=9"]
+    run = run_small(
+        "strategy=stocfl", *options, "strategy.refresh=on_drift", "faults.drops=0.2"
+    )
+    assert sum(bool(row["drifted"]) for row in run.rounds) > 1
+    assert run.rounds[-1]["purity"] == 1
+
+
+def test_running_sums_are_the_sums_of_the_members(run_small: Runner) -> None:
+    options = [*SWAP, "clients=24", "rounds=6", "strategy.refresh=on_drift"]
+    state = state_of(run_small("strategy=stocfl", *options).folder)
+    for cluster in range(1, len(state.models)):
+        members = np.flatnonzero(state.clusters == cluster)
+        total = np.sum([state.representations[row] for row in members], 0, np.float64)
+        assert state.sums[cluster] == pytest.approx(total, abs=1e-6)
+
+
+def test_refresh_resumes_and_runs_on_any_number_of_nodes(run_small: Runner) -> None:
+    options = ["strategy=stocfl", *SWAP, "strategy.refresh=on_drift", "rounds=6"]
+    run = run_small(*options)
+    three = run_small(*options, folder="three", grid=InProcessGrid([{}, {}, {}]))
+    assert three.numbers == run.numbers
+
+
+@pytest.mark.parametrize("option", ["weighting=samples", "omega=sequential"])
+def test_a_round_in_portions_gives_the_same_numbers(
+    option: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [*STO, f"strategy.{option}", "participants=11", "faults.drops=0.1"]
+    whole = run_small(*options, folder="whole")
+    # Two clients at a time: each sends two models of 650 floats.
+    monkeypatch.setattr("strategies.base.ANSWER_FLOATS", 4 * 650)
+    parts = run_small(*options, folder="parts", grid=InProcessGrid([{}, {}, {}]))
+    assert parts.numbers == whole.numbers
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("threshold=1.1", ["strategy.threshold=1.1", "from -1 to 1"]),
+        ("threshold=-2", ["strategy.threshold=-2", "from -1 to 1"]),
+        ("regularisation=-0.1", ["strategy.regularisation=-0.1", "at least 0"]),
+        ("sketch=-1", ["strategy.sketch=-1", "at least 0"]),
+        ("representation_epochs=0", ["representation_epochs=0", "at least 1"]),
+        ("representation=histogram", ["gradient or difference"]),
+        ("omega=chained", ["parallel or sequential"]),
+        ("refresh=always", ["never or on_drift"]),
+        ("merged_model=sum", ["mean or larger"]),
+    ],
+)
+def test_bad_settings_are_one_line(override: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose_config(["strategy=stocfl", f"strategy.{override}"])
+    assert all(word in str(caught.value) for word in words), caught.value
