@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ from cfl_flower.representations import digest, label_histogram
 from cfl_flower.seeding import generator
 from cfl_flower.training import LocalTraining, train
 from cfl_flower.types import IntArray, Scalar, Vector
+
+Tested: TypeAlias = tuple[float, int]
+"""The mean cross-entropy and the number of correct answers."""
 
 
 @dataclass
@@ -176,13 +180,27 @@ class ClusteredClient(NumPyClient):
         report = self.report(config, self.around.round + 1, parameters)
         if not config.get("test", True):
             return 0.0, 0, report
-        view = self.data(self.around.round)
+        own = self.data(self.around.round)
+        view = own.everything() if own.whole else own
         count = len(view.test_indices)
         if count == 0:
             return 0.0, 0, report
+        test = self.make_test(parameters)
+        loss, correct = test(view)
+        found: dict[str, Scalar] = {"correct": correct}
+        if own.whole and len(own.test_indices):
+            found["own_correct"] = test(own)[1]
+            found["own_tested"] = len(own.test_indices)
+        return loss, count, {**found, **report}
+
+    def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
+        """Return the test of what this client uses for its own predictions.
+
+        It gives the mean cross-entropy and the correct answers on the test samples of a
+        view.
+        """
         served = self.with_own_buffers(self.served(parameters), self.around.round + 1)
-        loss, correct = self.around.evaluator.evaluate(served, view)
-        return loss, count, {"correct": correct, **report}
+        return partial(self.around.evaluator.evaluate, served)
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return the model that this client uses for its own predictions."""
