@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 from cfl_flower.models import FlatModel, SoftmaxRegression, Split
 from cfl_flower.training import BLOCK, LocalTraining, Loss, switch_mode, train
@@ -146,13 +146,13 @@ def contrast(anchors: Anchors, temperature: float, device: torch.device) -> Alig
     Classes without an anchor are left out of the sum; samples of such a class count
     with 0.
     """
-    points = torch.from_numpy(anchors.points).to(device)
+    directions = normalize(torch.from_numpy(anchors.points), eps=1e-8).to(device)
     present = torch.from_numpy(anchors.present).to(device)
 
     def loss(z: Tensor, y: Tensor) -> Tensor:
         kept = present[y]
-        cosines = cosine_similarity(z[kept, None], points[None], dim=2) / temperature
-        logits = cosines.masked_fill(~present, -torch.inf)
+        logits = normalize(z[kept], eps=1e-8) @ directions.T / temperature
+        logits = logits.masked_fill(~present, -torch.inf)
         return cross_entropy(logits, y[kept], reduction="sum") / len(y)
 
     return loss

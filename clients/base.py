@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from flwr.client import NumPyClient
+from torch import Tensor
 
 from cfl_flower.attacks import spoil_labels, spoil_report
 from cfl_flower.client_state import ClientState
@@ -89,6 +90,14 @@ class ClusteredClient(NumPyClient):
         """Return this client's data of a round."""
         return self.around.stream.view(self.around.client, round)
 
+    def samples(self, round: int) -> tuple[Tensor, Tensor]:
+        """Return the training samples and labels; a malicious client's are spoilt."""
+        x, y = self.data(round).train()
+        attack, classes = self.around.attack, self.around.stream.classes
+        if attack:
+            y = torch.from_numpy(spoil_labels(attack, y.cpu().numpy(), classes)).to(y)
+        return x, y
+
     def get_properties(self, config: dict[str, Any]) -> dict[str, Scalar]:
         """Answer the server's hello: sizes, and the first representation if asked."""
         upcoming = self.around.round + 1
@@ -132,10 +141,7 @@ class ClusteredClient(NumPyClient):
         """
         around = self.around
         round = around.round if round is None else round
-        x, y = self.data(round).train()
-        if around.attack:
-            labels = spoil_labels(around.attack, y.cpu().numpy(), around.stream.classes)
-            y = torch.from_numpy(labels).to(y.device)
+        x, y = self.samples(round)
         model = around.model.load(self.with_own_buffers(start, before=around.round))
         rng = generator(around.seed, purpose, round, around.client)
         train(model, x, y, local or self.local, rng)

@@ -1,0 +1,100 @@
+"""What methods with a shared extractor and personal classifiers have in common.
+
+Each round: participants receive the extractor -> train -> it is averaged by samples
+(FedCCFA, eq. 10). Everyone is served the fresh extractor and uses its own classifier.
+
+Server keeps: the model of round 0, whose extractor is replaced in every round. Leaves
+the device: the extractor of a participant.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cfl_flower.models import Split, split_module
+from cfl_flower.settings import require
+from cfl_flower.types import Plan, Result, Task, Vector
+from strategies.base import ClusteredStrategy, StrategySettings
+
+
+@dataclass(frozen=True)
+class DecoupledSettings(StrategySettings):
+    """The settings of all methods with personal classifiers.
+
+    Attributes
+    ----------
+    classifier_epochs : int
+        Passes over the data with the extractor frozen; then `local.epochs` with the
+        classifier frozen.
+    classifier_rate : float
+        Their learning rate; all else is as in `local`.
+    fine_tuning : int
+        Epochs of the classifier on the client's training data before a test; 0 tests
+        what was trained.
+    fine_tuning_rate : float
+    """
+
+    classifier_epochs: int = 1
+    classifier_rate: float = 0.1
+    fine_tuning: int = 0
+    fine_tuning_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("classifier_epochs", 1), ("fine_tuning", 0)):
+            value = getattr(self, name)
+            require(value >= least, f"strategy.{name}", value, f"at least {least}")
+        for name in ("classifier_rate", "fine_tuning_rate"):
+            value = getattr(self, name)
+            ok = 0 < value < math.inf
+            require(ok, f"strategy.{name}", value, "a number above 0")
+
+
+class DecoupledStrategy(ClusteredStrategy):
+    """FedAvg of extractors; classifiers stay at the clients."""
+
+    Settings = DecoupledSettings
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known.
+
+        Raises
+        ------
+        ConfigError
+            If the network has no linear classifier.
+        """
+        dataset = self.config.dataset
+        with torch.device("meta"):
+            network = self.config.model.build(dataset.shape, dataset.classes)
+        self.split: Split = split_module(network)
+        return super().initial_state()
+
+    @property
+    def extractor(self) -> Vector:
+        """The shared extractor."""
+        model: Vector = self.state.models[0]
+        return self.split.divide(model)[0]
+
+    def plan_train(self, round: int) -> Plan:
+        """Send the extractor to the participants."""
+        clients = [self.state.clients[row] for row in self.choose_participants(round)]
+        tasks = [Task(client, (0,)) for client in clients]
+        return Plan(tasks, [self.extractor], {}, reply=self.split.lengths[:1])
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Average the extractors: eq. 10."""
+        if not results:
+            return
+        extractor, classifier = self.split.divide(self.state.models[0])
+        optimizer = self.config.server_optimizer
+        extractor = optimizer.step(extractor, self.average(results))
+        self.state.models = [self.split.join(extractor, classifier)]
+
+    def plan_evaluate(self, round: int, test: bool) -> Plan:
+        """Let everyone test the fresh extractor with its own classifier."""
+        tasks = [Task(client, (0,)) for client in self.state.clients]
+        return Plan(tasks, [self.extractor]) if test else Plan([])
