@@ -87,6 +87,10 @@ class LocalTraining:
         ok = self.buffers in BUFFERS
         require(ok, "strategy.local.buffers", self.buffers, " or ".join(BUFFERS))
 
+    def count_steps(self, samples: int) -> int:
+        """Return the mini-batches of one training."""
+        return self.steps or self.epochs * -(-samples // self.batch_size)
+
 
 def batches(
     x: Tensor, y: Tensor, settings: LocalTraining, rng: np.random.Generator
@@ -98,8 +102,7 @@ def batches(
     x : Tensor, shape (n, ...)
     y : Tensor, shape (n,)
     """
-    passes = -(-y.shape[0] // settings.batch_size)
-    total = settings.steps or settings.epochs * passes
+    total = settings.count_steps(y.shape[0])
     return islice(_endless_batches(x, y, settings.batch_size, rng), total)
 
 

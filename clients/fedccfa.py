@@ -115,20 +115,11 @@ class FedCCFAClient(DecoupledClient):
             return aligned(distance(anchors, device), weight)
         return aligned(contrast(anchors, settings.temperature, device), weight)
 
-    def evaluate(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[float, int, dict[str, Scalar]]:
-        """Take over what this client shares with its clusters, then test."""
-        tested = 1 if config.get("test", True) else 0
-        served, adopted = parameters[:tested], parameters[tested:]
-        if adopted:
-            self.adopt(*adopted)
-        return super().evaluate(served, config)
-
-    def adopt(self, classifier: Vector, anchors: Vector | None = None) -> None:
+    def adopt(self, arrays: list[Vector]) -> None:
         """Keep the means of this client's clusters instead of its own."""
         state, round = self.around.state, self.around.round
-        kept = {**state.at(round), "classifier": classifier}
-        if anchors is not None:
-            kept["anchors"] = anchors.reshape(self.split.classes, self.split.width)
+        kept = {**state.at(round), "classifier": arrays[0]}
+        if len(arrays) > 1:
+            shape = self.split.classes, self.split.width
+            kept["anchors"] = arrays[1].reshape(shape)
         state.save(round, kept)

@@ -10,6 +10,7 @@ the device: the extractor of a participant.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 
 from cfl_flower.models import Split, split_module
 from cfl_flower.settings import require
-from cfl_flower.types import Plan, Result, Task, Vector
+from cfl_flower.types import ClientId, Plan, Result, Task, Vector
 from strategies.base import ClusteredStrategy, StrategySettings
 
 
@@ -68,6 +69,7 @@ class DecoupledStrategy(ClusteredStrategy):
             If the network has no linear classifier.
         """
         dataset = self.config.dataset
+        self.returned: dict[ClientId, Sequence[Vector]] = {}
         with torch.device("meta"):
             network = self.config.model.build(dataset.shape, dataset.classes)
         self.split: Split = split_module(network)
@@ -87,6 +89,7 @@ class DecoupledStrategy(ClusteredStrategy):
 
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Average the extractors: eq. 10."""
+        self.returned = {}
         if not results:
             return
         extractor, classifier = self.split.divide(self.state.models[0])
@@ -94,7 +97,29 @@ class DecoupledStrategy(ClusteredStrategy):
         extractor = optimizer.step(extractor, self.average(results))
         self.state.models = [self.split.join(extractor, classifier)]
 
+    def give_back(
+        self, results: Sequence[Result], arrays: Sequence[Sequence[Vector]]
+    ) -> None:
+        """Let participants receive their parts of what was made of all results.
+
+        It comes with the test of the same round, so that it is what is tested.
+        """
+        pairs = zip(results, arrays, strict=True)
+        self.returned = {result.client: own for result, own in pairs}
+
     def plan_evaluate(self, round: int, test: bool) -> Plan:
         """Let everyone test the fresh extractor with its own classifier."""
-        tasks = [Task(client, (0,)) for client in self.state.clients]
-        return Plan(tasks, [self.extractor]) if test else Plan([])
+        models: list[Vector] = [self.extractor]
+        tasks = []
+        for client in self.state.clients:
+            arrays = self.returned.get(client, ())
+            if test or arrays:
+                places = tuple(range(len(models), len(models) + len(arrays)))
+                models.extend(arrays)
+                tasks.append(Task(client, ((0,) if test else ()) + places))
+        return Plan(tasks, models)
+
+    def absorb_reports(self, round: int, results: list[Result]) -> None:
+        """Count what participants received beside the model that is tested."""
+        arrived = [self.returned.get(result.client, ()) for result in results]
+        self.record.bytes_down += sum(a.nbytes for arrays in arrived for a in arrays)

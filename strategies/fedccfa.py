@@ -63,7 +63,7 @@ from cfl_flower.data.world import World
 from cfl_flower.directions import cosine_matrix, madc
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.settings import require, require_one_of
-from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
+from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
 from strategies.base import ClusteredState, no_clusters
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
 
@@ -280,7 +280,6 @@ class FedCCFA(DecoupledStrategy):
         classes = self.split.classes
         none = np.zeros((0, classes), np.int64)
         gaps = np.zeros((classes, 0, 0), np.float32)
-        self.adopted: dict[ClientId, tuple[Vector, ...]] = {}
         return FedCCFAState([], no_clusters(), models, [], none, gaps)
 
     @property
@@ -328,7 +327,6 @@ class FedCCFA(DecoupledStrategy):
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Average the extractors, then the classes' classifiers and anchors."""
         super().absorb_train(round, results)
-        self.adopted = {}
         if not results:
             return
         weights = np.stack([self.read_weights(result) for result in results])
@@ -341,10 +339,7 @@ class FedCCFA(DecoupledStrategy):
             anchors = self.mean_anchors(results, weights)
             for arrays, points in zip(found, anchors, strict=True):
                 arrays.append(points.ravel())
-        self.adopted = {
-            result.client: tuple(arrays)
-            for result, arrays in zip(results, found, strict=True)
-        }
+        self.give_back(results, found)
 
     def cluster(
         self, round: int, results: Sequence[Result], weights: FloatArray
@@ -387,22 +382,6 @@ class FedCCFA(DecoupledStrategy):
             return None
         concepts = class_concepts(self.timeline.world(round))
         return concepts[np.array(self.state.clustered, np.int64)]
-
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
-        """Give participants what they share now, and let everyone test."""
-        models, tasks = [self.extractor], []
-        for client in self.state.clients:
-            arrays = self.adopted.get(client, ())
-            if test or arrays:
-                places = tuple(range(len(models), len(models) + len(arrays)))
-                models.extend(arrays)
-                tasks.append(Task(client, ((0,) if test else ()) + places))
-        return Plan(tasks, models)
-
-    def absorb_reports(self, round: int, results: list[Result]) -> None:
-        """Count what the participants received with their test."""
-        arrived = [self.adopted.get(result.client, ()) for result in results]
-        self.record.bytes_down += sum(a.nbytes for arrays in arrived for a in arrays)
 
     def _stack(self, results: Sequence[Result], name: str) -> FloatArray:
         place = list(self.parts).index(name)

@@ -61,6 +61,30 @@ SUMMARY_KEYS = {
 Runner = Callable[..., Any]
 
 
+NEEDS = {"strategy=fedbabu": ["model=mlp", "model.hidden=16"]}
+"""What a strategy cannot run without: an extractor."""
+
+
+def _with_needs(run: Runner) -> Runner:
+    def runner(*overrides: str, **options: Any) -> Any:
+        needs = [need for each in overrides for need in NEEDS.get(each, [])]
+        return run(*needs, *overrides, **options)
+
+    return runner
+
+
+@pytest.fixture
+def run_small(run_small: Runner) -> Runner:
+    """Run with what the strategy needs."""
+    return _with_needs(run_small)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(undisturbed: Runner) -> Runner:
+    """Run once with what the strategy needs."""
+    return _with_needs(undisturbed)
+
+
 @pytest.fixture(params=STRATEGIES)
 def strategy(request: pytest.FixtureRequest) -> str:
     """Every strategy in turn."""
