@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import FlatModel, SoftmaxRegression, Split
 from cfl_flower.training import BLOCK, LocalTraining, Loss, switch_mode, train
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Vector
@@ -182,3 +183,61 @@ def aligned(alignment: Alignment, weight: float) -> Loss:
         return cross_entropy(logits, y) + weight * alignment(z, y)
 
     return loss
+
+
+def mean_anchors(points: FloatArray, counts: FloatArray, before: Anchors) -> Anchors:
+    """Return global anchors: the means of clients' ones by their samples (FedFM).
+
+    Parameters
+    ----------
+    points : array of shape (m, L, D)
+    counts : array of shape (m, L)
+        Samples of each class; 0 where a client has no anchor.
+    before : Anchors
+        Stay for the classes that nobody has samples of.
+    """
+    totals = counts.sum(axis=0)
+    sums = np.einsum("mld,ml->ld", points.astype(float), counts)
+    held = totals > 0
+    means = sums / np.where(held, totals, 1)[:, None]
+    found = np.where(held[:, None], means, before.points).astype(np.float32)
+    return Anchors(found, held | before.present)
+
+
+def no_anchors(split: Split) -> Anchors:
+    """Return the anchors before any are known."""
+    points = np.zeros((split.classes, split.width), np.float32)
+    return Anchors(points, np.zeros(split.classes, bool))
+
+
+def write_presence(anchors: Anchors) -> str:
+    """Write which classes have an anchor, as goes with them: "101" for 0 and 2."""
+    return "".join("1" if each else "0" for each in anchors.present)
+
+
+def read_anchors(points: Vector, presence: str) -> Anchors:
+    """Return the anchors that a client received, with what went with them."""
+    present = np.array([each == "1" for each in presence])
+    return Anchors(points.reshape(len(present), -1), present)
+
+
+def parse_counts(data: object, classes: int) -> FloatArray:
+    """Read how many samples of each class a client has, trusting nothing.
+
+    Returns
+    -------
+    array of shape (L,)
+
+    Raises
+    ------
+    InvalidResultError
+        If these are no L float32 counts.
+    """
+    if not isinstance(data, bytes) or len(data) != 4 * classes:
+        detail = f"classes: not {classes} float32 counts"
+        raise InvalidResultError("representation", detail)
+    counts = np.frombuffer(data, np.float32).astype(float)
+    if not np.isfinite(counts).all() or (counts < 0).any():
+        detail = "classes: counts must be finite and not negative"
+        raise InvalidResultError("representation", detail)
+    return counts

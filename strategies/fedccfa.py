@@ -60,8 +60,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.clustering import connected
 from cfl_flower.data.world import World
+from cfl_flower.decoupling import parse_counts
 from cfl_flower.directions import cosine_matrix, madc
-from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require, require_one_of
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
 from strategies.base import ClusteredState, no_clusters
@@ -306,16 +307,9 @@ class FedCCFA(DecoupledStrategy):
         InvalidResultError
             If these are no L counts.
         """
-        data, classes = result.metrics.get("classes"), self.split.classes
-        if not isinstance(data, bytes) or len(data) != 4 * classes:
-            detail = f"classes: not {classes} float32 counts"
-            raise InvalidResultError("representation", detail)
-        counts = np.frombuffer(data, np.float32)
-        if not np.isfinite(counts).all() or (counts < 0).any():
-            detail = "classes: counts must be finite and not negative"
-            raise InvalidResultError("representation", detail)
+        counts = parse_counts(result.metrics.get("classes"), self.split.classes)
         uniform = self.settings.row_weighting == "uniform"
-        weights: FloatArray = (counts > 0) * 1.0 if uniform else counts.astype(float)
+        weights: FloatArray = (counts > 0) * 1.0 if uniform else counts
         return weights
 
     def plan_train(self, round: int) -> Plan:
