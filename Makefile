@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-run: $(READY)  ## The main job: four methods under drift, and a table
+run: $(READY)  ## The main job: five methods under drift, and a table
 	$(BIN)/python -m simulations.compare
 
 test: test-fast  ## All tests, real Ray included (minutes)

@@ -7,6 +7,7 @@ in round t reads the newest version from before t, whatever a killed run left be
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +48,24 @@ class ClientState:
         """Return a state with versions of its own, for what changes at other times."""
         return ClientState(self._directory, name, self._keep_from)
 
-    def save(self, round: int, arrays: dict[str, np.ndarray]) -> None:
-        """Write the version of a round and drop those that nobody can ask for."""
+    def save(
+        self, round: int, arrays: dict[str, np.ndarray], also: int | None = None
+    ) -> None:
+        """Write the version of a round and drop those that nobody can ask for.
+
+        Parameters
+        ----------
+        round : int
+        arrays : dict
+        also : int, optional
+            The round of a version that somebody still refers to.
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path(round), save(arrays))
         old = [version for version in self._versions() if version <= self._keep_from]
         for version in old[:-1]:
-            self._path(version).unlink(missing_ok=True)
+            if version != also:
+                self._path(version).unlink(missing_ok=True)
 
     def keep(self, name: str, arrays: dict[str, np.ndarray]) -> None:
         """Keep arrays that many clients receive: once per machine, never changed.
@@ -71,7 +83,7 @@ class ClientState:
     def kept(self, name: str) -> dict[str, np.ndarray]:
         """Return what `keep` was given; empty if there is none."""
         path = self._common(name)
-        return load(path.read_bytes()) if path.exists() else {}
+        return _load_common(path) if path.exists() else {}
 
     def _common(self, name: str) -> Path:
         return self._root / ".common" / f"{name}.safetensors"
@@ -85,3 +97,9 @@ class ClientState:
 
     def _versions(self) -> list[int]:
         return sorted(int(p.stem) for p in self._directory.glob("[0-9]*.safetensors"))
+
+
+@lru_cache(maxsize=1)
+def _load_common(path: Path) -> dict[str, np.ndarray]:
+    # Once for all clients of a worker: what is kept never changes.
+    return load(path.read_bytes())

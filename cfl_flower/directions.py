@@ -22,6 +22,9 @@ from cfl_flower.types import FloatArray, IntArray, Vector
 BLOCK_FLOATS = 2**22
 """Floats of all updates that are looked at together: 16 MB."""
 
+RANK = 1e-6
+"""Share of the largest eigenvalue below which there is nothing but rounding."""
+
 DENSE = 256
 """Rows up to which a matrix is decomposed by a dense method."""
 
@@ -90,7 +93,8 @@ def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray
     -------
     array of shape (n, min(m, n, d))
         Largest singular value first. The sign of a column is that of its largest
-        entry, which becomes positive. Rows of zero vectors are zero.
+        entry, which becomes positive. Rows of zero vectors are zero, and so are columns
+        beyond the rank, which would be rounding errors.
     """
     count, length = len(vectors), len(vectors[0])
     m = min(directions, count, length)
@@ -99,9 +103,9 @@ def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray
         step = max(1, BLOCK_FLOATS // length)
         starts = range(0, count, step)
         gram = _sum_of_products(matrix[start : start + step].T for start in starts)
-        columns = leading_eigenvectors(gram, m)[1].astype(np.float32)
+        values, columns = leading_eigenvectors(gram, m)
         with one_thread():
-            products: FloatArray = matrix @ columns
+            products: FloatArray = matrix @ columns.astype(np.float32)
         squares: FloatArray = np.einsum("ij,ij->i", matrix, matrix)
     else:
         gram = gram_matrix(vectors)
@@ -109,7 +113,8 @@ def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray
         products = columns * np.sqrt(values)
         squares = gram.diagonal()
     norms = np.sqrt(np.where(squares > 0, squares, 1))
-    cosines: FloatArray = products / norms[:, None]
+    products[:, values <= RANK * values[0]] = 0
+    cosines: FloatArray = np.round(products / norms[:, None], 6)
     largest = np.abs(cosines).argmax(axis=0)
     signs = np.sign(cosines[largest, np.arange(m)])
     return cosines * np.where(signs == 0, 1, signs)

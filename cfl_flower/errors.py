@@ -29,6 +29,10 @@ class WorkerLostError(CflError):
     """A simulation worker died or no longer answers."""
 
 
+class FailedRunsError(CflError):
+    """Some of several runs failed; the others are done."""
+
+
 class TaskTimeoutError(Exception):
     """A client's task ran longer than `system.task_timeout`."""
 

@@ -62,29 +62,18 @@ class Evaluator:
             self._answers[key] = answer_pool(model, pool, degrees)
         return self._answers[key]
 
-    def evaluate(
-        self, vector: Vector, view: View, train: bool = False
-    ) -> tuple[float, int]:
+    def evaluate(self, vector: Vector, view: View) -> tuple[float, int]:
         """Return the mean cross-entropy and the correct answers on a client's samples.
-
-        Parameters
-        ----------
-        vector : Vector, shape (d,)
-        view : View
-        train : bool
-            On its training samples instead of those for testing.
 
         Raises
         ------
         ValueError
             If there is nothing to test on.
         """
-        pool = view.train_pool if train else view.test_pool
-        indices = view.train_indices if train else view.test_indices
+        pool, indices = view.test_pool, view.test_indices
         if not self._pays(vector, view, pool, len(indices)):
-            samples = view.train() if train else view.test()
-            return evaluate(self._model.load(vector), *samples)
-        truth, correct = view.labels if train else view.test_labels, 0
+            return evaluate(self._model.load(vector), *view.test())
+        truth, correct = view.test_labels, 0
         log_shares = np.empty(len(indices))
         for angle, rows, place in view.by_angle(pool, indices):
             answers = self._answered(vector, pool, angle)

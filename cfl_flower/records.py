@@ -51,9 +51,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class EncodedModel:
-    """A model ready for the wire, and how many clients of the phase receive it."""
+    """A model ready for the wire, and how many clients of the phase receive it.
 
-    array: Array
+    ``array`` is None if nobody does.
+    """
+
+    array: Array | None
     sharers: int
 
 
@@ -61,7 +64,7 @@ def encode_models(plan: Plan) -> list[EncodedModel]:
     """Encode each model of a plan once, to be shared by all its messages."""
     sharers = Counter(index for task in plan.tasks for index in task.models)
     return [
-        EncodedModel(Array(model), sharers[index])
+        EncodedModel(Array(model) if index in sharers else None, sharers[index])
         for index, model in enumerate(plan.models)
     ]
 

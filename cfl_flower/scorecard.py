@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from operator import attrgetter
+from statistics import fmean, stdev
 
 from rich.table import Table
 
@@ -29,8 +30,17 @@ class Score:
     rounds_to_recover : float
         Mean over drifts of the rounds, from the drift on, until the accuracy is within
         2 points of that before. None if it never is after some drift.
-    final, mean : float
-        Accuracy in the last round, and its mean over the run.
+    bytes_to_recover : float
+        Mean over drifts of the bytes sent in those rounds, both ways.
+    final, best, mean : float
+        Accuracy in the last round, in the best, and its mean over the run, which is the
+        area under the curve per round.
+    reached : int
+        The round from which the accuracy stays at or above a target.
+    clusters, ari : float
+        Means over the rounds.
+    moved : int
+        Clients that changed their cluster, over the whole run.
     bytes_up, bytes_down : int
     """
 
@@ -38,13 +48,23 @@ class Score:
     just_after: float | None
     recovered: float | None
     rounds_to_recover: float | None
+    bytes_to_recover: float | None
     final: float | None
+    best: float | None
     mean: float | None
+    reached: int | None
+    clusters: float | None
+    ari: float | None
+    moved: int | None
     bytes_up: int
     bytes_down: int
 
 
-def score(rounds: Sequence[Mapping[str, Json]], drifts: Sequence[int]) -> Score:
+def score(
+    rounds: Sequence[Mapping[str, Json]],
+    drifts: Sequence[int],
+    target: float | None = None,
+) -> Score:
     """Score one run.
 
     Parameters
@@ -53,24 +73,55 @@ def score(rounds: Sequence[Mapping[str, Json]], drifts: Sequence[int]) -> Score:
         The lines of `rounds.jsonl`.
     drifts : sequence of int
         The rounds at whose start the data changed.
+    target : float, optional
+        The accuracy to reach.
     """
     curve = {r["round"]: r["accuracy"] for r in rounds if r["accuracy"] is not None}
+    sent = {row["round"]: row["bytes_up"] + row["bytes_down"] for row in rounds}
     last = max((row["round"] for row in rounds), default=0)
     inside = [drift for drift in drifts if drift <= last]
     ends = [*[drift - 1 for drift in inside[1:]], last]
     spans = list(zip(inside, ends, strict=False))
     times = [_rounds_to_recover(curve, start, end) for start, end in spans]
     known = [time for time in times if time is not None]
+    complete = bool(known) and len(known) == len(times)
+    spent = [
+        sum(sent[round] for round in range(start, start + time))
+        for start, time in zip(inside, known, strict=False)
+    ]
+    moved = [row["moved"] for row in rounds if row.get("moved") is not None]
     return Score(
-        _mean(curve.get(drift - 1) for drift in inside),
-        _mean(curve.get(drift) for drift in inside),
-        _mean(curve.get(end) for _, end in spans),
-        fmean(known) if known and len(known) == len(times) else None,
-        curve.get(last),
-        _mean(curve.values()),
-        sum(row["bytes_up"] for row in rounds),
-        sum(row["bytes_down"] for row in rounds),
+        before=_mean(curve.get(drift - 1) for drift in inside),
+        just_after=_mean(curve.get(drift) for drift in inside),
+        recovered=_mean(curve.get(end) for _, end in spans),
+        rounds_to_recover=fmean(known) if complete else None,
+        bytes_to_recover=fmean(spent) if complete else None,
+        final=curve.get(last),
+        best=max(curve.values(), default=None),
+        mean=_mean(curve.values()),
+        reached=None if target is None else stays_above(curve, target),
+        clusters=_mean(row.get("num_clusters") for row in rounds),
+        ari=_mean(row.get("ari") for row in rounds),
+        moved=sum(moved) if moved else None,
+        bytes_up=sum(row["bytes_up"] for row in rounds),
+        bytes_down=sum(row["bytes_down"] for row in rounds),
     )
+
+
+def stays_above(curve: Mapping[int, float], target: float) -> int | None:
+    """Return the round from which an accuracy stays at or above a target.
+
+    Examples
+    --------
+    >>> stays_above({1: 0.9, 2: 0.5, 3: 0.8, 4: 0.9}, 0.8)
+    3
+    """
+    reached = None
+    for round in sorted(curve, reverse=True):
+        if curve[round] < target:
+            break
+        reached = round
+    return reached
 
 
 def _rounds_to_recover(curve: Mapping[int, float], start: int, end: int) -> int | None:
@@ -83,8 +134,8 @@ def _rounds_to_recover(curve: Mapping[int, float], start: int, end: int) -> int 
     return None
 
 
-def _mean(values: object) -> float | None:
-    found = [value for value in values if value is not None]  # type: ignore[attr-defined]
+def _mean(values: Iterable[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
     return fmean(found) if found else None
 
 
@@ -106,8 +157,45 @@ def caught_up(
     return after if after <= last else None
 
 
-def table(title: str, scores: Mapping[str, Score], caption: str = "") -> Table:
-    """Lay scores out as one table, a row per run."""
+Column = tuple[str, Callable[[Score], float | None], float, str, str]
+"""Heading, number of a score, its factor, decimals, and what stands for no number."""
+
+ACCURACIES: tuple[Column, ...] = (
+    ("before", attrgetter("before"), 100, ".1f", "-"),
+    ("just after", attrgetter("just_after"), 100, ".1f", "-"),
+    ("recovered", attrgetter("recovered"), 100, ".1f", "-"),
+    ("rounds to recover", attrgetter("rounds_to_recover"), 1, "g", "never"),
+    ("final", attrgetter("final"), 100, ".1f", "-"),
+    ("best", attrgetter("best"), 100, ".1f", "-"),
+    ("mean", attrgetter("mean"), 100, ".1f", "-"),
+)
+
+COSTS: tuple[Column, ...] = (
+    ("at target from round", attrgetter("reached"), 1, "g", "never"),
+    ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", "never"),
+    ("kB up", attrgetter("bytes_up"), 1e-3, ".1f", "-"),
+    ("kB down", attrgetter("bytes_down"), 1e-3, ".1f", "-"),
+    ("clusters", attrgetter("clusters"), 1, ".1f", "-"),
+    ("ARI", attrgetter("ari"), 1, ".2f", "-"),
+    ("moves", attrgetter("moved"), 1, "g", "-"),
+)
+
+
+def table(
+    title: str,
+    scores: Mapping[str, Sequence[Score]],
+    columns: Sequence[Column] = ACCURACIES,
+    caption: str = "",
+) -> Table:
+    """Lay scores out as one table, a row per method.
+
+    Parameters
+    ----------
+    title, caption : str
+    scores : mapping of str to scores
+        One for each seed; more than one give their mean and standard deviation.
+    columns : sequence of Column
+    """
     result = Table(
         title=title,
         title_justify="left",
@@ -115,34 +203,19 @@ def table(title: str, scores: Mapping[str, Score], caption: str = "") -> Table:
         caption_justify="left",
     )
     result.add_column("strategy")
-    for name in (
-        "before",
-        "just after",
-        "recovered",
-        "rounds to recover",
-        "final",
-        "mean",
-        "kB up",
-        "kB down",
-    ):
-        result.add_column(name, justify="right")
-    for name, entry in scores.items():
-        result.add_row(
-            name,
-            *(
-                _percent(value)
-                for value in (entry.before, entry.just_after, entry.recovered)
-            ),
-            "never"
-            if entry.rounds_to_recover is None
-            else f"{entry.rounds_to_recover:g}",
-            _percent(entry.final),
-            _percent(entry.mean),
-            f"{entry.bytes_up / 1e3:.1f}",
-            f"{entry.bytes_down / 1e3:.1f}",
-        )
+    for heading, *_ in columns:
+        result.add_column(heading, justify="right")
+    for name, entries in scores.items():
+        result.add_row(name, *(_cell(entries, column) for column in columns))
     return result
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
+def _cell(entries: Sequence[Score], column: Column) -> str:
+    """Return the mean over seeds; a number that one seed lacks has none."""
+    _, number, factor, form, missing = column
+    values = [number(entry) for entry in entries]
+    found = [factor * value for value in values if value is not None]
+    if not found or len(found) < len(values):
+        return missing
+    spread = f" ± {stdev(found):{form}}" if len(found) > 1 else ""
+    return f"{fmean(found):{form}}{spread}"

@@ -78,11 +78,13 @@ class ChoosingClient(ClusteredClient):
         cluster = self.choose_again(offered, config, round)
         if cluster is None:
             return {"lost": True}
-        self.remember(round)
+        self.remember(round, int(config["chosen"]))
         return {"cluster": cluster}
 
-    def remember(self, round: int) -> None:
-        """Keep the label counts of a round's data."""
+    def remember(self, round: int, taken: int | None = None) -> None:
+        """Keep the label counts of a round's data, beside those of the choice taken."""
         labels = self.data(round).labels
         counts = label_counts(labels, self.around.stream.classes)
-        self.around.state.part("choice").save(self.around.round, {"counts": counts})
+        self.around.state.part("choice").save(
+            self.around.round, {"counts": counts}, taken
+        )

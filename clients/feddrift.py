@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.data.stream import View
+from cfl_flower.training import evaluate
 from cfl_flower.types import FloatArray, Scalar, Vector
 from clients.base import ClusteredClient
 
@@ -40,8 +41,8 @@ class FedDriftClient(ClusteredClient):
         """Return the training loss of each model, shape (K,); 0 without samples."""
         if len(view.train_indices) == 0:
             return np.zeros(len(models))
-        evaluator = self.around.evaluator
-        return np.array([evaluator.evaluate(m, view, True)[0] for m in models])
+        network, (x, y) = self.around.model, view.train()
+        return np.array([evaluate(network.load(m), x, y)[0] for m in models])
 
     def drifted(self, models: list[Vector], losses: FloatArray) -> bool:
         """Return whether the best loss rose by more than delta since the last round."""

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from cfl_flower.directions import dissimilarities, sketch
 from cfl_flower.types import Scalar, Vector
 from clients.choosing import ChoosingClient
@@ -46,6 +48,8 @@ class FlexCFLClient(ChoosingClient):
         start, *directions = received
         self.keep(directions, config)
         gaps = dissimilarities(self.pretrain(start, round), directions)
+        # A group that started empty has no direction to be near to.
+        gaps[[not direction.any() for direction in directions]] = np.inf
         return int(gaps.argmin())
 
     def choose_again(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.training import evaluate
 from cfl_flower.types import Scalar, Vector
 from clients.choosing import ChoosingClient
 
@@ -38,6 +39,6 @@ class IFCAClient(ChoosingClient):
         view = self.data(round)
         if len(view.train_indices) == 0:
             return 0
-        evaluator = self.around.evaluator
-        losses = [evaluator.evaluate(model, view, True)[0] for model in received]
+        model, (x, y) = self.around.model, view.train()
+        losses = [evaluate(model.load(vector), x, y)[0] for vector in received]
         return int(np.argmin(losses))

@@ -40,7 +40,7 @@ from cfl_flower.data.drift import Relabel
 from cfl_flower.data.partition import Dirichlet
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.stream import Stream
-from cfl_flower.directions import decomposed_cosines
+from cfl_flower.directions import cosine_matrix, decomposed_cosines, sketch
 from cfl_flower.models import FedCcfaCnn, FlatModel, initial_vector
 from cfl_flower.results import read_lines
 from cfl_flower.seeding import generator
@@ -301,6 +301,14 @@ def directions_rows() -> Iterator[Row]:
         if count * length > 10**9:
             figure = f"{memory:.2f} x"
             yield Row(f"{what}, memory / updates", figure, "1.2 x", memory <= 1.2)
+    updates = _random_updates(60, 101_770)
+    exact = cosine_matrix(updates)
+    for dimension in (256, 1024, 4096):
+        sketches = [sketch(update, dimension, 0) for update in updates]
+        error = float(np.sqrt(np.square(cosine_matrix(sketches) - exact).mean()))
+        what = f"sketch of {dimension:,} for 101,770: mean error of a cosine"
+        bound = np.sqrt(2 / dimension)
+        yield Row(what, f"{error:.3f}", f"{bound:.3f}", error <= bound)
     for count, length in ((1000, 650), (100, 610), (1000, 7850)):
         ratio, seconds = _compare_directions(count, length)
         what = f"EDC of {count:,} x {length:,}, against a randomised SVD"

@@ -14,26 +14,29 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import redirect_stdout
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from cfl_flower.checkpoint import MAY_DIFFER
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import quoted
+from cfl_flower.server_app import ERROR_MARK
 from cfl_flower.settings import require
 from cfl_flower.types import Json
-from simulations.run import report, run
+from simulations.run import report
+from simulations.superlink import PROJECT
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 
@@ -72,7 +75,7 @@ class Published:
     columns : list of str
         The methods in the table's order.
     rows : dict
-        The overrides and the values of each row.
+        The overrides and the values of each row, and what a method has beside in it.
     """
 
     title: str
@@ -84,23 +87,34 @@ class Published:
     rows: Mapping[str, Mapping[str, Json]]
 
     def cells(self, rows: Sequence[str], methods: Sequence[str]) -> list[Cell]:
-        """Return the cells of the rows and methods whose names start as asked.
+        """Return the cells of the methods, and of the rows whose names start as asked.
 
         Raises
         ------
         ConfigError
-            If nothing does.
+            If one is not there.
         """
         found = [
-            Cell(name, method, value, [*row["overrides"], *self.methods[method]])
+            Cell(name, method, value, self._overrides(row, method))
             for name, row in self.rows.items()
             for method, value in zip(self.columns, row["values"], strict=True)
             if (not rows or name.startswith(tuple(rows)))
             and (not methods or method in methods)
         ]
         known = f"rows {', '.join(self.rows)} and methods {', '.join(self.columns)}"
-        require(bool(found), "rows or methods", [*rows, *methods], known)
+        unknown = [each for each in methods if each not in self.columns]
+        unknown += [
+            each
+            for each in rows
+            if not any(name.startswith(each) for name in self.rows)
+        ]
+        require(not unknown, "--rows or --methods", unknown, known)
         return found
+
+    def _overrides(self, row: Mapping[str, Json], method: str) -> list[str]:
+        """Return what makes a cell; a row can have its own settings of a method."""
+        own = row.get("methods", {}).get(method, [])
+        return [*row["overrides"], *self.methods[method], *own]
 
 
 @dataclass
@@ -144,29 +158,41 @@ def make_job(cell: Cell, seed: int, scale: float, root: Path) -> RunConfig:
 
 
 def finished(config: RunConfig) -> dict[str, Json] | None:
-    """Return the summary of a run if it is complete."""
-    path = Path(config.output_dir) / "summary.json"
-    if not path.exists():
+    """Return the summary of a run if it is complete, and of these very settings."""
+    folder = Path(config.output_dir)
+    if not (folder / "summary.json").exists():
         return None
-    summary: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
-    return summary if summary["rounds"] == config.rounds else None
+    text = (folder / "summary.json").read_text(encoding="utf-8")
+    summary: dict[str, Json] = json.loads(text)
+    saved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    keys = {*saved, *config.resolved} - MAY_DIFFER
+    same = all(saved.get(key) == config.resolved.get(key) for key in keys)
+    return summary if same and summary["rounds"] == config.rounds else None
 
 
-def work(overrides: list[str]) -> str:
-    """Carry out one run in a process of its own; return why it failed, or nothing."""
-    config = compose_config(overrides)
+def work(config: RunConfig) -> str:
+    """Carry out one run in a process of its own; return why it failed, or nothing.
+
+    The process may die in any way without an effect on the others.
+    """
     folder = Path(config.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "log.txt").open("a", encoding="utf-8") as log, redirect_stdout(log):
-        try:
-            run(config)
-        except CflError as error:
-            return str(error)
-    return ""
+    command = [sys.executable, "-m", "simulations.run", *config.overrides]
+    if Path(config.data_dir).is_dir():
+        command.append(f"data_dir={quoted(config.data_dir)}")
+    with (folder / "log.txt").open("w", encoding="utf-8") as log:
+        done = subprocess.run(
+            command, stdout=log, stderr=subprocess.STDOUT, check=False, cwd=PROJECT
+        )
+    if not done.returncode:
+        return ""
+    said = (folder / "log.txt").read_text(encoding="utf-8").splitlines()
+    last = next((line for line in reversed(said) if line.strip()), "no word")
+    return last.removeprefix(ERROR_MARK) + f" (exit code {done.returncode})"
 
 
 def reproduce(
-    table: Published, cells: list[Cell], arguments: argparse.Namespace, root: Path
+    table: Published, cells: list[Cell], asked: argparse.Namespace, root: Path
 ) -> dict[tuple[str, str], Measured]:
     """Run what is not finished, several at a time; return what each cell came to.
 
@@ -176,42 +202,30 @@ def reproduce(
         If any run has bad input, before the first starts.
     """
     jobs = {
-        (cell.row, cell.method, seed): make_job(cell, seed, arguments.scale, root)
+        (cell.row, cell.method, seed): make_job(cell, seed, asked.scale, root)
         for cell in cells
-        for seed in range(arguments.seeds)
+        for seed in range(asked.seeds)
     }
     found = {(cell.row, cell.method): Measured() for cell in cells}
     waiting = {key: job for key, job in jobs.items() if finished(job) is None}
-    context = get_context("spawn")
-    console = Console(file=sys.stderr)
     with (
-        ProcessPoolExecutor(arguments.jobs, context, max_tasks_per_child=1) as pool,
-        Progress(console=console) as progress,
+        ThreadPoolExecutor(asked.jobs) as threads,
+        Progress(console=Console(file=sys.stderr)) as progress,
     ):
         bar = progress.add_task(table.title, total=len(waiting))
-        futures = {
-            pool.submit(work, job.overrides): key for key, job in waiting.items()
-        }
+        futures = {threads.submit(work, job): key for key, job in waiting.items()}
         for future in as_completed(futures):
             row, method, seed = futures[future]
-            reason = _outcome(future)
-            if reason:
+            if reason := future.result():
                 found[row, method].reasons.append(f"seed {seed}: {reason}")
-            progress.console.print(f"{row} {method} seed {seed} {reason or 'done'}")
+            line = f"{row} {method} seed {seed} {reason or 'done'}"
+            progress.console.print(line, markup=False, highlight=False)
             progress.advance(bar)
     for (row, method, _), job in jobs.items():
         if summary := finished(job):
             accuracy = summary[table.measure]["accuracy"]
             found[row, method].values.append(100 * accuracy)
     return found
-
-
-def _outcome(future: object) -> str:
-    """Return why a run failed, whether it said so or its process died."""
-    try:
-        return str(future.result())  # type: ignore[attr-defined]
-    except Exception as error:  # noqa: BLE001 - a failed run must not hide the others
-        return f"{type(error).__name__}: {error}"
 
 
 def lines(
@@ -221,22 +235,22 @@ def lines(
     result = []
     for cell in cells:
         measured = found[cell.row, cell.method]
-        published = "-" if cell.published is None else f"{cell.published:.1f}"
-        head = [cell.row, cell.method]
-        if not measured.values:
-            reason = (measured.reasons or ["not run"])[0]
-            result.append([*head, "failed", published, "-", reason])
-            continue
-        mean = fmean(measured.values)
-        spread = f" ± {stdev(measured.values):.1f}" if len(measured.values) > 1 else ""
-        gap = None if cell.published is None else mean - cell.published
+        gap = None
+        ours = "failed"
+        if measured.values:
+            mean = fmean(measured.values)
+            many = len(measured.values) > 1
+            ours = f"{mean:.1f}" + (f" ± {stdev(measured.values):.1f}" if many else "")
+            gap = None if cell.published is None else mean - cell.published
+        said = [verdict(gap, table.tolerance)] if measured.values else []
         result.append(
             [
-                *head,
-                f"{mean:.1f}{spread}",
-                published,
+                cell.row,
+                cell.method,
+                ours,
+                "-" if cell.published is None else f"{cell.published:.1f}",
                 "-" if gap is None else f"{gap:+.1f}",
-                verdict(gap, table.tolerance),
+                "; ".join([*said, *measured.reasons]),
             ]
         )
     return result
@@ -267,7 +281,7 @@ def draw(title: str, rows: Iterable[Sequence[str]]) -> Table:
         number = name in ("ours", "published", "difference")
         table.add_column(name, justify="right" if number else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     return table
 
 

@@ -33,6 +33,7 @@ from cfl_flower.training import LocalTraining
 from cfl_flower.types import (
     ClientId,
     Failure,
+    FloatArray,
     IntArray,
     Plan,
     Result,
@@ -103,6 +104,28 @@ class ClusteredState:
     def sizes(self) -> IntArray:
         """The number of members of each cluster, shape (K,)."""
         return np.bincount(self.clusters, minlength=len(self.models))
+
+
+def discrepancies(
+    results: Sequence[Result], clusters: IntArray, models: Sequence[Vector]
+) -> FloatArray:
+    """Return how far participants' models are from their cluster's: FlexCFL, eq. 3.
+
+    Parameters
+    ----------
+    results : sequence of n Result
+    clusters : int array of shape (n,)
+    models : sequence of K vectors
+        After aggregation.
+
+    Returns
+    -------
+    array of shape (n,)
+        Euclidean distances; eq. 3 is their mean.
+    """
+    pairs = zip(results, clusters.tolist(), strict=True)
+    gaps = [np.linalg.norm(r.arrays[0] - models[cluster]) for r, cluster in pairs]
+    return np.array(gaps, float)
 
 
 class Callback(Protocol):
@@ -179,6 +202,20 @@ class ClusteredStrategy(Strategy):
             mean = self.average(members)
             optimizer, models = self.config.server_optimizer, self.state.models
             models[cluster] = optimizer.step(models[cluster], mean)
+
+    def measure_train(self, results: list[Result]) -> None:
+        """Note how far the participants' models are from their clusters' new ones."""
+        state = self.state
+        if not all(result.arrays for result in results):
+            return
+        clusters = state.clusters[self.rows(result.client for result in results)]
+        gaps = discrepancies(results, clusters, state.models)
+        measures = self.record.measures
+        measures["discrepancy"] = float(np.mean(gaps)) if len(gaps) else None
+        measures["discrepancies"] = [
+            float(gaps[clusters == cluster].mean()) if cluster in clusters else None
+            for cluster in range(len(state.models))
+        ]
 
     def plan_evaluate(self, round: int, test: bool) -> Plan:
         """Let every client test the model it is served."""
@@ -325,6 +362,7 @@ class ClusteredStrategy(Strategy):
         if self.record.participants:
             self.require_any(results, "train")
         self.absorb_train(self.record.round, results)
+        self.measure_train(results)
         return None, None
 
     def configure_evaluate(

@@ -74,30 +74,6 @@ class ChoosingState(ClusteredState):
     chosen: IntArray
 
 
-def discrepancies(
-    results: Sequence[Result], clusters: IntArray, models: Sequence[Vector]
-) -> list[float | None]:
-    """Return how far participants' models are from their cluster's: FlexCFL, eq. 3.
-
-    Parameters
-    ----------
-    results : sequence of n Result
-    clusters : int array of shape (n,)
-    models : sequence of K vectors
-        After aggregation.
-
-    Returns
-    -------
-    list of K floats
-        The mean Euclidean distance; None for a cluster without participants.
-    """
-    found: list[list[float]] = [[] for _ in models]
-    for result, cluster in zip(results, clusters.tolist(), strict=True):
-        gap = np.linalg.norm(result.arrays[0] - models[cluster])
-        found[cluster].append(float(gap))
-    return [float(np.mean(gaps)) if gaps else None for gaps in found]
-
-
 class ChoosingStrategy(ClusteredStrategy):
     """Clients choose among m clusters; each is averaged by itself."""
 
@@ -171,13 +147,6 @@ class ChoosingStrategy(ClusteredStrategy):
         state = self.state
         self.join(results, np.array(clusters, np.int64))
         state.chosen = np.append(state.chosen, np.full(len(results), round - 1))
-
-    def absorb_train(self, round: int, results: list[Result]) -> None:
-        """Average each cluster's results, and note the discrepancies."""
-        super().absorb_train(round, results)
-        clusters = self.state.clusters[self.rows(r.client for r in results)]
-        gaps = discrepancies(results, clusters, self.state.models)
-        self.record.measures["discrepancy"] = gaps
 
     def plan_evaluate(self, round: int, test: bool) -> Plan:
         """Test, and let clients look whether their data shifted."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from cfl_flower.models import Split, split_module
@@ -96,6 +97,12 @@ class DecoupledStrategy(ClusteredStrategy):
         optimizer = self.config.server_optimizer
         extractor = optimizer.step(extractor, self.average(results))
         self.state.models = [self.split.join(extractor, classifier)]
+
+    def measure_train(self, results: list[Result]) -> None:
+        """Note how far the participants' extractors are from their mean."""
+        mean = self.extractor
+        gaps = [np.linalg.norm(result.arrays[0] - mean) for result in results]
+        self.record.measures["discrepancy"] = float(np.mean(gaps)) if gaps else None
 
     def give_back(
         self, results: Sequence[Result], arrays: Sequence[Sequence[Vector]]

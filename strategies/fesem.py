@@ -17,7 +17,10 @@ Deviations and readings:
   average; FlexCFL's code makes it when a client is next selected, which would keep n
   models at the server.
 * With `migration` a client whose label counts shifted fetches all models and goes to
-  the one nearest to its last trained model, which it keeps (FlexCFL's FeSEM-MIG).
+  the one nearest to its last trained model, which it keeps (FlexCFL's FeSEM-MIG). The
+  models lie in every test message; only those who needed them are charged.
+* Clients are tested with their current cluster's model; in FlexCFL's comparison a group
+  is tested on all clients that it ever had.
 * Models are averaged plainly. FlexCFL's published figures come from code in which a
   group takes only its first client's update; here means are means.
 """

@@ -34,9 +34,14 @@ Deviations and readings, where the paper and its code part ways:
   printed lets norms grow in every round (`mixing_form: sum`). As in the code, groups
   that nobody trained in a round neither give nor take.
 * Weights of the clients' samples sum to 1; the code's to slightly less.
-* A client without samples has no direction: it joins group 0 until it has some.
-* If fewer clients than m answer the first cold start, or their updates are alike, some
-  groups start empty, with w_0 and no direction.
+* A client without samples has no update: it takes no part in the first cold start, and
+  joins group 0 until it has some.
+* If updates are alike, or fewer than m clients answer at all, some groups start empty,
+  with w_0 and no direction; nobody chooses these.
+* A group is tested on its current members from round 1 on; in the paper on all clients
+  that it ever had, once all were tested.
+* `shift.metric: reference` takes the authors' distance, and not the number of samples
+  and the first label counts at construction, which their threshold uses.
 * Participants are drawn at random in every round; the code takes everyone in turn
   first.
 * `sketch` is ours: updates are compared by a seeded random projection, which makes
@@ -47,6 +52,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,13 +62,22 @@ from cfl_flower.clustering import complete_linkage, kmeans, number_by_appearance
 from cfl_flower.directions import (
     cosine_matrix,
     decomposed_cosines,
-    dissimilarities,
     madc,
 )
 from cfl_flower.records import payload_bytes
 from cfl_flower.representations import digest
 from cfl_flower.settings import require, require_one_of
-from cfl_flower.types import BoolArray, IntArray, Plan, Result, Scalar, Task, Vector
+from cfl_flower.types import (
+    BoolArray,
+    ClientId,
+    IntArray,
+    Plan,
+    Result,
+    Scalar,
+    Task,
+    Vector,
+    client_order,
+)
 from strategies.base import no_clusters
 from strategies.choosing import ChoosingSettings, ChoosingState, ChoosingStrategy
 
@@ -81,7 +96,8 @@ class FlexCFLSettings(ChoosingSettings):
         How they are grouped; ``random`` is the paper's ablation RCC, in which the
         updates of m random ones are the directions.
     newcomers : {"cosine", "random"}
-        How the others choose; ``random`` is the paper's ablation RAC.
+        How the others choose; ``random`` is the paper's ablation RAC. Who migrates
+        later chooses by cosine.
     pretraining : int
         Mini-batches of a cold start.
     sketch : int
@@ -145,21 +161,18 @@ def group_updates(
     Returns
     -------
     int array of shape (n,)
-        The group of each client.
+        The group of each client. ``random`` makes each a group of its own: it is given
+        no more than m.
     list of m vectors of shape (d,)
         The direction of each group; zero for a group that nobody is in.
     """
     if grouping == "random":
-        centres = sorted(rng.permutation(len(updates))[:count].tolist())
-        directions = [updates[client] for client in centres]
-        directions += [np.zeros_like(updates[0])] * (count - len(centres))
-        gaps = [dissimilarities(update, directions) for update in updates]
-        return np.argmin(gaps, axis=1), directions
-    if grouping == "madc":
-        found = complete_linkage(madc(cosine_matrix(updates)), count)
+        groups = np.arange(len(updates))
+    elif grouping == "madc":
+        groups = complete_linkage(madc(cosine_matrix(updates)), count)
     else:
-        found = kmeans(decomposed_cosines(updates, count), count, rng)
-    groups = number_by_appearance(found)
+        groups = kmeans(decomposed_cosines(updates, count), count, rng)
+    groups = number_by_appearance(groups)
     return groups, mean_directions(updates, groups, count)
 
 
@@ -226,11 +239,8 @@ class FlexCFL(ChoosingStrategy):
         """Start the groups with the first clients; let all others choose one."""
         settings, rng = self.settings, self.rng("cold-start", round)
         if not self.state.directions:
-            order = rng.permutation(len(newcomers))
-            count = int(settings.alpha * settings.clusters)
-            first, rest = np.sort(order[:count]), np.sort(order[count:])
-            self.start_groups(round, [newcomers[row] for row in first], rng)
-            newcomers = [newcomers[row] for row in rest]
+            asked = self.start_groups(round, newcomers, rng)
+            newcomers = [each for each in newcomers if each.client not in asked]
         if settings.newcomers == "random":
             groups = rng.integers(settings.clusters, size=len(newcomers))
             self.admit(round, newcomers, groups.tolist(), holding=False)
@@ -238,13 +248,28 @@ class FlexCFL(ChoosingStrategy):
             super().welcome(round, newcomers)
 
     def start_groups(
-        self, round: int, clients: list[Result], rng: np.random.Generator
-    ) -> None:
-        """Let clients train from w_0, and group them by their updates: Algorithm 3."""
+        self, round: int, newcomers: list[Result], rng: np.random.Generator
+    ) -> set[ClientId]:
+        """Let clients train from w_0, and group them by their updates: Algorithm 3.
+
+        Returns
+        -------
+        set of ClientId
+            Who was asked: alpha * m clients, or only m where the grouping is random.
+            If fewer than m of them answer, others take their place.
+        """
         settings, state, start = self.settings, self.state, self.initial_model()
-        tasks = [Task(result.client, (0,)) for result in clients]
-        reply = (settings.sketch or len(start),)
-        results = self.ask(round, Plan(tasks, [start], {"pretrain": True}, reply))
+        scale = 1 if settings.grouping == "random" else settings.alpha
+        count = int(scale * settings.clusters)
+        # Without samples there is no update.
+        able = [each.client for each in newcomers if each.num_examples]
+        order = [able[row] for row in rng.permutation(len(able))]
+        results: list[Result] = []
+        asked: set[ClientId] = set()
+        while len(results) < settings.clusters and len(asked) < len(order):
+            some = sorted(order[len(asked) : len(asked) + count], key=client_order)
+            results += self.ask_updates(round, some, start)
+            asked.update(some)
         self.require_any(results, "query")
         updates = [result.arrays[0] for result in results]
         groups, state.directions = group_updates(
@@ -253,6 +278,15 @@ class FlexCFL(ChoosingStrategy):
         if not settings.sketch:
             state.models = [start + direction for direction in state.directions]
         self.admit(round, results, groups.tolist(), holding=False)
+        return asked
+
+    def ask_updates(
+        self, round: int, clients: list[ClientId], start: Vector
+    ) -> list[Result]:
+        """Return the updates from w_0 of those who answer, or their sketches."""
+        tasks = [Task(client, (0,)) for client in clients]
+        reply = (self.settings.sketch or len(start),)
+        return self.ask(round, Plan(tasks, [start], {"pretrain": True}, reply))
 
     def admit(
         self,
@@ -277,23 +311,31 @@ class FlexCFL(ChoosingStrategy):
 
     def hint(self) -> dict[str, Scalar]:
         """Return the name under which clients keep the directions."""
-        if self._name is None:
-            self._name = digest(np.concatenate(self.state.directions))
         return {"directions": self._name}
 
-    _name: str | None = None
+    @cached_property
+    def _name(self) -> str:
+        # The directions never change once they are there.
+        return digest(np.concatenate(self.state.directions))
 
     def offered(self) -> BoolArray:
         """Return which clients have not received the directions yet."""
         missing: BoolArray = ~self.state.holding
         return missing
 
+    def plan_evaluate(self, round: int, test: bool) -> Plan:
+        """Test; who does not hold the directions yet receives them, too."""
+        plan = super().plan_evaluate(round, test)
+        if self.settings.migration:
+            sent = int(np.count_nonzero(self.offered()))
+            self.record.bytes_down += sent * payload_bytes(self.choices(), {})
+        return plan
+
     def charge(self, results: list[Result]) -> None:
-        """Note, and count, who received the directions with this round's test."""
-        state, rows = self.state, self.rows(result.client for result in results)
-        fetched = int(np.count_nonzero(~state.holding[rows]))
-        self.record.bytes_down += fetched * payload_bytes(state.directions, {})
-        state.holding[rows] = [not result.metrics.get("lost") for result in results]
+        """Note who holds the directions now."""
+        rows = self.rows(result.client for result in results)
+        held = [not result.metrics.get("lost") for result in results]
+        self.state.holding[rows] = held
 
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Average within each group, then mix between those that were trained."""

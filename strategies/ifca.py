@@ -12,9 +12,12 @@ Deviations and readings:
 
 * The m models start from independent seeds, as in FlexCFL's comparison; nothing is
   restarted when clusters do not separate.
-* All clients choose when they join, so that everyone is served from round 1 on. Who
-  does not take part keeps its last choice; with `migration` a client whose label counts
-  shifted fetches all models and chooses again (FlexCFL's IFCA-MIG).
+* The first clients start in cluster 0: to choose among untrained models says nothing.
+  Who joins later chooses, and everyone does when it trains. Who does not take part
+  keeps its last choice, as in FlexCFL's comparison, and is tested with that model.
+* With `migration` a client whose label counts shifted fetches all models and chooses
+  again (FlexCFL's IFCA-MIG). In a simulation, and on devices as it is now, the models
+  lie in every test message; only those who needed them are charged.
 * Models are averaged plainly, as in the paper. FlexCFL's published figures come from
   code in which a group takes only its first client's update; here means are means.
 """
@@ -40,6 +43,13 @@ class IFCA(ChoosingStrategy):
     """Algorithm 1 with model averaging."""
 
     Settings = IFCASettings
+
+    def welcome(self, round: int, newcomers: list[Result]) -> None:
+        """Put the first clients into cluster 0; let later ones choose."""
+        if self.state.clients:
+            super().welcome(round, newcomers)
+        else:
+            self.admit(round, newcomers, [0] * len(newcomers))
 
     def check_report(self, phase: str, result: Result) -> None:
         """Refuse a choice of what is no cluster; a trained model must bring one."""

@@ -37,8 +37,8 @@ class TorchvisionImages:
         Pool the official training and test sets, and hold out this share of each label
         for testing, as FedProx's recipes do. None keeps the official sets.
     standardise : bool
-        Take (x - mean) / (deviation + 0.001) of every pixel over both sets, instead of
-        x / 255; so do FedProx's recipes.
+        Take (x - mean) / (deviation + 0.001) of every pixel, from 0 to 255, over both
+        sets, instead of x / 255; so do FedProx's recipes.
     """
 
     download: bool = False
@@ -135,7 +135,6 @@ def split_anew(arrays: Arrays, fraction: float) -> dict[str, NDArray[Any]]:
 def standardised(arrays: Arrays) -> dict[str, NDArray[Any]]:
     """Shift and scale every input to mean 0 and deviation 1 over both sets."""
     x = np.concatenate([arrays["x_train"], arrays["x_test"]]).astype(np.float32)
-    x /= 255
     mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
     x -= mean.astype(np.float32)
     x /= (deviation + 0.001).astype(np.float32)

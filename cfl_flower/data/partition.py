@@ -373,17 +373,22 @@ class FewClasses(Partition):
     labels : int
         Labels per client.
     sigma : float
-        Of the lognormal distribution; 0 for equal sizes.
+        Of the lognormal distribution of a client's share of a label; 0 for equal ones.
+    size_sigma : float
+        Of the lognormal factor that all of a client's shares have in common.
     """
 
     labels: int = 2
     sigma: float = 2.0
+    size_sigma: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.labels >= 1, "partition.labels", self.labels, "at least 1")
-        ok = 0 <= self.sigma < math.inf
-        require(ok, "partition.sigma", self.sigma, "a number of at least 0")
+        for name in ("sigma", "size_sigma"):
+            value = getattr(self, name)
+            ok = 0 <= value < math.inf
+            require(ok, f"partition.{name}", value, "a number of at least 0")
 
     def layout(
         self,
@@ -399,6 +404,8 @@ class FewClasses(Partition):
         first = np.arange(clients) % classes
         distance = (np.arange(classes) - first[:, None]) % classes
         shares = rng.lognormal(0, self.sigma, (clients, classes))
+        if self.size_sigma:
+            shares *= rng.lognormal(0, self.size_sigma, (clients, 1))
         return Layout(np.where(distance < self.labels, shares, 0), first)
 
 

@@ -95,18 +95,6 @@ def test_answers_are_log_probabilities(
     assert answers.labels.tolist() == torch.argmax(logits, 1).tolist()
 
 
-def test_training_samples_can_be_tested_too(
-    pool: Pool, model: FlatModel, vector: Vector
-) -> None:
-    train, rows = Digits().load()[0], np.array([1, 5, 9], np.int64)
-    mine = View(train, pool, rows, rows, 0.0, np.arange(10))
-    found = Evaluator(model, {}).evaluate(vector, mine, train=True)
-    shared = Evaluator(model, {id(vector): MANY}).evaluate(vector, mine, train=True)
-    swapped = View(pool, train, rows, rows, 0.0, np.arange(10))
-    assert found == Evaluator(model, {}).evaluate(vector, swapped)
-    assert shared[0] == pytest.approx(found[0], rel=1e-5)
-
-
 @pytest.mark.parametrize("degrees", [0.0, 90.0])
 def test_a_mixture_shares_the_answers_of_each_of_its_rotations(
     pool: Pool, model: FlatModel, vector: Vector, degrees: float

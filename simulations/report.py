@@ -1,0 +1,225 @@
+"""One page from saved runs: curves, who moved when, failures, and how to repeat it.
+
+    python -m simulations.report outputs/2026-01-31/12-00-00-sweep/*
+    python -m simulations.report /tmp/a-run --output a-run.html --figures a-run-figures
+
+The page needs nothing beside itself: no network, no script. ``--figures`` names a
+folder for the pictures, as PDF and SVG. Exit codes as `simulations.run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from cfl_flower.errors import CflError
+from cfl_flower.files import write_atomically
+from cfl_flower.scorecard import score
+from cfl_flower.types import Json
+from simulations import figures
+from simulations.run import report as report_error
+from simulations.saved import SavedRun, load_run, name_runs
+
+ROUND_COLUMNS = (
+    "round",
+    "accuracy",
+    "accuracy_mean",
+    "loss",
+    "num_clusters",
+    "drifted",
+    "moved",
+    "reclustered",
+    "participants",
+    "bytes_up",
+    "bytes_down",
+    "seconds",
+    "heterogeneity",
+    "ari",
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the page.
+
+    Attributes
+    ----------
+    name : str
+        Of its file.
+    caption : str
+    figure : Figure
+    """
+
+    name: str
+    caption: str
+    figure: Figure
+
+    @property
+    def svg(self) -> Markup:
+        """The figure as an element that says what it shows."""
+        svg = figures.to_svg(self.figure, self.name)
+        label = Markup.escape(self.caption)
+        return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
+
+
+MEASURED = {
+    "num_clusters": ("clusters", "Clusters with members."),
+    "ari": ("adjusted Rand index", "Agreement of the clusters with the true concepts."),
+    "heterogeneity": ("mean client distance", "Distance of clients within clusters."),
+    "virtual_seconds": ("virtual seconds", "Time of the simulated devices."),
+}
+"""What has a curve where it was measured: label and caption."""
+
+
+def common_pictures(runs: figures.Runs) -> list[Picture]:
+    """Return the figures that compare all runs; what none measured has none."""
+    caption = "Accuracy over all samples. Dashed lines: the data changed."
+    found = [
+        Picture("accuracy", caption, figures.accuracy(runs)),
+        Picture("traffic", "Accuracy over the bytes sent.", figures.traffic(runs)),
+    ]
+    for key, (label, caption) in MEASURED.items():
+        if any(len(run.series(key)[0]) for run in runs.values()):
+            found.append(Picture(key, caption, figures.curves(runs, key, label)))
+    return found
+
+
+def own_pictures(name: str, run: SavedRun) -> list[Picture]:
+    """Return the figures of one run; what was not measured has none."""
+    count = sum(len(row["failures"]) for row in run.rounds)
+    wanted = [
+        (run.tests, figures.client_accuracy, "accuracy of each client in each round"),
+        (run.tests, figures.membership, "the cluster of each client, by colour"),
+        (True, figures.cluster_sizes, "clients in each cluster"),
+        (count, figures.failures, f"{count} failed results, by reason"),
+    ]
+    return [
+        Picture(f"{_slug(name)}-{_slug(draw.__name__)}", f"{name}: {what}.", draw(run))
+        for there, draw, what in wanted
+        if there
+    ]
+
+
+SCORE_COLUMNS = (
+    "run",
+    "before",
+    "just after",
+    "recovered",
+    "rounds to recover",
+    "final",
+    "mean",
+    "best",
+    "MB up",
+    "MB down",
+    "failures",
+)
+
+
+def score_row(name: str, run: SavedRun) -> list[str]:
+    """Return one run's line of the comparison."""
+    found = score(run.rounds, run.drifts)
+    best = max(run.series("accuracy")[1], default=None)
+    recover = found.rounds_to_recover
+    return [
+        name,
+        *map(_percent, (found.before, found.just_after, found.recovered)),
+        "-" if not run.drifts else "never" if recover is None else f"{recover:g}",
+        *map(_percent, (found.final, found.mean, best)),
+        f"{found.bytes_up / 1e6:.1f}",
+        f"{found.bytes_down / 1e6:.1f}",
+        str(sum(len(row["failures"]) for row in run.rounds)),
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def _cell(value: Json) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def describe(name: str, run: SavedRun) -> dict[str, Any]:
+    """Return what the page shows of one run."""
+    return {
+        "name": name,
+        "anchor": f"run-{_slug(name)}",
+        "complete": run.complete,
+        "done": len(run.rounds),
+        "total": run.config["rounds"],
+        "figures": own_pictures(name, run),
+        "command": run.command,
+        "config": yaml.safe_dump(dict(run.config), sort_keys=False),
+        "columns": ROUND_COLUMNS,
+        "rows": [[_cell(row.get(key)) for key in ROUND_COLUMNS] for row in run.rounds],
+    }
+
+
+def render(runs: Mapping[str, SavedRun]) -> tuple[str, list[Picture]]:
+    """Return the page, and its pictures."""
+    first = next(iter(runs.values())).config
+    names = {key: first[key]["name"] for key in ("dataset", "drift", "partition")}
+    common = common_pictures(runs)
+    described = [describe(name, run) for name, run in runs.items()]
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+    )
+    page = environment.get_template("report.html").render(
+        title=f"{names['dataset']} under drift {names['drift']}: {', '.join(runs)}",
+        subtitle=f"{first['clients']} clients, partition {names['partition']}, "
+        f"{first['participants']} participants in each of {first['rounds']} rounds.",
+        columns=SCORE_COLUMNS,
+        table=[score_row(name, run) for name, run in runs.items()],
+        figures=common,
+        runs=described,
+    )
+    return page, common + [each for run in described for each in run["figures"]]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door and return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--output", type=Path, default=Path("report.html"))
+    parser.add_argument("--figures", type=Path, help="a folder for PDF and SVG files")
+    asked = parser.parse_args(arguments)
+    try:
+        saved = [load_run(folder) for folder in asked.runs]
+    except CflError as error:
+        return report_error(error)
+    page, pictures = render(dict(zip(name_runs(saved), saved, strict=True)))
+    asked.output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(asked.output, page.encode())
+    if asked.figures:
+        asked.figures.mkdir(parents=True, exist_ok=True)
+        for picture in pictures:
+            for kind in ("pdf", "svg"):
+                picture.figure.savefig(asked.figures / f"{picture.name}.{kind}")
+    print(f"saved in {asked.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

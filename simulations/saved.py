@@ -1,0 +1,141 @@
+"""A run as it lies on disk: what reports and pictures are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from cfl_flower.data.world import Timeline
+from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.overrides import first_line
+from cfl_flower.results import read_lines
+from cfl_flower.settings import build
+from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """The files of a run directory, finished or not.
+
+    Attributes
+    ----------
+    folder : Path
+    command : str
+        What repeats the run.
+    config : dict
+        The resolved configuration.
+    rounds : list of dict
+        The lines of `rounds.jsonl`, at least one.
+    tests : list of dict
+        The lines of `clients.jsonl`.
+    """
+
+    folder: Path
+    command: str
+    config: Mapping[str, Json]
+    rounds: Sequence[Mapping[str, Json]]
+    tests: Sequence[Mapping[str, Json]]
+
+    @property
+    def strategy(self) -> str:
+        """The method's name."""
+        return str(self.config["strategy"]["name"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rounds of the configuration are there."""
+        return len(self.rounds) >= int(self.config["rounds"])
+
+    def series(self, key: str) -> tuple[IntArray, FloatArray]:
+        """Return the rounds in which a number was measured, and the numbers."""
+        pairs = [
+            (row["round"], row[key]) for row in self.rounds if row.get(key) is not None
+        ]
+        found = np.array(pairs, float).reshape(-1, 2)
+        return found[:, 0].astype(np.int64), found[:, 1]
+
+    @cached_property
+    def drifts(self) -> list[int]:
+        """The rounds at whose start the data changed, of those that are done."""
+        names = ("partition", "drift", "dataset")
+        partition, drift, dataset = (build(self.config[name]) for name in names)
+        sizes = (self.config[key] for key in ("clients", "seed", "rounds"))
+        clients, seed, rounds = (int(size) for size in sizes)
+        events, classes = drift.events, dataset.classes
+        timeline = Timeline(partition, events, clients, classes, seed, rounds)
+        last = int(self.rounds[-1]["round"])
+        return [round for round in timeline.rounds if 1 < round <= last]
+
+    @cached_property
+    def clients(self) -> list[ClientId]:
+        """All clients that were ever tested, in client-id order."""
+        return sorted({row["client"] for row in self.tests}, key=client_order)
+
+    def table(self, key: str) -> FloatArray:
+        """Return a number of each client in each round, NaN where it was not tested.
+
+        Returns
+        -------
+        array of shape (clients, rounds)
+        """
+        place = {client: row for row, client in enumerate(self.clients)}
+        found = np.full((len(place), int(self.rounds[-1]["round"])), np.nan)
+        for row in self.tests:
+            found[place[row["client"]], row["round"] - 1] = row[key]
+        return found
+
+
+def load_run(folder: Path) -> SavedRun:
+    """Read a run directory.
+
+    Raises
+    ------
+    ConfigError
+        If it holds no run, or none with a finished round.
+    """
+    path = folder / "config.yaml"
+    rounds = read_lines(folder / "rounds.jsonl")
+    if not path.is_file() or not rounds:
+        raise ConfigError(
+            f"{folder} holds no run with a finished round; name the output_dir of a run"
+        )
+    text = path.read_text(encoding="utf-8")
+    command = text.partition("\n")[0].removeprefix("# ")
+    try:
+        config = yaml.safe_load(text)
+        run = SavedRun(
+            folder, command, config, rounds, read_lines(folder / "clients.jsonl")
+        )
+        _ = run.drifts
+    except (
+        yaml.YAMLError,
+        ValueError,
+        KeyError,
+        TypeError,
+        CflError,
+    ) as error:
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise ConfigError(
+            f"{folder} cannot be read ({why}); it may be of another version"
+        ) from error
+    return run
+
+
+def name_runs(runs: Sequence[SavedRun]) -> list[str]:
+    """Name runs by strategy, then also by seed, then by folder: the first that differs.
+
+    The folder alone may be the same for runs of different places, so a number follows
+    where nothing else tells them apart.
+    """
+    choices = [
+        [run.strategy for run in runs],
+        [f"{run.strategy} seed {run.config['seed']}" for run in runs],
+        [run.folder.name for run in runs],
+    ]
+    distinct = next((c for c in choices if len(set(c)) == len(c)), None)
+    return distinct or [f"{name} {i}" for i, name in enumerate(choices[0], 1)]

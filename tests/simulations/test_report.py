@@ -1,0 +1,238 @@
+"""The page of a report: what it shows, and that everyone can read it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+
+from cfl_flower.errors import ConfigError
+from simulations.report import main, render
+from simulations.saved import load_run, name_runs
+
+Runner = Callable[..., Any]
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Collects the elements of a page, and whether all of them end."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """Return the attributes of every element of a kind."""
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def folders(undisturbed: Runner) -> list[Path]:
+    """Two finished runs, one with failures."""
+    fielding = undisturbed("strategy=fielding", "faults.raises=0.2")
+    return [undisturbed("strategy=fedavg").folder, fielding.folder]
+
+
+@pytest.fixture(scope="module")
+def page(folders: list[Path]) -> Page:
+    """The report of both."""
+    runs = [load_run(folder) for folder in folders]
+    return Page(render(dict(zip(name_runs(runs), runs, strict=True)))[0])
+
+
+def test_every_element_ends_and_stands_in_a_titled_page(page: Page) -> None:
+    assert page.open == []
+    assert page.all("html")[0]["lang"] == "en"
+    assert "width=device-width" in str(page.all("meta")[1]["content"])
+    headings = [name for name, _ in page.elements if re.fullmatch(r"h\d", name)]
+    assert headings[0] == "h1"
+    assert headings.count("h1") == 1
+    steps = [int(name[1]) for name in headings]
+    assert all(b - a <= 1 for a, b in pairwise(steps))
+
+
+def test_every_picture_says_what_it_shows(page: Page) -> None:
+    pictures = page.all("svg")
+    # accuracy, traffic, clusters, ARI, heterogeneity; three of each run; failures.
+    assert len(pictures) == 5 + 2 * 3 + 1
+    assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
+
+
+def test_nothing_is_fetched_and_no_id_is_used_twice(page: Page) -> None:
+    links = [
+        value
+        for tag, attributes in page.elements
+        for key, value in attributes.items()
+        if key in ("src", "href", "xlink:href", "action") and tag != "a"
+    ]
+    assert all(str(link).startswith(("#", "data:image/png")) for link in links)
+    assert page.all("script") == []
+    ids = [a["id"] for _, a in page.elements if a.get("id")]
+    anchors = {a["href"] for a in page.all("a")}
+    assert anchors <= {f"#{each}" for each in ids}
+    assert len(ids) == len(set(ids))
+
+
+def test_tables_have_headers_with_a_scope_and_the_numbers_of_the_runs(
+    page: Page, folders: list[Path]
+) -> None:
+    assert all(cell["scope"] in ("col", "row") for cell in page.all("th"))
+    text = " ".join(page.words)
+    for folder in folders:
+        summary = json.loads((folder / "summary.json").read_text())
+        assert f"{100 * summary['final']['accuracy']:.1f}" in text
+        assert f"{100 * summary['best']['accuracy']:.1f}" in text
+    assert "python -m simulations.run" in text
+    assert "output_dir" in text
+
+
+def test_the_same_runs_give_the_same_page(folders: list[Path]) -> None:
+    runs = [load_run(folder) for folder in folders]
+    named = dict(zip(name_runs(runs), runs, strict=True))
+    assert render(named)[0] == render(named)[0]
+
+
+def test_pictures_come_as_files_too(
+    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [*map(str, folders), "--output", str(tmp_path / "new" / "page.html")]
+    assert main([*asked, "--figures", str(tmp_path / "pictures")]) == 0
+    assert "page.html" in capsys.readouterr().out
+    names = {path.name for path in (tmp_path / "pictures").iterdir()}
+    assert {"accuracy.pdf", "accuracy.svg", "fielding-failures.svg"} <= names
+    assert (tmp_path / "pictures" / "accuracy.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_run_is_read_as_it_was(folders: list[Path]) -> None:
+    run = load_run(folders[0])
+    assert run.drifts == [3]
+    assert run.complete
+    rounds, values = run.series("accuracy")
+    assert rounds.tolist() == [1, 2, 3, 4]
+    assert values.tolist() == [row["accuracy"] for row in run.rounds]
+    table = run.table("accuracy")
+    assert table.shape == (12, 4)
+    first = run.tests[0]
+    assert table[run.clients.index(first["client"]), 0] == first["accuracy"]
+
+
+def test_an_unfinished_run_says_so(folders: list[Path], tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    shutil.copytree(folders[0], part)
+    rows = (part / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (part / "rounds.jsonl").write_text("".join(rows[:2]) + '{"round": 3, "accu')
+    (part / "clients.jsonl").unlink()
+    run = load_run(part)
+    assert not run.complete
+    assert run.drifts == []
+    page = Page(render({"part": run})[0])
+    assert "2 of 4 rounds" in " ".join(page.words)
+    assert len(page.all("svg")) == 4 + 1
+
+
+def test_clients_that_were_not_tested_are_no_number(folders: list[Path]) -> None:
+    run = load_run(folders[1])
+    table = run.table("cluster")
+    failed = [
+        (failure["client"], row["round"])
+        for row in run.rounds
+        for failure in row["failures"]
+        if failure["phase"] == "evaluate"
+    ]
+    assert failed
+    for client, round in failed:
+        if client in run.clients:
+            assert np.isnan(table[run.clients.index(client), round - 1])
+
+
+def test_names_tell_runs_apart(folders: list[Path]) -> None:
+    one, two = (load_run(folder) for folder in folders)
+    assert name_runs([one, two]) == ["fedavg", "fielding"]
+    assert name_runs([one, one]) == ["fedavg 1", "fedavg 2"]
+
+
+@pytest.fixture
+def browser() -> Iterator[webdriver.Chrome]:
+    """A real browser of the size of a phone, without a network."""
+    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
+    if None in programs:
+        pytest.skip("no browser: install chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(programs[0])
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options, webdriver.ChromeService(str(programs[1])))
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True},
+    )
+    yield driver
+    driver.quit()
+
+
+@pytest.mark.slow
+def test_a_phone_shows_it_all(
+    folders: list[Path], tmp_path: Path, browser: webdriver.Chrome
+) -> None:
+    path = tmp_path / "page.html"
+    assert main([*map(str, folders), "--output", str(path)]) == 0
+    browser.get(path.as_uri())
+    wide = browser.execute_script("return document.documentElement.scrollWidth")
+    assert wide <= 390
+    for picture in browser.find_elements(By.CSS_SELECTOR, "figure svg"):
+        assert 250 < picture.size["width"] <= 390
+        assert picture.size["height"] > 60
+    link = browser.find_element(By.LINK_TEXT, "fielding")
+    assert link.size["height"] >= 16
+    link.click()
+    assert browser.execute_script("return window.scrollY") > 500
+    details = browser.find_elements(By.TAG_NAME, "details")
+    assert len(details) == 2 * 2
+    table = details[1].find_element(By.TAG_NAME, "table")
+    assert not table.is_displayed()
+    details[1].find_element(By.TAG_NAME, "summary").click()
+    assert table.is_displayed()
+    assert len(table.find_elements(By.CSS_SELECTOR, "tbody tr")) == 4
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("text", ["", "strategy: [", "a: 1\n"])
+def test_what_is_no_run_is_one_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path)]) == 2
+    (tmp_path / "config.yaml").write_text(text)
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
+    assert main([str(tmp_path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    with pytest.raises(ConfigError, match="no run with a finished round"):
+        load_run(tmp_path / "nowhere")
