@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from cfl_flower.config import compose_config
 from cfl_flower.errors import ConfigError
+from simulations.figures import class_distances as draw_distances
+from simulations.figures import to_svg
+from simulations.saved import load_run
 from strategies.fedccfa import (
     class_concepts,
     class_distances,
@@ -218,3 +221,16 @@ def test_bad_settings_are_one_line(override: str, words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         compose_config(["strategy=fedccfa", override])
     assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_distances_of_a_saved_run_are_drawn(run_small: Runner) -> None:
+    run = run_small(*CCFA)
+    saved = load_run(run.folder)
+    assert saved.distances is not None
+    assert saved.distances.shape == (10, 20, 20)
+    concepts = class_concepts(compose_config(CCFA).timeline.world(8))[:, 1]
+    same = concepts[:, None] == concepts
+    matrix = saved.distances[1]
+    assert matrix[same].max() < 0.2 < matrix[~same].min()
+    assert "class 9" in to_svg(draw_distances(saved), "distances")
+    assert load_run(run_small("strategy=fedavg", folder="avg").folder).distances is None
