@@ -260,6 +260,32 @@ def test_statistics_of_ones_own_are_the_same_on_any_nodes_and_after_a_kill(
     assert run_small(strategy, *NORMALISED, "resume=true").numbers == whole.numbers
 
 
+DEEP = ["model=mlp", "model.hidden=8", "partition.tests=whole"]
+"""A network with an extractor, and features of the whole test set that tests share."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("strategy=fedccfa", "strategy.start=1"),
+        ("strategy=fedfm", "strategy.start=1"),
+        ("strategy=fedpac",),
+        ("strategy=fedrep", "strategy.fine_tuning=1"),
+    ],
+    ids=lambda options: options[0].partition("=")[2],
+)
+def test_extractors_and_anchors_are_the_same_on_any_nodes_and_after_a_kill(
+    options: tuple[str, ...], run_small: Runner, undisturbed: Runner
+) -> None:
+    whole = undisturbed(*options, *DEEP)
+    three = InProcessGrid([{}, {}, {}])
+    again = run_small(*options, *DEEP, folder="three", grid=three)
+    assert again.numbers == whole.numbers
+    with pytest.raises(_KilledError):
+        run_small(*options, *DEEP, grid=InProcessGrid([{}], _killing_app(at_call=7)))
+    assert run_small(*options, *DEEP, "resume=true").numbers == whole.numbers
+
+
 def test_mixtures_give_the_same_numbers_on_any_number_of_nodes(tmp_path: Path) -> None:
     # 12 x 200 tests are more than the pool in its four rotations, so it is shared.
     for tests in (200, 10):
