@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,6 +85,15 @@ def cache_dir() -> Path:
     return Path(root).expanduser() / "cfl-flower"
 
 
+@cache
+def _recipes() -> bytes:
+    """Name the code of this package: other code may make other arrays."""
+    state = blake2b(digest_size=8)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        state.update(path.read_bytes())
+    return state.digest()
+
+
 def cached_arrays(
     name: str, sources: Sequence[Path], build: Callable[[], Arrays]
 ) -> Arrays:
@@ -94,11 +104,11 @@ def cached_arrays(
     name : str
         Names the folder in `cache_dir`.
     sources : sequence of Path
-        Files whose change makes the arrays out of date.
+        Files whose change makes the arrays out of date, as that of the code does.
     build : callable
         Makes the arrays; called once, whatever number of workers asks.
     """
-    state = blake2b(digest_size=8)
+    state = blake2b(_recipes(), digest_size=8)
     for path in sources:
         found = path.stat()
         state.update(f"{path.absolute()} {found.st_size} {found.st_mtime_ns}".encode())

@@ -59,6 +59,15 @@ def test_a_version_can_be_asked_for_by_its_round(tmp_path: Path) -> None:
     assert state.at(3) == {}
 
 
+def test_a_version_that_is_referred_to_outlives_newer_ones(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 3, keep_from=10)
+    for round in (0, 5, 12):
+        state.save(round, {"x": np.float32([round])}, also=0)
+    assert state.at(0)["x"].tolist() == [0]
+    state.save(13, {"x": np.float32([13])})
+    assert state.at(0) == {}
+
+
 def test_a_part_has_versions_of_its_own(tmp_path: Path) -> None:
     state = ClientState(tmp_path, 3, keep_from=9)
     state.save(2, {"x": np.float32([2])})

@@ -1,12 +1,21 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from cfl_flower.scorecard import Score, caught_up, score, table
+from cfl_flower.scorecard import (
+    ACCURACIES,
+    COSTS,
+    Column,
+    Score,
+    caught_up,
+    score,
+    table,
+)
 
 
 def rounds(*accuracies: float | None) -> list[dict[str, Any]]:
@@ -64,11 +73,50 @@ def test_catching_up_is_staying_level(
     assert caught_up(rounds(*single), rounds(*other)) == since
 
 
-def test_a_table_has_a_row_per_run_and_a_dash_where_nothing_was_measured() -> None:
+def test_a_target_is_reached_where_the_accuracy_stays_above_it() -> None:
+    found = score(rounds(0.5, 0.9, 0.7, 0.8, 0.9), [], target=0.8)
+    assert found.reached == 4
+    assert score(rounds(0.5, 0.9, 0.7), [], target=0.8).reached is None
+    assert score(rounds(0.5, 0.9), []).reached is None
+
+
+def test_costs_and_clusters_by_hand() -> None:
+    lines = rounds(0.8, 0.9, 0.5, 0.7, 0.88)
+    for line, clusters, ari, moved in zip(
+        lines, [1, 2, 2, 3, 2], [0.0, 1, 1, 0.5, 1], [0, 3, 0, 4, 1], strict=True
+    ):
+        line |= {"num_clusters": clusters, "ari": ari, "moved": moved}
+    found = score(lines, [3])
+    assert found.best == 0.9
+    # Three rounds of 10 up and 20 down.
+    assert (found.rounds_to_recover, found.bytes_to_recover) == (3, 90)
+    assert (found.clusters, found.ari, found.moved) == (2, pytest.approx(0.7), 8)
+
+
+def cells(scores: dict[str, list[Score]], columns: Sequence[Column]) -> list[list[str]]:
+    """Return the cells of a printed table, row by row."""
     text = io.StringIO()
-    one = Score(None, None, None, None, 0.912, 0.5, 1500, 2000)
-    Console(file=text, width=110).print(table("title", {"fedavg": one}, "said below"))
-    row = next(line for line in text.getvalue().splitlines() if "fedavg" in line)
-    cells = [cell.strip() for cell in row.strip("│").split("│")]
-    assert cells == ["fedavg", "-", "-", "-", "never", "91.2", "50.0", "1.5", "2.0"]
+    Console(file=text, width=140).print(table("title", scores, columns, "said below"))
     assert "said below" in text.getvalue()
+    lines = [line for line in text.getvalue().splitlines() if line.startswith("│")]
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+
+
+def test_a_table_has_a_row_per_method_and_a_dash_where_nothing_was_measured() -> None:
+    one = score(rounds(None, 0.912), [])
+    (row,) = cells({"fedavg": [one]}, ACCURACIES)
+    assert row == ["fedavg", "-", "-", "-", "never", "91.2", "91.2", "91.2"]
+    (row,) = cells({"fedavg": [one]}, COSTS)
+    assert row == ["fedavg", "never", "never", "0.0", "0.0", "-", "-", "-"]
+
+
+def test_seeds_share_a_row_with_mean_and_deviation() -> None:
+    one, two = (score(rounds(0.5, final), [2]) for final in (0.8, 0.9))
+    ((_, before, after, *_, mean),) = cells({"a": [one, two]}, ACCURACIES)
+    assert before == "50.0 ± 0.0"
+    assert after == "85.0 ± 7.1"
+    assert mean == "67.5 ± 3.5"
+    # A seed that never recovers has no time, and no mean with the others.
+    slow = score(rounds(0.9, 0.5), [2])
+    ((*_, recover, _, _, _),) = cells({"a": [one, slow]}, ACCURACIES)
+    assert recover == "never"

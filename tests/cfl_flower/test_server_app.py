@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console
 
 from cfl_flower.config import compose_config, compose_sweep
+from cfl_flower.errors import FailedRunsError
 from cfl_flower.inprocess import InProcessGrid
-from cfl_flower.server_app import compare, execute, make_console
+from cfl_flower.server_app import compare, execute, execute_all, make_console
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
 
@@ -17,19 +18,44 @@ SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
     ("sweep", "names"),
     [
         ("strategy=fedavg,static", ["fedavg", "static"]),
-        ("strategy=fedavg seed=0,1", ["fedavg seed 0", "fedavg seed 1"]),
-        ("strategy=fedavg participants=2,3", ["participants2", "participants3"]),
+        ("strategy=fedavg,static seed=0,1", ["fedavg", "static"]),
+        (
+            "strategy=fedavg participants=2,3 seed=0,1",
+            ["participants2", "participants3"],
+        ),
     ],
 )
-def test_a_comparison_names_runs_by_what_tells_them_apart(
+def test_a_comparison_has_a_row_for_what_differs_but_the_seed(
     sweep: str, names: list[str], tmp_path: Path
 ) -> None:
     configs = compose_sweep(f"{SMALL} {sweep} output_dir={tmp_path}")
     for config in configs:
         execute(InProcessGrid(), config, Console(file=io.StringIO()))
     text = io.StringIO()
-    compare(configs, Console(file=text, width=110))
-    assert all(name in text.getvalue() for name in names)
+    compare(configs, Console(file=text, width=120))
+    rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
+    # Two tables of the same rows; seeds make a deviation.
+    assert [row.split("│")[1].strip() for row in rows] == names * 2
+    assert all(("±" in row) is ("seed" in sweep) for row in rows)
+
+
+def test_a_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
+    configs = compose_sweep(f"{SMALL} faults.raises=0,1 output_dir={tmp_path}")
+    text = io.StringIO()
+    with pytest.raises(FailedRunsError, match=r"1 of 2 runs .*raises1.*none of"):
+        execute_all(InProcessGrid(), configs, Console(file=text, width=120))
+    rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
+    assert [row.split("│")[1].strip() for row in rows] == ["fielding"] * 2
+    assert "raises1 failed: round 1" in text.getvalue().replace("\n", "")
+
+
+def test_many_drifts_are_counted(tmp_path: Path) -> None:
+    sweep = "strategy=fedavg,static drift=swap_all rounds=12"
+    small = SMALL.replace("drift.rounds=[2] ", "").replace("rounds=2", "")
+    configs = compose_sweep(f"{small} {sweep} output_dir={tmp_path}")
+    text = io.StringIO()
+    execute_all(InProcessGrid(), configs, Console(file=text, width=120))
+    assert "2, 3, 4, 5, 6, 7, ... (11 in all)" in text.getvalue()
 
 
 def test_a_console_without_a_terminal_is_plain_lines_in_the_asked_file(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
+from rich.console import Console
 
 from cfl_flower.config import CONF, compose_config
 from cfl_flower.errors import ConfigError
@@ -57,20 +61,63 @@ def test_every_row_is_an_experiment_and_the_other_way_round() -> None:
         )
 
 
-def test_synthetic_is_the_papers_setting() -> None:
-    cell = TABLES["flexcfl_table3"].cells(["synthetic"], ["flexcfl_mixing"])[0]
+SETTINGS = {
+    # clients, m, rounds, learning rate, mu of FedProx
+    "mnist_mclr": (1000, 3, 300, 0.03, 1),
+    "mnist_mlp": (1000, 3, 300, 0.03, 1),
+    "mnist_cnn": (1000, 3, 300, 0.03, 1),
+    "femnist_mclr": (200, 5, 300, 0.003, 1),
+    "femnist_mlp": (200, 5, 300, 0.003, 1),
+    "femnist_cnn": (200, 5, 300, 0.003, 1),
+    "synthetic_mclr": (100, 5, 300, 0.01, 1),
+    "fashion_mnist_cnn": (500, 5, 300, 0.005, 1),
+    "sent140_gru": (772, 5, 800, 0.3, 0.01),
+    "sent140_lstm": (772, 5, 800, 0.3, 0.01),
+}
+
+
+@pytest.mark.parametrize("row", SETTINGS)
+def test_every_row_of_flexcfls_table_has_the_papers_settings(row: str) -> None:
+    clients, clusters, rounds, rate, mu = SETTINGS[row]
+    folder = CONF / "experiment" / "flexcfl_table3"
+    text = yaml.safe_load((folder / f"{row}.yaml").read_text())
+    common = yaml.safe_load((CONF / "experiment" / "flexcfl.yaml").read_text())
+    assert text["clients"] == clients
+    assert text.get("clusters", common["clusters"]) == clusters
+    assert text.get("rounds", common["rounds"]) == rounds
+    assert text["strategy"]["local"]["learning_rate"] == rate
+    assert common["participants"] == 20
+    assert common["strategy"]["local"] == {"epochs": 10, "batch_size": 10}
+    (cell,) = TABLES["flexcfl_table3"].cells([row], ["fedprox"])
+    mus = [item for item in cell.overrides if item.startswith("strategy.local.mu=")]
+    assert mus[-1] == f"strategy.local.mu={mu}"
+
+
+def test_synthetic_composes_as_in_the_paper() -> None:
+    (cell,) = TABLES["flexcfl_table3"].cells(["synthetic"], ["flexcfl_mixing"])
     assert cell.published == 80.3
     config = compose_config(cell.overrides)
     assert (config.clients, config.participants, config.rounds) == (100, 20, 300)
     assert config.strategy.clusters == 5
     assert config.strategy.mixing == 0.1
-    assert config.strategy.local.epochs == config.strategy.local.batch_size == 10
-    assert config.strategy.local.learning_rate == 0.01
+
+
+def test_a_run_of_other_settings_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    cell = reproduce.Cell("digits", "fedavg", None, ["strategy=fedavg", "clients=6"])
+    small = [*cell.overrides, "participants=3", "rounds=2", "drift=none"]
+    config = reproduce.make_job(replace(cell, overrides=small), 0, 1, tmp_path)
+    assert reproduce.work(config) == ""
+    assert reproduce.finished(config)
+    other = [*small, "strategy.local.mu=1"]
+    changed = reproduce.make_job(replace(cell, overrides=other), 0, 1, tmp_path)
+    assert reproduce.finished(changed) is None
+    assert "another run" in reproduce.work(changed)
 
 
 def test_rows_that_are_not_there_are_named() -> None:
-    with pytest.raises(ConfigError, match="synthetic_mclr"):
-        TABLES["flexcfl_table3"].cells(["nothing"], [])
+    for rows, methods in ((["nothing"], []), (["synthetic"], ["fedavg", "fedAvg"])):
+        with pytest.raises(ConfigError, match="synthetic_mclr"):
+            TABLES["flexcfl_table3"].cells(rows, methods)
 
 
 def test_a_line_says_what_was_published_and_how_far_it_is() -> None:
@@ -82,6 +129,11 @@ def test_a_line_says_what_was_published_and_how_far_it_is() -> None:
     ]
     failed = {("row", "a"): Measured([], ["seed 0: no"])}
     assert lines(table, [cell], failed)[0][2:] == ["failed", "90.0", "-", "seed 0: no"]
+    part = {("row", "a"): Measured([80.0], ["seed 1: no [/tmp/x]"])}
+    (line,) = lines(table, [cell], part)
+    assert line[2:] == ["80.0", "90.0", "-10.0", "below; seed 1: no [/tmp/x]"]
+    console = Console(file=io.StringIO(), width=110)
+    console.print(reproduce.draw("title", [line]))
 
 
 @pytest.mark.slow

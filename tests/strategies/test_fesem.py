@@ -1,7 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from cfl_flower.config import compose_config
+from cfl_flower.fleet import Fleet
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.types import Result
+from strategies.fesem import FeSEM
 
 Runner = Callable[..., Any]
 FESEM = ["strategy=fesem", "clusters=3"]
@@ -12,6 +21,22 @@ def test_all_start_where_the_initial_model_is_nearest(run_small: Runner) -> None
     assert sorted(run.rounds[0]["cluster_sizes"]) == [0, 0, 12]
     # As low as FedAvg's: a model down and one up for each participant.
     assert run.rounds[0]["bytes_down"] == run.rounds[0]["bytes_up"] == 6 * 650 * 4
+
+
+def test_the_nearest_model_before_the_average_takes_a_participant(
+    tmp_path: Path,
+) -> None:
+    options = [*FESEM, "clients=3", "participants=3", "drift=none"]
+    config = compose_config([*options, f"output_dir={tmp_path}"])
+    strategy = FeSEM(config, Fleet(InProcessGrid([{}]), config))
+    state = strategy.state
+    state.clients, state.clusters = [0, 1, 2], np.array([0, 0, 0])
+    state.models = [np.float32([value]) for value in (0, 10, 20)]
+    values = (4.0, 6.0, 9.0)
+    results = [Result(i, 1 + i, [np.float32([v])]) for i, v in enumerate(values)]
+    strategy.absorb_train(1, results)
+    assert state.clusters.tolist() == [0, 1, 1]
+    assert [float(model[0]) for model in state.models] == [4, 7.5, 20]
 
 
 def test_migration_compares_the_last_trained_model_with_all(run_small: Runner) -> None:

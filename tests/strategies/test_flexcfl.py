@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 
+from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.config import compose_config
 from cfl_flower.errors import ConfigError
+from cfl_flower.fleet import Fleet
 from cfl_flower.inprocess import InProcessGrid
-from strategies.flexcfl import group_updates, mean_directions, mix_between
+from cfl_flower.server_app import execute, open_stream
+from cfl_flower.types import Plan, Result
+from strategies.flexcfl import (
+    FlexCFL,
+    FlexCFLState,
+    group_updates,
+    mean_directions,
+    mix_between,
+)
 
 Runner = Callable[..., Any]
 FLEX = ["strategy=flexcfl", "clusters=3"]
@@ -51,14 +63,22 @@ def test_updates_in_one_direction_are_one_group(
         assert direction == pytest.approx(np.mean(members, axis=0), abs=1e-6)
 
 
-def test_random_centres_are_updates_that_others_gather_around() -> None:
-    updates = updates_of_groups([4, 4, 4])
-    rng = np.random.default_rng(1)
-    groups, directions = group_updates(updates, 3, "random", rng)
-    assert all(any(np.array_equal(d, u) for u in updates) for d in directions)
-    for update, group in zip(updates, groups, strict=True):
-        cosines = [update @ d / np.linalg.norm(d) for d in directions]
-        assert int(np.argmax(cosines)) == group
+def test_random_centres_are_single_updates() -> None:
+    updates = updates_of_groups([1, 1, 1])
+    groups, directions = group_updates(updates, 3, "random", np.random.default_rng(1))
+    assert groups.tolist() == [0, 1, 2]
+    assert all(map(np.array_equal, directions, updates))
+
+
+@given(st.integers(0, 99))
+@settings(deadline=None, max_examples=10)
+def test_equal_updates_are_never_torn_apart(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    kinds = rng.normal(size=(2, 7850)).astype(np.float32)
+    updates = [kinds[client % 2] for client in range(60)]
+    groups, directions = group_updates(updates, 3, "edc", rng)
+    assert groups.tolist() == [0, 1] * 30
+    assert [bool(direction.any()) for direction in directions] == [True, True, False]
 
 
 def test_groups_without_members_have_no_direction() -> None:
@@ -199,16 +219,136 @@ def test_a_lost_choice_is_made_again(run_small: Runner) -> None:
     run = run_small(*options, "faults.drops=0.3")
     lost = {f["client"] for f in run.rounds[1]["failures"] if f["phase"] == "evaluate"}
     assert lost
-    assert run.rounds[-1]["ari"] == 1
+    # Some choose in round 2, when the shift is seen; the others when they are heard.
+    assert run.rounds[1]["drifted"] > 0
+    assert run.rounds[2]["drifted"] > 0
+    assert [row["ari"] for row in run.rounds[3:]] == [1.0] * 5
 
 
-def test_discrepancy_is_measured_per_group(run_small: Runner) -> None:
-    run = run_small(*FLEX, "drift=none", "participants=12")
-    for row in run.rounds:
-        assert len(row["discrepancy"]) == 3
-        # A group of one is at no distance from its own mean.
-        assert all(gap >= 0 for gap in row["discrepancy"])
-        assert max(row["discrepancy"]) > 0
+# What the results change, on models of one number each
+
+
+def flexcfl(tmp_path: Path, *overrides: str) -> FlexCFL:
+    """Return FlexCFL with four clients in groups 0, 0, 1 and 2, by hand."""
+    options = [*FLEX, "clients=4", "participants=4", "drift=none", *overrides]
+    config = compose_config([*options, f"output_dir={tmp_path}"])
+    strategy = FlexCFL(config, Fleet(InProcessGrid([{}]), config))
+    state = strategy.state
+    state.clients, state.clusters = [0, 1, 2, 3], np.array([0, 0, 1, 2])
+    state.models = [np.float32([value]) for value in (1, 2, 4)]
+    return strategy
+
+
+def trained(*pairs: tuple[int, int, float]) -> list[Result]:
+    return [Result(client, n, [np.float32([value])]) for client, n, value in pairs]
+
+
+def test_a_group_is_the_mean_by_samples_of_its_participants(tmp_path: Path) -> None:
+    strategy = flexcfl(tmp_path)
+    strategy.absorb_train(1, trained((0, 30, 10.0), (1, 10, 2.0), (2, 5, 7.0)))
+    assert [float(model[0]) for model in strategy.state.models] == [8.0, 7.0, 4.0]
+
+
+@pytest.mark.parametrize("form", ["convex", "sum"])
+def test_only_groups_that_were_trained_are_mixed(form: str, tmp_path: Path) -> None:
+    strategy = flexcfl(tmp_path, "strategy.mixing=4", f"strategy.mixing_form={form}")
+    strategy.absorb_train(1, trained((0, 1, 8.0), (2, 1, 7.0)))
+    strategy.measure_train(trained((0, 1, 8.0), (2, 1, 7.0)))
+    by_hand = {
+        "convex": [(8 + 4) / (1 + 4 / 7), (7 + 4) / (1 + 4 / 8), 4],
+        "sum": [8 + 4, 7 + 4, 4],
+    }[form]
+    found = [float(model[0]) for model in strategy.state.models]
+    assert found == pytest.approx(by_hand)
+    # Equation 3 is about the models after mixing.
+    gaps = [abs(8 - by_hand[0]), abs(7 - by_hand[1])]
+    measures = strategy.record.measures
+    assert measures["discrepancy"] == pytest.approx(np.mean(gaps))
+    assert measures["discrepancies"][:2] == pytest.approx(gaps)
+    assert measures["discrepancies"][2] is None
+
+
+def start(
+    strategy: FlexCFL, updates: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> list[list[int]]:
+    """Start groups from clients that answer with constants; return who was asked.
+
+    Client 2 has no samples.
+    """
+    strategy.state = strategy.initial_state()
+    asked: list[list[int]] = []
+
+    def answer(round: int, plan: Plan) -> list[Result]:
+        asked.append([int(task.client) for task in plan.tasks])
+        heard = [client for client in asked[-1] if client in updates]
+        length = len(plan.models[0])
+        return [
+            Result(client, 5, [np.full(length, updates[client], np.float32)])
+            for client in heard
+        ]
+
+    monkeypatch.setattr(strategy, "ask", answer)
+    hello = [Result(client, 9 * (client != 2)) for client in range(4)]
+    strategy.start_groups(1, hello, np.random.default_rng(0))
+    return asked
+
+
+def test_groups_start_from_the_initial_model_and_their_direction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = flexcfl(tmp_path, "clusters=2")
+    asked = start(strategy, {0: 1.0, 1: 3.0, 3: -1.0}, monkeypatch)
+    assert asked == [[0, 1, 3]]
+    state, initial = strategy.state, strategy.initial_model()
+    assert state.clients == [0, 1, 3]
+    assert state.clusters.tolist() == [0, 0, 1]
+    assert state.models[0] == pytest.approx(initial + 2)
+    assert state.models[1] == pytest.approx(initial - 1)
+    assert state.holding.tolist() == [False] * 3
+
+
+def test_others_take_the_place_of_those_who_do_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = flexcfl(tmp_path, "clusters=1", "strategy.alpha=1")
+    asked = start(strategy, {3: 1.0}, monkeypatch)
+    # One by one, in a random order, until one answers; never who has no samples.
+    assert asked[-1] == [3]
+    assert {client for some in asked for client in some} <= {0, 1, 3}
+    assert strategy.state.clients == [3]
+
+
+def test_a_client_without_samples_joins_group_0(tmp_path: Path) -> None:
+    options = [*FLEX, "drift=none", "clients=30", "participants=15", "rounds=2"]
+    options += ["partition=few_classes", "partition.minimum=0", "partition.sigma=4"]
+    config = compose_config([*options, f"output_dir={tmp_path}"])
+    stream = open_stream(config)
+    empty = [c for c in range(30) if len(stream.view(c, 1).train_indices) == 0]
+    assert empty
+    execute(InProcessGrid(), config, Console(file=io.StringIO()))
+    checkpoint = Checkpoint(tmp_path / "checkpoint", config.resolved)
+    _, state = checkpoint.load(FlexCFLState)
+    assert len(state.clients) == 30
+    rows = [state.clients.index(client) for client in empty]
+    assert state.clusters[rows].tolist() == [0] * len(empty)
+
+
+def test_discrepancy_is_measured_for_every_method(run_small: Runner) -> None:
+    for strategy in ("fedavg", "flexcfl"):
+        run = run_small(f"strategy={strategy}", "drift=none", folder=strategy)
+        assert all(row["discrepancy"] > 0 for row in run.rounds)
+        counts = {len(row["discrepancies"]) for row in run.rounds}
+        assert counts == {1 if strategy == "fedavg" else 5}
+    assert "discrepancy" not in run_small("strategy=local", folder="local").rounds[0]
+
+
+@pytest.mark.parametrize("grouping", ["edc", "madc", "random"])
+def test_every_grouping_runs_to_the_end(grouping: str, run_small: Runner) -> None:
+    options = [*FLEX, "strategy.alpha=2", "strategy.mixing=0.1", "drift=none"]
+    run = run_small(*options, f"strategy.grouping={grouping}", "rounds=1")
+    # Random centres need m updates only.
+    first = 3 if grouping == "random" else 6
+    assert run.rounds[0]["bytes_up"] == (first + 6) * 650 * 4
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,20 @@ def test_standardised_pixels_have_mean_0_and_deviation_1(
     assert np.allclose(x.std(axis=0), 1, atol=0.02)
 
 
+def test_a_pixel_that_hardly_varies_is_scaled_in_bytes(
+    tmp_path: Path, cache: Path
+) -> None:
+    folder = tmp_path / "MNIST" / "raw"
+    put(folder)
+    images = np.zeros((5, 28, 28), np.uint8)
+    images[0, 3, 4] = 7
+    (folder / "train-images-idx3-ubyte").write_bytes(idx(images))
+    (folder / "t10k-images-idx3-ubyte").write_bytes(idx(images[1:3]))
+    train, _ = Mnist(standardise=True).load(str(tmp_path))
+    # Seven images, of which one has 7: mean 1, deviation sqrt(6).
+    assert train.x[0, 0, 3, 4] == pytest.approx(6 / (6**0.5 + 0.001), rel=1e-5)
+
+
 def test_a_test_fraction_out_of_range_is_refused() -> None:
     with pytest.raises(ConfigError, match="test_fraction"):
         Mnist(test_fraction=1.0)
