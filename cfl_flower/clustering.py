@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 from sklearn.cluster import AgglomerativeClustering, KMeans, kmeans_plusplus
 
@@ -252,6 +253,32 @@ def complete_linkage(gaps: FloatArray, count: int) -> IntArray:
     )
     labels: IntArray = method.fit(gaps).labels_.astype(np.int64)
     return labels
+
+
+def connected(gaps: FloatArray, reach: float) -> IntArray:
+    """Cluster what is within reach of each other, directly or over others.
+
+    DBSCAN (Ester et al., 1996) with min_samples = 1, where nothing is noise.
+
+    Parameters
+    ----------
+    gaps : array of shape (n, n)
+        Symmetric.
+    reach : float
+        eps, the largest distance of neighbours.
+
+    Returns
+    -------
+    int array of shape (n,)
+        Numbered by first appearance.
+
+    Examples
+    --------
+    >>> connected(np.abs(np.subtract.outer([0, 9, 1, 2], [0, 9, 1, 2])), 1.0)
+    array([0, 1, 0, 0])
+    """
+    labels = connected_components(csr_array(gaps <= reach), directed=False)[1]
+    return number_by_appearance(labels.astype(np.int64))
 
 
 def number_by_appearance(labels: IntArray) -> IntArray:

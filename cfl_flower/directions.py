@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse.linalg import eigsh
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import pdist, squareform
 
 from cfl_flower.seeding import generator
 from cfl_flower.threads import one_thread
@@ -175,7 +175,8 @@ def madc(cosines: FloatArray) -> FloatArray:
     if count < 3:
         return 1 - cosines
     # All z, without the two terms of z = i and z = j, |1 - S(i, j)| each.
-    sums = cdist(cosines, cosines, "cityblock") - 2 * (1 - cosines)
+    # Each pair once.
+    sums = squareform(pdist(cosines, "cityblock")) - 2 * (1 - cosines)
     result: FloatArray = np.maximum(sums, 0) / (count - 2)
     np.fill_diagonal(result, 0)
     return result

@@ -246,6 +246,11 @@ def _validate_test(answer: Answer) -> None:
         raise InvalidResultError(
             "shape", f"correct={correct!r} of {answer.num_examples} tested samples"
         )
+    own, tested = (answer.metrics.get(f"own_{n}", 0) for n in ("correct", "tested"))
+    counts = isinstance(own, int) and isinstance(tested, int)
+    if not counts or not 0 <= int(own) <= int(tested):
+        detail = f"own_correct={own!r} of {tested!r} own tested samples"
+        raise InvalidResultError("shape", detail)
     if not isinstance(loss, int | float):
         raise InvalidResultError("shape", f"loss={loss!r} is not a number")
 

@@ -91,13 +91,18 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class ClientRow:
-    """One line of `clients.jsonl`: a client that was evaluated in a round."""
+    """One line of `clients.jsonl`: a client that was evaluated in a round.
+
+    ``personalised`` is the accuracy on its own test samples, where ``accuracy`` is on
+    the whole test set (`partition.tests`).
+    """
 
     round: int
     client: ClientId
     cluster: int
     accuracy: float
     num_examples: int
+    personalised: float | None = None
 
 
 class RunDirectory:

@@ -15,16 +15,23 @@ from itertools import islice
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.models import FlatModel, SoftmaxRegression
 from cfl_flower.settings import require
 
+BLOCK = 512
+"""Samples in one pass outside of SGD; fixed, so that sums are the same on every
+worker."""
+
 BUFFERS = ("average", "local")
 
-BLOCK = 1024
-"""Samples whose gradient is made at a time; fixed, as it orders the sums."""
+WHOLE = slice(None)
+"""All weights of a network."""
+
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+"""Of a network and a batch: a number to be made small."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,10 @@ class LocalTraining:
         ok = self.buffers in BUFFERS
         require(ok, "strategy.local.buffers", self.buffers, " or ".join(BUFFERS))
 
+    def count_steps(self, samples: int) -> int:
+        """Return the mini-batches of one training."""
+        return self.steps or self.epochs * -(-samples // self.batch_size)
+
 
 def batches(
     x: Tensor, y: Tensor, settings: LocalTraining, rng: np.random.Generator
@@ -92,8 +103,7 @@ def batches(
     x : Tensor, shape (n, ...)
     y : Tensor, shape (n,)
     """
-    passes = -(-y.shape[0] // settings.batch_size)
-    total = settings.steps or settings.epochs * passes
+    total = settings.count_steps(y.shape[0])
     return islice(_endless_batches(x, y, settings.batch_size, rng), total)
 
 
@@ -113,16 +123,20 @@ def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
     gradient_writer(model)(x, y)
 
 
-def gradient_writer(model: FlatModel) -> Callable[[Tensor, Tensor], None]:
+def gradient_writer(
+    model: FlatModel, loss: Loss | None = None
+) -> Callable[[Tensor, Tensor], None]:
     """Return the function of a batch that writes its gradient to ``model.gradient``.
+
+    Of the mean cross-entropy, or of another loss.
 
     Softmax regression has a closed form, (softmax(z) - onehot(y))^T x / n; autograd's
     fixed cost per step would be several times that arithmetic, and looking the layers
     up in each step a quarter of it.
     """
     module = model.module
-    if not isinstance(module, SoftmaxRegression):
-        return partial(_write_by_autograd, model)
+    if loss is not None or not isinstance(module, SoftmaxRegression):
+        return partial(_write_by_autograd, model, loss or mean_cross_entropy)
     weight, bias = module.classifier.weight, module.classifier.bias
     transposed, onehot = weight.t(), module.onehot
     of_weight, of_bias = weight.grad, bias.grad
@@ -137,11 +151,16 @@ def gradient_writer(model: FlatModel) -> Callable[[Tensor, Tensor], None]:
     return write
 
 
-def _write_by_autograd(model: FlatModel, x: Tensor, y: Tensor) -> None:
+def mean_cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Return the loss of plain training."""
+    return cross_entropy(module(x), y)
+
+
+def _write_by_autograd(model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> None:
     model.gradient.zero_()
     with torch.enable_grad():
-        loss = cross_entropy(model.module(x), y)
-    loss.backward()  # type: ignore[no-untyped-call]
+        value = loss(model.module, x, y)
+    value.backward()  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
@@ -172,7 +191,11 @@ def train(
     y: Tensor,
     settings: LocalTraining,
     rng: np.random.Generator,
+    *,
     anchor: Tensor | None = None,
+    loss: Loss | None = None,
+    part: slice = WHOLE,
+    correction: Tensor | None = None,
 ) -> None:
     """Train a model in place from the weights it holds.
 
@@ -186,19 +209,29 @@ def train(
         Orders the batches.
     anchor : Tensor, shape (p,), optional
         What the proximal term holds the weights near; by default those at the start.
+    loss : callable, optional
+        Of the network and a batch, instead of the mean cross-entropy.
+    part : slice, optional
+        The weights that are trained; the others stay as they are.
+    correction : Tensor, optional
+        Added to every gradient of the trained weights (SCAFFOLD's c - c_i).
     """
-    if y.shape[0] == 0:
+    weights, gradient = model.weights[part], model.gradient[part]
+    if y.shape[0] == 0 or weights.shape[0] == 0:
         return
     switch_mode(model, training=True)
-    weights, gradient = model.weights, model.gradient
-    if anchor is None and settings.mu:
+    if anchor is not None:
+        anchor = anchor[part]
+    elif settings.mu:
         anchor = weights.clone()
     velocity = torch.zeros_like(weights) if settings.momentum else None
-    write_gradient = gradient_writer(model)
+    write_gradient = gradient_writer(model, loss)
     for x_batch, y_batch in batches(x, y, settings, rng):
         write_gradient(x_batch, y_batch)
         if settings.weight_decay:
             gradient.add_(weights, alpha=settings.weight_decay)
+        if correction is not None:
+            gradient.add_(correction)
         if anchor is not None and settings.mu:
             gradient.add_(weights - anchor, alpha=settings.mu)
         step = gradient
@@ -234,6 +267,10 @@ def evaluate(model: FlatModel, x: Tensor, y: Tensor) -> tuple[float, int]:
     if y.shape[0] == 0:
         raise ValueError("the client has no test samples in this round")
     switch_mode(model, training=False)
-    logits = model.module(x)
-    loss = cross_entropy(logits, y)
-    return float(loss), int((logits.argmax(1) == y).sum())
+    parts = [torch.split(data, BLOCK) for data in (x, y)]
+    loss, correct = 0.0, 0
+    for x_block, y_block in zip(*parts, strict=True):
+        logits = model.module(x_block)
+        loss += float(cross_entropy(logits, y_block)) * (len(y_block) / len(y))
+        correct += int((logits.argmax(1) == y_block).sum())
+    return loss, correct

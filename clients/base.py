@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +27,9 @@ from cfl_flower.representations import digest, label_histogram
 from cfl_flower.seeding import generator
 from cfl_flower.training import LocalTraining, evaluate, train
 from cfl_flower.types import FloatArray, IntArray, Scalar, Vector
+
+Tested: TypeAlias = tuple[float, int]
+"""The mean cross-entropy and the number of correct answers."""
 
 
 @dataclass
@@ -86,6 +90,14 @@ class ClusteredClient(NumPyClient):
         """Return this client's data of a round."""
         return self.around.stream.view(self.around.client, round)
 
+    def samples(self, round: int) -> tuple[Tensor, Tensor]:
+        """Return the training samples and labels; a malicious client's are spoilt."""
+        x, y = self.data(round).train()
+        attack, classes = self.around.attack, self.around.stream.classes
+        if attack:
+            y = torch.from_numpy(spoil_labels(attack, y.cpu().numpy(), classes)).to(y)
+        return x, y
+
     def get_properties(self, config: dict[str, Any]) -> dict[str, Scalar]:
         """Answer the server's hello: sizes, and the first representation if asked."""
         upcoming = self.around.round + 1
@@ -133,30 +145,22 @@ class ClusteredClient(NumPyClient):
         """
         around = self.around
         round = around.round if round is None else round
-        x, y = self.training_samples(round)
+        x, y = self.samples(round)
         model = around.model.load(self.with_own_buffers(start, before=around.round))
         rng = generator(around.seed, purpose, round, around.client)
         near = None
         if anchor is not None:
             near = torch.from_numpy(anchor[: len(model.weights)]).to(x.device)
-        train(model, x, y, local or self.local, rng, near)
+        train(model, x, y, local or self.local, rng, anchor=near)
         trained, trial = model.to_vector(), purpose != "batches"
         return trained if trial else self.keep_buffers(trained, start), len(y)
-
-    def training_samples(self, round: int) -> tuple[Tensor, Tensor]:
-        """Return a round's training samples; a malicious client's labels are spoilt."""
-        x, y = self.data(round).train()
-        attack, classes = self.around.attack, self.around.stream.classes
-        if attack:
-            y = torch.from_numpy(spoil_labels(attack, y.cpu().numpy(), classes)).to(y)
-        return x, y
 
     def losses(self, models: Sequence[Vector], round: int) -> FloatArray:
         """Return the mean loss of each model on a round's training samples.
 
         All 0 for a client without any, so that the first model is the best.
         """
-        x, y = self.training_samples(round)
+        x, y = self.samples(round)
         network = self.around.model
         found = [evaluate(network.load(m), x, y)[0] for m in models if len(y)]
         return np.array(found or [0.0] * len(models))
@@ -198,13 +202,27 @@ class ClusteredClient(NumPyClient):
         report = self.report(config, self.around.round + 1, parameters)
         if not config.get("test", True):
             return 0.0, 0, report
-        view = self.data(self.around.round)
+        own = self.data(self.around.round)
+        view = own.everything() if own.whole else own
         count = len(view.test_indices)
         if count == 0:
             return 0.0, 0, report
+        test = self.make_test(parameters)
+        loss, correct = test(view)
+        found: dict[str, Scalar] = {"correct": correct}
+        if own.whole and len(own.test_indices):
+            found["own_correct"] = test(own)[1]
+            found["own_tested"] = len(own.test_indices)
+        return loss, count, {**found, **report}
+
+    def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
+        """Return the test of what this client uses for its own predictions.
+
+        It gives the mean cross-entropy and the correct answers on the test samples of a
+        view.
+        """
         served = self.with_own_buffers(self.served(parameters), self.around.round + 1)
-        loss, correct = self.around.evaluator.evaluate(served, view)
-        return loss, count, {"correct": correct, **report}
+        return partial(self.around.evaluator.evaluate, served)
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return the model that this client uses for its own predictions."""

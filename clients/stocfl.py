@@ -53,7 +53,7 @@ class StoCFLClient(BilevelClient):
     def direction(self, anchor: Vector, round: int) -> Vector:
         """Return psi of a round's data; zero for a client without any."""
         around = self.around
-        honest = self.direction_of(anchor, *self.training_samples(round), round)
+        honest = self.direction_of(anchor, *self.samples(round), round)
         told = spoil_report(around.attack, honest, around.seed, around.client)
         return normalise(told)
 

@@ -45,8 +45,9 @@ from cfl_flower.models import FedCcfaCnn, FlatModel, initial_vector
 from cfl_flower.results import read_lines
 from cfl_flower.seeding import generator
 from cfl_flower.training import LocalTraining, evaluate, train
-from cfl_flower.types import Vector
+from cfl_flower.types import FloatArray, Vector
 from simulations.run import run
+from strategies.fedccfa import class_distances, cluster_classes, cluster_means
 from strategies.fielding import move_drifted, recompute_centres
 
 WARM_UP = 3
@@ -373,7 +374,7 @@ def _measure_local_work() -> float:
 
     def both() -> None:
         rng = generator(0, "batches")
-        train(model.load(start), *samples, replace(local, mu=0.05), rng, anchor)
+        train(model.load(start), *samples, replace(local, mu=0.05), rng, anchor=anchor)
         model.to_vector()
         train(model.load(start), *samples, local, rng)
         model.to_vector()
@@ -416,6 +417,31 @@ def _compare_directions(count: int, length: int) -> tuple[float, float]:
     return seconds / reference, seconds
 
 
+def fedccfa_rows() -> Iterator[Row]:
+    """Time FedCCFA's classifier collaboration on one core, with planted concepts."""
+    for clients, classes, width, limit in ((20, 10, 128, 0.03), (500, 100, 512, 12.0)):
+        rng = np.random.default_rng(0)
+        shape = (clients, classes, width + 1)
+        bases = rng.standard_normal((4, classes, width + 1))
+        rows = bases[np.arange(clients) % 4] + 0.3 * rng.standard_normal(shape)
+        rows, points = rows.astype(np.float32), rows[:, :, :width].astype(np.float32)
+        weights = np.ones((clients, classes))
+
+        def collaborate(
+            rows: FloatArray = rows,
+            points: FloatArray = points,
+            weights: FloatArray = weights,
+        ) -> None:
+            clusters = cluster_classes(class_distances(rows, weights), 0.1)
+            cluster_means(rows, clusters, weights)
+            cluster_means(points, clusters, weights)
+
+        with threadpool_limits(limits=1):
+            seconds = median(_times(collaborate, 5 if clients == 20 else 1))
+        name = f"FedCCFA: {clients} clients x {classes} classes x {width} features"
+        yield Row(name, f"{seconds:.3f} s", f"{limit} s", seconds <= limit)
+
+
 def _times(step: Callable[[], object], count: int) -> list[float]:
     times = []
     for _ in range(count):
@@ -433,6 +459,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "data": data_rows,
     "directions": directions_rows,
     "stocfl": stocfl_rows,
+    "fedccfa": fedccfa_rows,
 }
 
 

@@ -148,6 +148,28 @@ def failures(run: SavedRun) -> Figure:
     return figure
 
 
+def class_distances(run: SavedRun) -> Figure:
+    """Draw the distances of classifiers, a matrix per class: FedCCFA, Figure 7."""
+    matrices = run.distances
+    assert matrices is not None
+    columns = min(5, len(matrices))
+    rows = -(-len(matrices) // columns)
+    size = WIDTH, 0.4 + rows * WIDTH / columns
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    largest = max(float(np.nanmax(matrices, initial=0.0)), 1e-6)
+    shared = figure.subplots(rows, columns, squeeze=False)
+    for axes in shared.flat[len(matrices) :]:
+        axes.axis("off")
+    for label, (axes, matrix) in enumerate(zip(shared.flat, matrices, strict=False)):
+        image = axes.imshow(matrix, vmin=0, vmax=largest, cmap="cividis")
+        axes.set_title(f"class {label}", fontsize=8)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure.colorbar(image, ax=shared, shrink=0.6, label="distance")
+    return figure
+
+
 def _canvas(height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     FigureCanvasAgg(figure)

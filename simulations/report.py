@@ -101,6 +101,12 @@ def own_pictures(name: str, run: SavedRun) -> list[Picture]:
         (run.tests, figures.client_accuracy, "accuracy of each client in each round"),
         (run.tests, figures.membership, "the cluster of each client, by colour"),
         (True, figures.cluster_sizes, "clients in each cluster"),
+        (
+            run.distances is not None,
+            figures.class_distances,
+            "distances of the classifiers that were clustered last, class by class; "
+            "white where a client has no samples",
+        ),
         (count, figures.failures, f"{count} failed results, by reason"),
     ]
     return [

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from safetensors.numpy import load_file
 
 from cfl_flower.data.world import Timeline
 from cfl_flower.errors import CflError, ConfigError
@@ -45,6 +46,20 @@ class SavedRun:
     def strategy(self) -> str:
         """The method's name."""
         return str(self.config["strategy"]["name"])
+
+    @cached_property
+    def distances(self) -> FloatArray | None:
+        """What FedCCFA clustered clients by in the last saved round, class by class.
+
+        Returns
+        -------
+        array of shape (L, m, m), or None
+            None for a method without.
+        """
+        for path in (self.folder / "checkpoint").glob("round-*.safetensors"):
+            found: FloatArray | None = load_file(path).get(".distances")
+            return found if found is not None and found.size else None
+        return None
 
     @property
     def complete(self) -> bool:

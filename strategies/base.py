@@ -479,13 +479,13 @@ class ClusteredStrategy(Strategy):
         record.accuracy_mean = float(accuracies.mean())
         record.loss = float(losses @ counts / counts.sum())
         clusters = self.state.clusters[rows].tolist()
+        personalised = [_personalised(result) for result in tested]
+        if known := [share for share in personalised if share is not None]:
+            record.measures["personalised"] = float(np.mean(known))
+        numbers = zip(clusters, accuracies.tolist(), strict=True)
         return [
-            ClientRow(
-                record.round, result.client, cluster, accuracy, result.num_examples
-            )
-            for result, cluster, accuracy in zip(
-                tested, clusters, accuracies.tolist(), strict=True
-            )
+            ClientRow(record.round, result.client, *pair, result.num_examples, share)
+            for result, pair, share in zip(tested, numbers, personalised, strict=True)
         ]
 
     def _note_clusters(self) -> None:
@@ -507,6 +507,12 @@ def portions(plan: Plan) -> list[Plan]:
     tasks = sorted(plan.tasks, key=lambda task: client_order(task.client))
     starts = range(0, max(1, len(tasks)), size)
     return [replace(plan, tasks=tasks[start : start + size]) for start in starts]
+
+
+def _personalised(result: Result) -> float | None:
+    """Return the accuracy on a client's own samples if the main one is on all."""
+    tested = result.metrics.get("own_tested")
+    return int(result.metrics["own_correct"]) / int(tested) if tested else None
 
 
 def no_clusters() -> IntArray:

@@ -22,9 +22,10 @@ from cfl_flower.data.world import (
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
-from cfl_flower.settings import require, require_fraction
+from cfl_flower.settings import require, require_fraction, require_one_of
 from cfl_flower.types import FloatArray, IntArray
 
+TESTS = ("own", "whole")
 SHARED = ("none", "rare_half", "one", "two")
 
 Pools = tuple[Pool, Pool]
@@ -69,6 +70,10 @@ class Partition:
     shared : {"none", "rare_half", "one", "two"}
         Training samples that everyone holds beside its own, against heterogeneity: one
         of each of the rarer half of the labels, one of each label, or two (Fielding).
+    tests : {"own", "whole"}
+        What the reported accuracy is on: the client's own test samples (personalised),
+        or the whole test set as it calls and turns it (generalised); then that on its
+        own samples is reported beside, as ``personalised``.
     """
 
     samples: int | None = None
@@ -80,6 +85,7 @@ class Partition:
     copies: bool = False
     domains: int = 1
     shared: str = "none"
+    tests: str = "own"
 
     def __post_init__(self) -> None:
         for name in ("samples", "test_samples"):
@@ -90,6 +96,7 @@ class Partition:
             value = getattr(self, name)
             require(value >= 0, f"partition.{name}", value, "at least 0")
         require(self.domains >= 1, "partition.domains", self.domains, "at least 1")
+        require_one_of("partition.tests", self.tests, TESTS)
         ok = self.shared in SHARED
         require(ok, "partition.shared", self.shared, " or ".join(SHARED))
         for name in ("rotations", "shifts"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 
@@ -47,6 +47,8 @@ class View:
         Share of all clients that have the same rotation.
     turns : tuple of float
         Rotations that come on top, of the distributions that the client mixes.
+    whole : bool
+        The reported accuracy is on the whole test set.
     """
 
     train_pool: Pool
@@ -57,6 +59,7 @@ class View:
     relabel: IntArray
     alike: float = 1.0
     turns: tuple[float, ...] = (0.0,)
+    whole: bool = False
 
     @property
     def labels(self) -> IntArray:
@@ -80,6 +83,11 @@ class View:
     def test(self) -> tuple[Tensor, Tensor]:
         """Return the test samples and labels."""
         return self._take(self.test_pool, self.test_indices, self.test_labels)
+
+    def everything(self) -> View:
+        """Return the view of one who tests on the whole test set."""
+        count = len(self.test_pool.labels) * len(self.turns)
+        return replace(self, test_indices=np.arange(count))
 
     def by_angle(
         self, pool: Pool, indices: IntArray
@@ -171,7 +179,8 @@ class Stream:
             train = np.sort(train)
         degrees, relabel = float(world.degrees[client]), world.relabel[client]
         alike = float(np.mean(world.degrees == degrees))
-        return View(*self._pools, train, test, degrees, relabel, alike, turns)
+        whole = self._partition.tests == "whole"
+        return View(*self._pools, train, test, degrees, relabel, alike, turns, whole)
 
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""

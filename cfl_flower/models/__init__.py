@@ -14,7 +14,7 @@ from cfl_flower.models.convolutional import (
     FlexCflMnistCnn,
 )
 from cfl_flower.models.dense import Mclr, Mlp, Perceptron, SoftmaxRegression
-from cfl_flower.models.flat import FlatModel, initial_vector
+from cfl_flower.models.flat import FlatModel, Split, initial_vector, split_module
 from cfl_flower.models.recurrent import Recurrent
 from cfl_flower.models.vision import ResNet18, ShuffleNetV2, VisionTransformer
 
@@ -33,6 +33,8 @@ __all__ = [
     "ResNet18",
     "ShuffleNetV2",
     "SoftmaxRegression",
+    "Split",
     "VisionTransformer",
     "initial_vector",
+    "split_module",
 ]

@@ -2,13 +2,102 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cfl_flower.errors import ConfigError
 from cfl_flower.models.base import ModelSettings
 from cfl_flower.seeding import torch_seed
-from cfl_flower.types import Vector
+from cfl_flower.types import FloatArray, Vector
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where a model's vector holds the classifier; all else is the extractor.
+
+    Attributes
+    ----------
+    start, stop : int
+        The classifier's part of the vector: first the weights, class by class, then
+        the biases.
+    classes, width : int
+        L and D, the length of a representation.
+    length : int
+        d, of the whole vector.
+    """
+
+    start: int
+    stop: int
+    classes: int
+    width: int
+    length: int
+
+    @property
+    def part(self) -> slice:
+        """The extractor's weights among a model's weights, which it opens."""
+        return slice(0, self.start)
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """The lengths of the extractor, running statistics included, and classifier."""
+        size = self.stop - self.start
+        return self.length - size, size
+
+    def divide(self, vector: Vector) -> tuple[Vector, Vector]:
+        """Return copies of the extractor's and the classifier's part of a vector."""
+        extractor = np.concatenate([vector[: self.start], vector[self.stop :]])
+        return extractor, vector[self.start : self.stop].copy()
+
+    def join(self, extractor: Vector, classifier: Vector) -> Vector:
+        """Return the vector of two parts."""
+        ends = extractor[: self.start], extractor[self.start :]
+        return np.concatenate([ends[0], classifier, ends[1]])
+
+    def rows(self, classifier: Vector) -> FloatArray:
+        """Return each class's weights and, last, its bias, shape (L, D + 1)."""
+        weights, biases = np.split(classifier, [self.classes * self.width])
+        return np.column_stack([weights.reshape(self.classes, self.width), biases])
+
+    def flatten(self, rows: FloatArray) -> Vector:
+        """Return the classifier of its rows, shape (L * (D + 1),)."""
+        parts = rows[:, :-1].ravel(), rows[:, -1]
+        return np.concatenate(parts).astype(np.float32)
+
+
+def split_module(module: nn.Module) -> Split:
+    """Return the split of a network.
+
+    Raises
+    ------
+    ConfigError
+        If it does not end with a linear classifier with a bias.
+    """
+    classifier = getattr(module, "classifier", None)
+    parameters = list(module.parameters())
+    linear = isinstance(classifier, nn.Linear) and classifier.bias is not None
+    if not linear or not hasattr(module, "extractor"):
+        raise ConfigError(
+            f"model: {type(module).__name__} has no linear classifier with a bias on "
+            "top of an extractor, which the strategy trains by itself; use another"
+        )
+    assert isinstance(classifier, nn.Linear)
+    last = [
+        parameter is own
+        for parameter, own in zip(
+            parameters[-2:], (classifier.weight, classifier.bias), strict=True
+        )
+    ]
+    if not all(last):
+        raise ConfigError("model: its classifier's parameters must be its last ones")
+    stop = sum(parameter.numel() for parameter in parameters)
+    size = classifier.weight.numel() + classifier.bias.numel()
+    length = stop + sum(buffer.numel() for buffer in _statistics(module))
+    classes, width = classifier.weight.shape
+    return Split(stop - size, stop, classes, width, length)
 
 
 class FlatModel:
@@ -45,6 +134,18 @@ class FlatModel:
             end = start + parameter.numel()
             parameter.grad = self.gradient[start:end].view_as(parameter)
             start = end
+
+    @cached_property
+    def split(self) -> Split:
+        """Where the vector holds the classifier."""
+        return split_module(self.module)
+
+    @property
+    def extractor(self) -> nn.Module:
+        """What makes a representation of an input."""
+        extractor = self.module.extractor
+        assert isinstance(extractor, nn.Module)
+        return extractor
 
     def load(self, vector: Vector) -> FlatModel:
         """Copy a vector of d floats into the network and return self."""

@@ -222,5 +222,5 @@ def test_the_term_holds_weights_near_another_model(data: tuple[Tensor, Tensor]) 
     model, anchor = fresh(), torch.ones_like(fresh().weights)
     compute_gradient(model, *data)
     expected = anchor - model.gradient / 4
-    train(model, *data, settings, rng(), anchor)
+    train(model, *data, settings, rng(), anchor=anchor)
     torch.testing.assert_close(model.weights, expected)

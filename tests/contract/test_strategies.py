@@ -61,6 +61,30 @@ SUMMARY_KEYS = {
 Runner = Callable[..., Any]
 
 
+NEEDS = {"strategy=fedbabu": ["model=mlp", "model.hidden=16"]}
+"""What a strategy cannot run without: an extractor."""
+
+
+def _with_needs(run: Runner) -> Runner:
+    def runner(*overrides: str, **options: Any) -> Any:
+        needs = [need for each in overrides for need in NEEDS.get(each, [])]
+        return run(*needs, *overrides, **options)
+
+    return runner
+
+
+@pytest.fixture
+def run_small(run_small: Runner) -> Runner:
+    """Run with what the strategy needs."""
+    return _with_needs(run_small)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(undisturbed: Runner) -> Runner:
+    """Run once with what the strategy needs."""
+    return _with_needs(undisturbed)
+
+
 @pytest.fixture(params=STRATEGIES)
 def strategy(request: pytest.FixtureRequest) -> str:
     """Every strategy in turn."""
@@ -234,6 +258,32 @@ def test_statistics_of_ones_own_are_the_same_on_any_nodes_and_after_a_kill(
             strategy, *NORMALISED, grid=InProcessGrid([{}], _killing_app(at_call=6))
         )
     assert run_small(strategy, *NORMALISED, "resume=true").numbers == whole.numbers
+
+
+DEEP = ["model=mlp", "model.hidden=8", "partition.tests=whole"]
+"""A network with an extractor, and features of the whole test set that tests share."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("strategy=fedccfa", "strategy.start=1"),
+        ("strategy=fedfm", "strategy.start=1"),
+        ("strategy=fedpac",),
+        ("strategy=fedrep", "strategy.fine_tuning=1"),
+    ],
+    ids=lambda options: options[0].partition("=")[2],
+)
+def test_extractors_and_anchors_are_the_same_on_any_nodes_and_after_a_kill(
+    options: tuple[str, ...], run_small: Runner, undisturbed: Runner
+) -> None:
+    whole = undisturbed(*options, *DEEP)
+    three = InProcessGrid([{}, {}, {}])
+    again = run_small(*options, *DEEP, folder="three", grid=three)
+    assert again.numbers == whole.numbers
+    with pytest.raises(_KilledError):
+        run_small(*options, *DEEP, grid=InProcessGrid([{}], _killing_app(at_call=7)))
+    assert run_small(*options, *DEEP, "resume=true").numbers == whole.numbers
 
 
 def test_mixtures_give_the_same_numbers_on_any_number_of_nodes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ SMALL += ["partition.groups=2", "strategy.local.epochs=1", "drift.rounds=[2]"]
 BAD = [
     (["round=3"], ["round ", "did you mean rounds?"]),
     (["strategy.treshold=0.1"], ["strategy.treshold", "did you mean threshold?"]),
-    (["strategy=feilding"], ["strategy=feilding", "fedavg, fedgroup, fedprox"]),
+    (["strategy=feilding"], ["strategy=feilding", "fedavg, ", "fielding, "]),
     (["rounds=0"], ["rounds=0", "at least 1"]),
     (["rounds=many"], ["rounds", "many"]),
     (["participants=50"], ["participants=50", "at most the 40 clients"]),

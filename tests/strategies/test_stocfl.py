@@ -290,7 +290,7 @@ def test_with_tau_minus_1_it_is_fedprox_around_fedavg(run_small: Runner) -> None
         local = near if purpose == "batches" else plain
         samples = workshop.stream.view(client, round).train()
         rng, model = generator(0, purpose, round, client), workshop.model.load(start)
-        train(model, *samples, local, rng, torch.from_numpy(omega))
+        train(model, *samples, local, rng, anchor=torch.from_numpy(omega))
         return model.to_vector()
 
     theta = omega = workshop.initial

@@ -1,0 +1,153 @@
+"""The client of methods with a shared extractor and a personal classifier.
+
+Computes: its classifier with the extractor frozen, then the extractor with the
+classifier frozen; a test of both. Sends: the extractor. Keeps: its classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cfl_flower.data.stream import View
+from cfl_flower.decoupling import initial_classifier, represent, train_classifier
+from cfl_flower.models import FlatModel, Split
+from cfl_flower.seeding import generator
+from cfl_flower.training import LocalTraining, Loss, train
+from cfl_flower.types import Scalar, Vector
+from clients.base import ClusteredClient, Tested
+
+
+class DecoupledClient(ClusteredClient):
+    """Trains the classifier first and the extractor next; keeps the classifier."""
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train both parts on the data of this round and send the extractor."""
+        del config
+        x, y = self.samples(self.around.round)
+        classifier = self.classifier(self.around.round)
+        model = self.load(parameters[0], classifier, self.around.round)
+        classifier = self.fit_classifier(classifier, represent(model, x), y)
+        extractor = self.fit_extractor(parameters[0], classifier, x, y)
+        self.around.state.save(self.around.round, {"classifier": classifier})
+        return [extractor], len(y), {}
+
+    @property
+    def split(self) -> Split:
+        """Where a model holds the classifier."""
+        return self.around.model.split
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return this client's generator of a purpose in this round."""
+        around = self.around
+        return generator(around.seed, purpose, around.round, around.client)
+
+    def classifier(self, before: int) -> Vector:
+        """Return this client's own classifier as of before a round."""
+        own = self.around.state.load(before).get("classifier")
+        return self.first_classifier() if own is None else own
+
+    def first_classifier(self) -> Vector:
+        """Return the classifier of a client that never trained: drawn by itself."""
+        around = self.around
+        rng = generator(around.seed, "classifier", client=around.client)
+        return initial_classifier(self.split, rng)
+
+    def load(self, extractor: Vector, classifier: Vector, before: int) -> FlatModel:
+        """Load both parts, with this client's own running statistics if it has any."""
+        model = self.split.join(extractor, classifier)
+        return self.around.model.load(self.with_own_buffers(model, before))
+
+    def classifier_training(self) -> LocalTraining:
+        """Return the optimiser's settings for the classifier."""
+        settings = self.around.settings
+        epochs, rate = settings.classifier_epochs, settings.classifier_rate
+        return replace(
+            self.local, steps=None, epochs=epochs, learning_rate=rate, mu=0.0
+        )
+
+    def fit_classifier(
+        self, classifier: Vector, representations: Tensor, y: Tensor
+    ) -> Vector:
+        """Return the classifier, trained on the representations of a frozen extractor.
+
+        Parameters
+        ----------
+        classifier : Vector, shape (L * (D + 1),)
+        representations, y : Tensor, shapes (n, D) and (n,)
+        """
+        settings, rng = self.classifier_training(), self.rng("classifier-batches")
+        return train_classifier(
+            self.split, classifier, representations, y, settings, rng
+        )
+
+    def fit_extractor(
+        self,
+        extractor: Vector,
+        classifier: Vector,
+        x: Tensor,
+        y: Tensor,
+        loss: Loss | None = None,
+    ) -> Vector:
+        """Return the extractor, trained under a frozen classifier.
+
+        Parameters
+        ----------
+        extractor, classifier : Vector
+        x, y : Tensor
+        loss : callable, optional
+            Instead of the cross-entropy.
+        """
+        model = self.load(extractor, classifier, self.around.round)
+        rng, part = self.rng("batches"), self.split.part
+        train(model, x, y, self.local, rng, loss=loss, part=part)
+        received = self.split.join(extractor, classifier)
+        return self.split.divide(self.keep_buffers(model.to_vector(), received))[0]
+
+    def evaluate(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[float, int, dict[str, Scalar]]:
+        """Take over what the server made of all participants' results, then test."""
+        tested = 1 if config.get("test", True) else 0
+        if returned := parameters[tested:]:
+            self.adopt(returned)
+        return super().evaluate(parameters[:tested], config)
+
+    def adopt(self, arrays: list[Vector]) -> None:
+        """Keep the classifier that came back instead of the one that was sent."""
+        state, round = self.around.state, self.around.round
+        state.save(round, {**state.at(round), "classifier": arrays[0]})
+
+    def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
+        """Return the test of the fresh extractor with this client's classifier."""
+        after = self.around.round + 1
+        extractor, classifier = parameters[0], self.classifier(after)
+        if self.around.settings.fine_tuning:
+            classifier = self.fine_tune(extractor, classifier)
+        if self.keeps_buffers:
+            model = self.split.join(extractor, classifier)
+            own = self.with_own_buffers(model, after)
+            return partial(self.around.evaluator.evaluate, own)
+        return partial(self.around.evaluator.evaluate_split, extractor, classifier)
+
+    def fine_tune(self, extractor: Vector, classifier: Vector) -> Vector:
+        """Return the classifier after some more epochs, which are not kept."""
+        around, settings = self.around, self.around.settings
+        local = replace(
+            self.classifier_training(),
+            epochs=settings.fine_tuning,
+            learning_rate=settings.fine_tuning_rate,
+        )
+        x, y = self.samples(around.round)
+        if len(y) == 0:
+            return classifier
+        z = represent(self.load(extractor, classifier, around.round + 1), x)
+        rng = self.rng("fine-tuning")
+        return train_classifier(self.split, classifier, z, y, local, rng)

@@ -1,0 +1,125 @@
+"""FedCCFA's client: Algorithm 1, the part of a device.
+
+Computes: a balanced classifier from phi(0); its own classifier; the extractor, aligned
+with its anchors; each class's mean representation. Sends: these, and which classes it
+has samples of. Keeps: its classifier and its anchors, as the server last returned them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cfl_flower.decoupling import (
+    Anchors,
+    aligned,
+    balanced_batch,
+    class_means,
+    contrast,
+    distance,
+    label_entropy,
+    represent,
+    train_classifier,
+)
+from cfl_flower.representations import label_counts
+from cfl_flower.training import Loss
+from cfl_flower.types import IntArray, Scalar, Vector
+from clients.decoupled import DecoupledClient
+
+
+class FedCCFAClient(DecoupledClient):
+    """Trains a balanced and an own classifier, then the aligned extractor."""
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train on the data of this round: lines 5 to 12."""
+        del config
+        around, settings = self.around, self.around.settings
+        round, received = around.round, parameters[0]
+        x, y = self.samples(round)
+        counts = label_counts(y.cpu().numpy(), around.stream.classes)
+        model = self.load(received, self.first_classifier(), round)
+        z = represent(model, x)
+        kept = around.state.load(round)
+        balanced = own = kept.get("classifier")
+        if own is None or settings.clustering == "balanced":
+            balanced = self.fit_balanced(z, y)
+        assert balanced is not None
+        own = self.fit_classifier(balanced if own is None else own, z, y)
+        loss = self.alignment(kept, counts)
+        extractor = self.fit_extractor(received, own, x, y, loss)
+        arrays = [extractor, own]
+        remembered: dict[str, np.ndarray] = {"classifier": own}
+        if settings.alignment != "none":
+            z = represent(self.load(extractor, own, round + 1), x)
+            means = class_means(z, y, around.stream.classes)
+            arrays.append(means.points.ravel())
+            remembered |= {"anchors": means.points, "present": means.present}
+        if settings.clustering == "balanced":
+            arrays.append(balanced)
+        around.state.save(round, remembered)
+        weights = counts if settings.row_weighting == "samples" else counts > 0
+        return arrays, len(y), {"classes": weights.astype(np.float32).tobytes()}
+
+    def first_classifier(self) -> Vector:
+        """Return phi(0), the classifier of the common initial model."""
+        return self.split.divide(self.around.initial())[1]
+
+    def fit_balanced(self, representations: Tensor, y: Tensor) -> Vector:
+        """Return the balanced classifier: eq. 3, s steps from phi(0)."""
+        settings, labels = self.around.settings, y.cpu().numpy()
+        batch = balanced_batch(
+            labels, settings.balanced_samples, self.rng("balanced-samples")
+        )
+        local = replace(
+            self.classifier_training(),
+            steps=settings.balanced_steps,
+            batch_size=max(1, len(batch)),
+        )
+        place = torch.from_numpy(batch).to(y.device)
+        return train_classifier(
+            self.split,
+            self.first_classifier(),
+            representations[place],
+            y[place],
+            local,
+            self.rng("balanced-batches"),
+        )
+
+    def alignment(self, kept: dict[str, np.ndarray], counts: IntArray) -> Loss | None:
+        """Return the loss of the extractor: eq. 9; None for the cross-entropy alone.
+
+        Parameters
+        ----------
+        kept : dict
+            What this client remembers.
+        counts : int array of shape (L,)
+            Of its labels.
+        """
+        settings = self.around.settings
+        weight = settings.alignment_weight
+        if weight is None:
+            weight = label_entropy(counts) / settings.gamma
+        # The paper counts rounds from 0.
+        waiting = self.around.round - 1 < settings.start
+        if not weight or waiting or "anchors" not in kept:
+            return None
+        anchors = Anchors(kept["anchors"], kept["present"])
+        device = self.around.model.vector.device
+        if settings.alignment == "l2":
+            return aligned(distance(anchors, device), weight)
+        return aligned(contrast(anchors, settings.temperature, device), weight)
+
+    def adopt(self, arrays: list[Vector]) -> None:
+        """Keep the means of this client's clusters instead of its own."""
+        state, round = self.around.state, self.around.round
+        kept = {**state.at(round), "classifier": arrays[0]}
+        if len(arrays) > 1:
+            shape = self.split.classes, self.split.width
+            kept["anchors"] = arrays[1].reshape(shape)
+        state.save(round, kept)

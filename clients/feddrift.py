@@ -1,0 +1,47 @@
+"""FedDrift's client: trains the best of all models, or a new one after a drift.
+
+Computes: the loss of each model on its data, and after a change on those before; local
+SGD. Sends: the trained model (d floats), the losses, which model it is. Keeps: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cfl_flower.types import FloatArray, Scalar, Vector
+from clients.base import ClusteredClient
+
+NEW = -1
+"""What it reports when it started a model of its own; see `strategies.feddrift`."""
+
+
+class FedDriftClient(ClusteredClient):
+    """Algorithm 1, lines 3 to 10."""
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train the model that fits this round's data, one of all or a new one."""
+        del config
+        around = self.around
+        losses = self.losses(parameters, around.round)
+        chosen = int(losses.argmin())
+        if self.drifted(parameters, losses):
+            chosen = NEW
+        start = around.initial() if chosen == NEW else parameters[chosen]
+        trained, count = self.train_from(start)
+        data = losses.astype(np.float32).tobytes()
+        return [trained], count, {"chosen": chosen, "losses": data}
+
+    def drifted(self, models: list[Vector], losses: FloatArray) -> bool:
+        """Return whether the best loss rose by more than delta since the last round."""
+        round = self.around.round
+        if round == 1:
+            return False
+        now, before = self.data(round), self.data(round - 1)
+        if now is before or len(before.train_indices) == 0:
+            return False
+        rise = losses.min() - self.losses(models, round - 1).min()
+        return bool(rise > self.around.settings.delta)

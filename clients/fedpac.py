@@ -1,0 +1,76 @@
+"""FedPAC's client: as FedRep's, aligned with global anchors.
+
+Computes: statistics of its representations; its classifier, then the extractor; its
+anchors. Sends: all of these. Keeps: the classifier that the server mixed for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cfl_flower.decoupling import (
+    aligned,
+    class_means,
+    distance,
+    read_anchors,
+    represent,
+)
+from cfl_flower.representations import label_counts
+from cfl_flower.types import IntArray, Scalar, Vector
+from clients.decoupled import DecoupledClient
+
+
+def statistics(z: Tensor, y: Tensor, counts: IntArray) -> tuple[float, Vector]:
+    """Return the variance and the weighted means that classifiers are combined by.
+
+    v = (sum_c p_c E_c|z|^2 - sum_c p_c^2 |mu_c|^2) / n and h_c = p_c mu_c.
+
+    Parameters
+    ----------
+    z, y : Tensor, shapes (n, D) and (n,)
+    counts : int array of shape (L,)
+
+    Returns
+    -------
+    float
+    Vector, shape (L * D,)
+    """
+    total = max(1, int(counts.sum()))
+    means = class_means(z, y, len(counts)).points
+    weighted = means * (counts / total)[:, None]
+    # sum_c p_c E_c|z|^2 is the mean over all samples.
+    squares = float(z.double().square().sum()) / total
+    variance = (squares - float((weighted.astype(float) ** 2).sum())) / total
+    return max(variance, 0.0), weighted.astype(np.float32).ravel()
+
+
+class FedPACClient(DecoupledClient):
+    """Algorithm 1, the part of a device."""
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train parameters[0] towards the anchors, parameters[1]."""
+        around, received = self.around, parameters[0]
+        x, y = self.samples(around.round)
+        counts = label_counts(y.cpu().numpy(), around.stream.classes)
+        own = self.classifier(around.round)
+        z = represent(self.load(received, own, around.round), x)
+        variance, weighted = statistics(z, y, counts)
+        own = self.fit_classifier(own, z, y)
+        anchors, loss = read_anchors(parameters[1], config["present"]), None
+        if anchors.present.any():
+            alignment = distance(anchors, x.device)
+            loss = aligned(alignment, around.settings.alignment_weight)
+        extractor = self.fit_extractor(received, own, x, y, loss)
+        around.state.save(around.round, {"classifier": own})
+        trained = represent(self.load(extractor, own, around.round + 1), x)
+        points = class_means(trained, y, len(counts)).points.ravel()
+        known: dict[str, Scalar] = {
+            "variance": variance,
+            "classes": counts.astype(np.float32).tobytes(),
+        }
+        return [extractor, own, points, weighted], len(y), known

@@ -1,0 +1,44 @@
+"""Flash's client: trains until an epoch brings little.
+
+Computes: local SGD, and after each epoch the loss on some of its training samples.
+Sends: the trained model (d floats). Keeps: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from cfl_flower.seeding import generator
+from cfl_flower.training import evaluate, train
+from cfl_flower.types import Scalar, Vector
+from clients.base import ClusteredClient
+
+
+class FlashClient(ClusteredClient):
+    """Algorithm 1, the part of a device."""
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train the received model until it hardly improves."""
+        del config
+        around, settings, start = self.around, self.around.settings, parameters[0]
+        x, y = self.samples(around.round)
+        rng = generator(around.seed, "batches", around.round, around.client)
+        order = torch.from_numpy(rng.permutation(len(y))).to(y.device)
+        held = order[: int(settings.validation * len(y))]
+        kept = order[len(held) :]
+        model = around.model.load(self.with_own_buffers(start, around.round))
+        epoch_of = replace(self.local, epochs=1)
+        last: float | None = None
+        for epoch in range(1 if self.local.steps else self.local.epochs):
+            train(model, x[kept], y[kept], epoch_of, rng)
+            if len(held):
+                loss, _ = evaluate(model, x[held], y[held])
+                if last is not None and 0 < last - loss < settings.stop / (epoch + 1):
+                    break
+                last = loss
+        return [self.keep_buffers(model.to_vector(), start)], len(y), {}

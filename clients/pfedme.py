@@ -1,0 +1,52 @@
+"""pFedMe's client: a personal model near its copy of the global one.
+
+Computes: for each mini-batch K steps of the personal model, one of the copy. Sends: the
+copy (d floats). Keeps: the model that it is tested with (d floats).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cfl_flower.seeding import generator
+from cfl_flower.training import batches, gradient_writer, switch_mode
+from cfl_flower.types import Scalar, Vector
+from clients.base import ClusteredClient
+
+
+class PFedMeClient(ClusteredClient):
+    """Algorithm 1, lines 5 to 8."""
+
+    @torch.no_grad()
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train on the data of this round and keep what is tested."""
+        del config
+        around, settings, start = self.around, self.around.settings, parameters[0]
+        x, y = self.samples(around.round)
+        model = around.model.load(self.with_own_buffers(start, around.round))
+        switch_mode(model, training=True)
+        theta, gradient, copy = model.weights, model.gradient, model.weights.clone()
+        write_gradient, pull = gradient_writer(model), settings.attraction
+        rng = generator(around.seed, "batches", around.round, around.client)
+        for batch in batches(x, y, self.local, rng) if len(y) else ():
+            for _ in range(settings.inner_steps):
+                write_gradient(*batch)
+                gradient.add_(theta - copy, alpha=pull)
+                theta.add_(gradient, alpha=-self.local.learning_rate)
+            copy.add_(theta - copy, alpha=settings.outer_rate * pull)
+        personal = model.to_vector()
+        theta.copy_(copy)
+        local = model.to_vector()
+        kept = local if settings.tested == "local" else personal
+        around.state.save(around.round, {"model": kept})
+        return [self.keep_buffers(local, start)], len(y), {}
+
+    def served(self, parameters: list[Vector]) -> Vector:
+        """Return this client's own model as of this round."""
+        del parameters
+        model = self.around.state.load(self.around.round + 1).get("model")
+        return self.around.initial() if model is None else model

@@ -1,0 +1,62 @@
+"""SCAFFOLD's client: steps along the gradient corrected by two controls.
+
+Computes: local SGD from x along g - c_i + c; its next control. Sends: the model and the
+change of its control. Keeps: its control (p floats).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from cfl_flower.seeding import generator
+from cfl_flower.training import train
+from cfl_flower.types import FloatArray, Scalar, Vector
+from clients.base import ClusteredClient
+
+
+def control_change(
+    control: FloatArray, start: FloatArray, end: FloatArray, steps: int, rate: float
+) -> FloatArray:
+    """Return c_i+ - c_i = (x - y) / (K eta) - c: Algorithm 1, line 12, option II.
+
+    Parameters
+    ----------
+    control : array of shape (p,)
+        c, the server's.
+    start, end : arrays of shape (p,)
+        x and y.
+    steps : int
+        K.
+    rate : float
+        eta.
+    """
+    return (start - end) / np.float32(steps * rate) - control
+
+
+class ScaffoldClient(ClusteredClient):
+    """Algorithm 1, lines 6 to 14."""
+
+    def fit(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train parameters[0] with the server's control, parameters[1]."""
+        del config
+        around, (start, control) = self.around, parameters
+        state, count = around.state.part("control"), len(control)
+        own = state.load(around.round).get("own", np.zeros(count, np.float32))
+        x, y = self.samples(around.round)
+        model = around.model.load(self.with_own_buffers(start, around.round))
+        correction = torch.from_numpy(control - own).to(model.vector.device)
+        rng = generator(around.seed, "batches", around.round, around.client)
+        train(model, x, y, self.local, rng, correction=correction)
+        trained, steps = model.to_vector(), self.local.count_steps(len(y))
+        if len(y) == 0:
+            return [trained, np.zeros_like(control)], 0, {}
+        change = control_change(
+            control, start[:count], trained[:count], steps, self.local.learning_rate
+        )
+        state.save(around.round, {"own": own + change})
+        return [self.keep_buffers(trained, start), change], len(y), {}

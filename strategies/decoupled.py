@@ -1,0 +1,132 @@
+"""What methods with a shared extractor and personal classifiers have in common.
+
+Each round: participants receive the extractor -> train -> it is averaged by samples
+(FedCCFA, eq. 10). Everyone is served the fresh extractor and uses its own classifier.
+
+Server keeps: the model of round 0, whose extractor is replaced in every round. Leaves
+the device: the extractor of a participant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from cfl_flower.models import Split, split_module
+from cfl_flower.settings import require
+from cfl_flower.types import ClientId, Plan, Result, Task, Vector
+from strategies.base import ClusteredStrategy, StrategySettings
+
+
+@dataclass(frozen=True)
+class DecoupledSettings(StrategySettings):
+    """The settings of all methods with personal classifiers.
+
+    Attributes
+    ----------
+    classifier_epochs : int
+        Passes over the data with the extractor frozen; then `local.epochs` with the
+        classifier frozen.
+    classifier_rate : float
+        Their learning rate; all else is as in `local`.
+    fine_tuning : int
+        Epochs of the classifier on the client's training data before a test; 0 tests
+        what was trained.
+    fine_tuning_rate : float
+    """
+
+    classifier_epochs: int = 1
+    classifier_rate: float = 0.1
+    fine_tuning: int = 0
+    fine_tuning_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("classifier_epochs", 1), ("fine_tuning", 0)):
+            value = getattr(self, name)
+            require(value >= least, f"strategy.{name}", value, f"at least {least}")
+        for name in ("classifier_rate", "fine_tuning_rate"):
+            value = getattr(self, name)
+            ok = 0 < value < math.inf
+            require(ok, f"strategy.{name}", value, "a number above 0")
+
+
+class DecoupledStrategy(ClusteredStrategy):
+    """FedAvg of extractors; classifiers stay at the clients."""
+
+    Settings = DecoupledSettings
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known.
+
+        Raises
+        ------
+        ConfigError
+            If the network has no linear classifier.
+        """
+        dataset = self.config.dataset
+        self.returned: dict[ClientId, Sequence[Vector]] = {}
+        with torch.device("meta"):
+            network = self.config.model.build(dataset.shape, dataset.classes)
+        self.split: Split = split_module(network)
+        return super().initial_state()
+
+    @property
+    def extractor(self) -> Vector:
+        """The shared extractor."""
+        model: Vector = self.state.models[0]
+        return self.split.divide(model)[0]
+
+    def plan_train(self, round: int) -> Plan:
+        """Send the extractor to the participants."""
+        clients = [self.state.clients[row] for row in self.choose_participants(round)]
+        tasks = [Task(client, (0,)) for client in clients]
+        return Plan(tasks, [self.extractor], {}, reply=self.split.lengths[:1])
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Average the extractors: eq. 10."""
+        self.returned = {}
+        if not results:
+            return
+        extractor, classifier = self.split.divide(self.state.models[0])
+        optimizer = self.config.server_optimizer
+        extractor = optimizer.step(extractor, self.average(results))
+        self.state.models = [self.split.join(extractor, classifier)]
+
+    def measure_train(self, results: list[Result]) -> None:
+        """Note how far the participants' extractors are from their mean."""
+        mean = self.extractor
+        gaps = [np.linalg.norm(result.arrays[0] - mean) for result in results]
+        self.record.measures["discrepancy"] = float(np.mean(gaps)) if gaps else None
+
+    def give_back(
+        self, results: Sequence[Result], arrays: Sequence[Sequence[Vector]]
+    ) -> None:
+        """Let participants receive their parts of what was made of all results.
+
+        It comes with the test of the same round, so that it is what is tested.
+        """
+        pairs = zip(results, arrays, strict=True)
+        self.returned = {result.client: own for result, own in pairs}
+
+    def plan_evaluate(self, round: int, test: bool) -> Plan:
+        """Let everyone test the fresh extractor with its own classifier."""
+        models: list[Vector] = [self.extractor]
+        tasks = []
+        for client in self.state.clients:
+            arrays = self.returned.get(client, ())
+            if test or arrays:
+                places = tuple(range(len(models), len(models) + len(arrays)))
+                models.extend(arrays)
+                tasks.append(Task(client, ((0,) if test else ()) + places))
+        return Plan(tasks, models)
+
+    def absorb_reports(self, round: int, results: list[Result]) -> None:
+        """Count what participants received beside the model that is tested."""
+        arrived = [self.returned.get(result.client, ()) for result in results]
+        self.record.bytes_down += sum(a.nbytes for arrays in arrived for a in arrays)

@@ -1,0 +1,55 @@
+"""FedBABU: the classifier never trains; everyone fine-tunes for itself.
+
+Oh et al., "FedBABU: Toward Enhanced Representation for Federated Image Classification"
+(ICLR 2022; Algorithm 1). Each round: participants train the extractor under the initial
+classifier, which is the same for all -> extractors are averaged by samples. Before a
+test a client fine-tunes the whole model on its training data.
+
+Server keeps: the extractor. Leaves the device: the extractor of a participant. The
+classifier follows from the seed.
+
+Deviations and readings:
+
+* A client fine-tunes before every test, for `fine_tuning` epochs of all parameters at
+  `fine_tuning_rate`; nothing of it is kept. FedCCFA's comparison does so once, after
+  the last round. On a device that is the cost of a personal model; here it makes every
+  test as dear as a training of everyone, so choose `system.evaluate_every`.
+* Batches, momentum and weight decay are those of `local`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cfl_flower.errors import ConfigError
+from strategies.decoupled import DecoupledSettings, DecoupledStrategy
+
+
+@dataclass(frozen=True)
+class FedBABUSettings(DecoupledSettings):
+    """FedBABU's settings; of the classifier's, only those of fine-tuning are used."""
+
+    fine_tuning: int = 5
+
+
+class FedBABU(DecoupledStrategy):
+    """Only extractors train."""
+
+    Settings = FedBABUSettings
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known.
+
+        Raises
+        ------
+        ConfigError
+            If the network is a classifier alone.
+        """
+        state = super().initial_state()
+        if self.split.start == 0:
+            raise ConfigError(
+                f"model={self.config.names['model']} has no extractor, which is all "
+                "that strategy=fedbabu trains; use model=mlp or a deeper one"
+            )
+        return state

@@ -1,0 +1,415 @@
+"""FedCCFA: classifiers clustered class by class, features aligned with their anchors.
+
+Chen et al., "Classifier Clustering and Feature Alignment for Federated Learning under
+Distributed Concept Drift" (NeurIPS 2024; Algorithm 1, eq. 3 to 10). Each round a
+participant receives the extractor and trains a balanced classifier from the initial
+one, for clustering alone; then its own classifier; then the extractor, aligned with its
+anchors. The server averages extractors, clusters the balanced classifiers of each class
+by MADC and DBSCAN, and gives the members of a cluster the mean of their own classifiers
+of that class, and of their anchors.
+
+Server keeps: the model, whose classifier phi(0) never changes; the distances and
+clusters of the last round. Leaves the device: the extractor; the balanced and the own
+classifier; the anchors (L * D floats); which classes it has, or with
+`row_weighting=samples` how many samples of each (L floats).
+
+Deviations and readings, where the paper and its code part ways:
+
+* Anchors are means over the members of a cluster. The code adds the anchors of all
+  participants to those of the first, in place, before they are clustered, so in every
+  class one cluster gets nearly the global anchor.
+* A client's first own classifier goes on from its balanced one, as in the code; the
+  paper's phi(t-1) does not exist then.
+* phi(0) is the common initial model's classifier. It follows from the seed, so no
+  device receives it.
+* A class that a client has no samples of takes no part: its row is neither clustered
+  nor averaged, it has no anchor, and the client keeps its own row. In the code the
+  balanced batch breaks. A class with fewer than 5 samples is drawn with replacement;
+  there, all classes shrink to the smallest one.
+* s is a number of full-batch steps. The code's 5 epochs of batches of 64 are that for
+  10 classes only.
+* Samples of a class without an anchor are not aligned, and such a class is no
+  alternative of the others. The alignment starts with the anchors of a client's last
+  participation, so its first participation is not aligned.
+* Entropy counts only the classes that there are (0 log 0 = 0; NaN in the code), by the
+  labels of this round.
+* Anchors and classifiers are made of representations as at a test: without dropout or
+  augmentation, and with BatchNorm's running statistics.
+* Global anchors, the ablation, are means over those who hold the class; the code
+  divides by all participants, which the cosine does not see.
+* MADC needs a third client. Two holders of a class are compared by their cosine
+  distance, one is a cluster. With two participants a warning says so.
+* The clustered classifiers and anchors return with the test of the same round, so that
+  they are what is tested; their bytes are counted. A client that does not get them goes
+  on with its own, as a cluster of one.
+* Everyone is tested with the fresh extractor and its own classifier, as the text says;
+  the code tests those who did not take part with the extractor of their last round. Who
+  never took part has phi(0).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import adjusted_rand_score
+
+from cfl_flower.clustering import connected
+from cfl_flower.data.world import World
+from cfl_flower.decoupling import parse_counts
+from cfl_flower.directions import cosine_matrix, madc
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import require, require_one_of
+from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
+from strategies.base import ClusteredState, no_clusters
+from strategies.decoupled import DecoupledSettings, DecoupledStrategy
+
+CLUSTERINGS = ("balanced", "local", "oracle")
+ALIGNMENTS = ("none", "contrast", "l2")
+
+
+@dataclass(frozen=True)
+class FedCCFASettings(DecoupledSettings):
+    """FedCCFA's settings.
+
+    Attributes
+    ----------
+    balanced_steps : int
+        s, full-batch steps of the balanced classifier.
+    balanced_samples : int
+        Of each class in its batch.
+    clustering : {"balanced", "local", "oracle"}
+        By the balanced classifiers, by the own ones, or by the true concepts.
+    reach : float
+        eps, the largest distance of neighbours in DBSCAN.
+    alignment : {"none", "contrast", "l2"}
+        None, FedFM's contrastive loss, or FedPAC's squared distance.
+    alignment_weight : float or None
+        The same for everyone; None for H(P(Y)) / gamma.
+    gamma : float
+    temperature : float
+        tau of the contrastive loss.
+    start : int
+        T_s, rounds before the alignment starts.
+    anchors : {"clustered", "global"}
+    row_weighting : {"uniform", "samples"}
+        Of the members of a cluster; ``samples`` tells the server label counts.
+    """
+
+    balanced_steps: int = 5
+    balanced_samples: int = 5
+    clustering: str = "balanced"
+    reach: float = 0.1
+    alignment: str = "contrast"
+    alignment_weight: float | None = None
+    gamma: float = 20.0
+    temperature: float = 0.1
+    start: int = 20
+    anchors: str = "clustered"
+    row_weighting: str = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (
+            ("balanced_steps", 1),
+            ("balanced_samples", 1),
+            ("start", 0),
+        ):
+            value = getattr(self, name)
+            require(value >= least, f"strategy.{name}", value, f"at least {least}")
+        for name in ("reach", "gamma", "temperature"):
+            value = getattr(self, name)
+            ok = 0 < value < math.inf
+            require(ok, f"strategy.{name}", value, "a number above 0")
+        weight = self.alignment_weight
+        ok = weight is None or 0 <= weight < math.inf
+        require(ok, "strategy.alignment_weight", weight, "null or at least 0")
+        require_one_of("strategy.clustering", self.clustering, CLUSTERINGS)
+        require_one_of("strategy.alignment", self.alignment, ALIGNMENTS)
+        require_one_of("strategy.anchors", self.anchors, ("clustered", "global"))
+        weightings = ("uniform", "samples")
+        require_one_of("strategy.row_weighting", self.row_weighting, weightings)
+
+
+@dataclass
+class FedCCFAState(ClusteredState):
+    """FedCCFA's state.
+
+    Attributes
+    ----------
+    clustered : list of m ClientId
+        Whose classifiers were clustered last.
+    class_clusters : int array of shape (m, L)
+        Their cluster in each class; -1 without samples of it.
+    distances : array of shape (L, m, m), float32
+        What they were clustered by; NaN where a class has no samples.
+    """
+
+    clustered: list[ClientId]
+    class_clusters: IntArray
+    distances: FloatArray
+
+
+def class_distances(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the distances of clients' classifiers, class by class: eq. 4.
+
+    Parameters
+    ----------
+    rows : array of shape (m, L, D + 1)
+        Each client's classifier of each class.
+    weights : array of shape (m, L)
+        Positive where a client has samples of a class.
+
+    Returns
+    -------
+    array of shape (L, m, m), float32
+        NaN for pairs of which one has none.
+    """
+    count, classes = weights.shape
+    gaps = np.full((classes, count, count), np.nan, np.float32)
+    for label in range(classes):
+        holders = np.flatnonzero(weights[:, label] > 0)
+        if len(holders):
+            block = np.ascontiguousarray(rows[holders, label], np.float32)
+            gaps[label][np.ix_(holders, holders)] = madc(cosine_matrix(list(block)))
+    return gaps
+
+
+def cluster_classes(gaps: FloatArray, reach: float) -> IntArray:
+    """Cluster clients class by class: DBSCAN with min_samples = 1.
+
+    Parameters
+    ----------
+    gaps : array of shape (L, m, m)
+    reach : float
+        eps.
+
+    Returns
+    -------
+    int array of shape (m, L)
+        -1 where a client has no samples of a class.
+    """
+    clusters = np.full(gaps.shape[1::-1], -1, np.int64)
+    for label, matrix in enumerate(gaps):
+        holders = np.flatnonzero(~np.isnan(np.diagonal(matrix)))
+        if len(holders):
+            found = connected(matrix[np.ix_(holders, holders)], reach)
+            clusters[holders, label] = found
+    return clusters
+
+
+def cluster_means(
+    values: FloatArray, clusters: IntArray, weights: FloatArray
+) -> FloatArray:
+    """Return what each client gets of its clusters: eq. 5 and 7.
+
+    Parameters
+    ----------
+    values : array of shape (m, L, k)
+        Classifiers or anchors, class by class.
+    clusters : int array of shape (m, L)
+    weights : array of shape (m, L)
+        Of the members in a mean.
+
+    Returns
+    -------
+    array of shape (m, L, k), float32
+        The mean over the members of its cluster; its own value where it is in none.
+    """
+    means = values.astype(np.float32)
+    for label in range(values.shape[1]):
+        members = np.flatnonzero(clusters[:, label] >= 0)
+        if len(members) == 0:
+            continue
+        own = clusters[members, label]
+        shares = np.zeros((own.max() + 1, len(members)))
+        shares[own, np.arange(len(members))] = weights[members, label]
+        shares /= shares.sum(axis=1, keepdims=True)
+        means[members, label] = (shares @ values[members, label])[own]
+    return means
+
+
+def class_concepts(world: World) -> IntArray:
+    """Return which clients mean the same by a class: the truth that is to be found.
+
+    Parameters
+    ----------
+    world : World
+
+    Returns
+    -------
+    int array of shape (clients, L)
+        Equal for two clients that call the same original labels, of the same domain
+        and rotation, by the name of that class.
+    """
+    traits = np.column_stack([world.domains, world.degrees])
+    columns = [
+        np.unique(
+            np.column_stack([world.relabel == label, traits]),
+            axis=0,
+            return_inverse=True,
+        )[1].reshape(-1)
+        for label in range(world.classes)
+    ]
+    return np.column_stack(columns)
+
+
+class FedCCFA(DecoupledStrategy):
+    """Algorithm 1, the server's part."""
+
+    Settings = FedCCFASettings
+    State = FedCCFAState
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known.
+
+        Raises
+        ------
+        ConfigError
+            If there is no linear classifier, or no truth for the oracle.
+        """
+        if self.settings.clustering == "oracle" and self.timeline is None:
+            raise ConfigError(
+                "strategy.clustering=oracle needs a simulated stream, whose concepts "
+                "are known; use balanced on real devices"
+            )
+        models = super().initial_state().models
+        classes = self.split.classes
+        none = np.zeros((0, classes), np.int64)
+        gaps = np.zeros((classes, 0, 0), np.float32)
+        return FedCCFAState([], no_clusters(), models, [], none, gaps)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The arrays of a result and their lengths."""
+        extractor, classifier = self.split.lengths
+        found = {"extractor": extractor, "own": classifier}
+        if self.settings.alignment != "none":
+            found["anchors"] = self.split.classes * self.split.width
+        if self.settings.clustering == "balanced":
+            found["balanced"] = classifier
+        return found
+
+    def check_report(self, phase: str, result: Result) -> None:
+        """Refuse a training result that does not say which classes it is about."""
+        if phase == "train":
+            self.read_weights(result)
+
+    def read_weights(self, result: Result) -> FloatArray:
+        """Return a client's weight in each class, shape (L,); 0 without samples of it.
+
+        Raises
+        ------
+        InvalidResultError
+            If these are no L counts.
+        """
+        counts = parse_counts(result.metrics.get("classes"), self.split.classes)
+        uniform = self.settings.row_weighting == "uniform"
+        weights: FloatArray = (counts > 0) * 1.0 if uniform else counts
+        return weights
+
+    def plan_train(self, round: int) -> Plan:
+        """Send the extractor to the participants."""
+        plan = super().plan_train(round)
+        reply = tuple(self.parts.values())
+        return Plan(plan.tasks, plan.models, {}, reply)
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Average the extractors, then the classes' classifiers and anchors."""
+        super().absorb_train(round, results)
+        if not results:
+            return
+        weights = np.stack([self.read_weights(result) for result in results])
+        self.state.clustered = [result.client for result in results]
+        self.cluster(round, results, weights)
+        own = self._rows(results, "own")
+        heads = cluster_means(own, self.state.class_clusters, weights)
+        found = [[self.split.flatten(head)] for head in heads]
+        if "anchors" in self.parts:
+            anchors = self.mean_anchors(results, weights)
+            for arrays, points in zip(found, anchors, strict=True):
+                arrays.append(points.ravel())
+        self.give_back(results, found)
+
+    def cluster(
+        self, round: int, results: Sequence[Result], weights: FloatArray
+    ) -> None:
+        """Cluster the participants class by class, and say how well that fits."""
+        state, settings = self.state, self.settings
+        truth, reach = self.true_classes(round), settings.reach
+        if settings.clustering == "oracle":
+            assert truth is not None
+            apart = truth.T[:, :, None] != truth.T[:, None, :]
+            held = weights.T > 0
+            pairs = held[:, :, None] & held[:, None, :]
+            state.distances = np.where(pairs, apart, np.nan).astype(np.float32)
+            reach = 0.5
+        else:
+            if len(results) < 3:
+                warn_of_few()
+            rows = self._rows(results, settings.clustering.replace("local", "own"))
+            state.distances = class_distances(rows, weights)
+        state.class_clusters = cluster_classes(state.distances, reach)
+        clusters, measures = state.class_clusters, self.record.measures
+        measures["class_clusters"] = (clusters.max(axis=0) + 1).tolist()
+        if truth is not None:
+            measures["class_ari"] = class_scores(truth, clusters)
+
+    def mean_anchors(
+        self, results: Sequence[Result], weights: FloatArray
+    ) -> FloatArray:
+        """Return each participant's next anchors, shape (m, L, D)."""
+        shape = (len(results), self.split.classes, self.split.width)
+        points = self._stack(results, "anchors").reshape(shape)
+        clusters = self.state.class_clusters
+        if self.settings.anchors == "global":
+            clusters = np.where(clusters >= 0, 0, -1)
+        return cluster_means(points, clusters, weights)
+
+    def true_classes(self, round: int) -> IntArray | None:
+        """Return the true concept of each clustered client in each class, if known."""
+        if self.timeline is None:
+            return None
+        concepts = class_concepts(self.timeline.world(round))
+        return concepts[np.array(self.state.clustered, np.int64)]
+
+    def _stack(self, results: Sequence[Result], name: str) -> FloatArray:
+        place = list(self.parts).index(name)
+        return np.stack([result.arrays[place] for result in results])
+
+    def _rows(self, results: Sequence[Result], name: str) -> FloatArray:
+        """Return the classifiers, class by class, shape (m, L, D + 1)."""
+        return np.stack([self.split.rows(each) for each in self._stack(results, name)])
+
+
+def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
+    """Return the adjusted Rand index of each class among those who have samples of it.
+
+    Parameters
+    ----------
+    truth, clusters : int arrays of shape (m, L)
+
+    Returns
+    -------
+    list of L floats
+        None for a class that nobody has.
+    """
+    scores: list[float | None] = []
+    for label in range(truth.shape[1]):
+        holders = clusters[:, label] >= 0
+        pair = truth[holders, label], clusters[holders, label]
+        scores.append(float(adjusted_rand_score(*pair)) if holders.any() else None)
+    return scores
+
+
+def warn_of_few() -> None:
+    """Say that MADC is not defined; Python shows a warning of one place only once."""
+    warnings.warn(
+        "strategy=fedccfa with fewer than 3 participants: two are compared by their "
+        "cosine distance, one is a cluster of its own; raise participants",
+        stacklevel=1,
+    )

@@ -1,0 +1,214 @@
+"""FedDrift: a new model for each drifted client, merged with those that fit.
+
+Jothimurugesan et al., "Federated Learning under Distributed Concept Drift" (AISTATS
+2023; Algorithm 1). A participant receives all models. If none fits its new data as well
+as the best one fits the data before, up to delta, it starts a model of its own; else it
+trains the one with the smallest loss. The server averages each model's results, and
+merges models whose losses on each other's data are hardly larger than on their own.
+
+Server keeps: the models, of which there are as many as there were drifts that nobody
+shared. Leaves the device: the trained model (d floats), the loss of each model on its
+data (K floats), which one it trained.
+
+Deviations and readings:
+
+* A round is a time step: the data before are those of the round before.
+* A new model is isolated for the round in which it starts, as in the paper: nobody else
+  can train it, and it has no distances yet. It is looked at for merging with the losses
+  of the next round in which its client takes part.
+* It starts from the common initial model. In FedCCFA's comparison it starts at random,
+  and the mean of merged models is then one of unrelated networks.
+* Distances are max(L_ij - L_ii, L_ji - L_jj, 0) with L_ij the loss of model i on the
+  data of those that train j, by their samples, before the round's training; the closest
+  pair merges first, by complete linkage, below delta. Models that nobody trains in a
+  round stay as they are.
+* Who does not take part keeps its model, also when ids change; in the comparison's code
+  such clients then point to other models.
+* A model that nobody uses any more stays, in case its concept returns.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfl_flower.aggregation import mean_model
+from cfl_flower.clustering import number_by_appearance
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.settings import require
+from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task
+from strategies.base import ClusteredStrategy, StrategySettings
+
+NEW = -1
+"""What a client reports that started a model of its own."""
+
+
+@dataclass(frozen=True)
+class FedDriftSettings(StrategySettings):
+    """FedDrift's settings.
+
+    Attributes
+    ----------
+    delta : float
+        The rise of the loss that is a drift, and the distance below which models merge.
+    """
+
+    delta: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = 0 < self.delta < math.inf
+        require(ok, "strategy.delta", self.delta, "a number above 0")
+
+
+def model_distances(
+    losses: FloatArray, chosen: IntArray, samples: FloatArray
+) -> FloatArray:
+    """Return how badly models do on each other's data: Algorithm 1, line 12.
+
+    Parameters
+    ----------
+    losses : array of shape (m, K)
+        Of each model on each participant's data.
+    chosen : int array of shape (m,)
+        The model that each trained; negative for a new one.
+    samples : array of shape (m,)
+
+    Returns
+    -------
+    array of shape (K, K)
+        Infinite where one was trained by nobody; 0 on the diagonal.
+    """
+    count = losses.shape[1]
+    shares = np.where(chosen == np.arange(count)[:, None], samples, 0).astype(float)
+    totals = shares.sum(axis=1)
+    trained = totals > 0
+    # L_ij: model i on the data of those who trained j.
+    on = losses.T @ (shares / np.where(trained, totals, 1)[:, None]).T
+    rise = on - np.diagonal(on)[:, None]
+    gaps: FloatArray = np.maximum(np.maximum(rise, rise.T), 0)
+    gaps[~trained] = gaps[:, ~trained] = np.inf
+    np.fill_diagonal(gaps, 0)
+    return gaps
+
+
+def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
+    """Merge the closest models below delta, by complete linkage: lines 13 to 16.
+
+    Parameters
+    ----------
+    gaps : array of shape (K, K)
+    delta : float
+
+    Returns
+    -------
+    int array of shape (K,)
+        What each model becomes, numbered by first appearance.
+    """
+    gaps, merged = gaps.copy(), np.arange(len(gaps))
+    np.fill_diagonal(gaps, np.inf)
+    while len(gaps) > 1:
+        one, two = sorted(divmod(int(gaps.argmin()), len(gaps)))
+        if not gaps[one, two] < delta:
+            break
+        farthest = np.maximum(gaps[one], gaps[two])
+        gaps[one], gaps[:, one] = farthest, farthest
+        gaps[one, one] = np.inf
+        gaps[two], gaps[:, two] = np.inf, np.inf
+        merged[merged == two] = one
+    return number_by_appearance(merged)
+
+
+class FedDrift(ClusteredStrategy):
+    """Algorithm 1, the server's part."""
+
+    Settings = FedDriftSettings
+
+    def check_report(self, phase: str, result: Result) -> None:
+        """Refuse a training result without its losses and choice."""
+        if phase == "train":
+            self.read_choice(result)
+            self.read_losses(result)
+
+    def read_choice(self, result: Result) -> int:
+        """Return the model that a participant trained, or `NEW`.
+
+        Raises
+        ------
+        InvalidResultError
+            If it is none.
+        """
+        chosen, count = result.metrics.get("chosen"), len(self.state.models)
+        ok = isinstance(chosen, int) and not isinstance(chosen, bool)
+        if not ok or not NEW <= int(chosen) < count:  # type: ignore[arg-type]
+            detail = f"chosen={chosen!r}, not one of {NEW} to {count - 1}"
+            raise InvalidResultError("representation", detail)
+        return int(chosen)  # type: ignore[arg-type]
+
+    def read_losses(self, result: Result) -> FloatArray:
+        """Return the loss of each model on a participant's data, shape (K,).
+
+        Raises
+        ------
+        InvalidResultError
+            If these are no K finite numbers.
+        """
+        data, count = result.metrics.get("losses"), len(self.state.models)
+        if not isinstance(data, bytes) or len(data) != 4 * count:
+            detail = f"losses: not {count} float32 numbers"
+            raise InvalidResultError("representation", detail)
+        losses = np.frombuffer(data, np.float32).astype(float)
+        if not np.isfinite(losses).all():
+            raise InvalidResultError("representation", "losses: not finite")
+        return losses
+
+    def plan_train(self, round: int) -> Plan:
+        """Send all models to the participants."""
+        plan = super().plan_train(round)
+        everything = tuple(range(len(plan.models)))
+        tasks = [Task(task.client, everything) for task in plan.tasks]
+        return Plan(tasks, plan.models, {}, plan.reply)
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Average per model, merge what fits, then take in the new models."""
+        if not results:
+            return
+        state, record = self.state, self.record
+        rows = self.rows(result.client for result in results)
+        chosen = np.array([self.read_choice(result) for result in results], np.int64)
+        losses = np.stack([self.read_losses(result) for result in results])
+        samples = np.array([float(result.num_examples) for result in results])
+        old, isolated = np.flatnonzero(chosen != NEW), np.flatnonzero(chosen == NEW)
+        record.moved = int(np.count_nonzero(state.clusters[rows] != chosen))
+        record.drifted = len(isolated)
+        state.clusters[rows[old]] = chosen[old]
+        super().absorb_train(round, [results[place] for place in old.tolist()])
+        gaps = model_distances(losses, chosen, samples)
+        merged = merge_closest(gaps, self.settings.delta)
+        record.reclustered = int(merged.max()) + 1 < len(state.models)
+        if record.reclustered:
+            count = len(state.models)
+            trained = np.bincount(chosen[old], samples[old], count).astype(float)
+            self.merge(merged, trained)
+        for place in isolated.tolist():
+            state.clusters[rows[place]] = len(state.models)
+            state.models = [*state.models, results[place].arrays[0]]
+
+    def merge(self, merged: IntArray, samples: FloatArray) -> None:
+        """Replace models that merge by their mean, and renumber everyone's.
+
+        Parameters
+        ----------
+        merged : int array of shape (K,)
+        samples : array of shape (K,)
+            That each was trained on in this round.
+        """
+        state, models = self.state, []
+        for group in range(int(merged.max()) + 1):
+            members = np.flatnonzero(merged == group).tolist()
+            parts = [state.models[member] for member in members]
+            alone = len(parts) == 1
+            models.append(parts[0] if alone else mean_model(parts, samples[members]))
+        state.models, state.clusters = models, merged[state.clusters]

@@ -1,0 +1,208 @@
+"""FedPAC: aligned features, and classifiers combined for each client.
+
+Xu et al., "Personalized Federated Learning with Feature Alignment and Classifier
+Collaboration" (ICLR 2023; Algorithm 1, eq. 8 to 12). As FedRep, with a squared distance
+to global anchors in the extractor's loss. The server gives each participant its own
+mixture of the participants' classifiers, whose weights minimise an estimate of its test
+loss: variance plus bias, from statistics of the representations.
+
+Server keeps: the extractor and the anchors. Leaves the device: the extractor, the
+classifier, the anchors, and from before training the variance (1 float) and each
+class's share times its mean representation (L * D floats); label counts (L floats).
+
+Deviations and readings, as in FedCCFA's comparison where not said otherwise:
+
+* The quadratic programme min a^T (diag(v) + D_i) a on the simplex is solved by
+  non-negative least squares, exactly (see `simplex_minimum`), without a package of its
+  own. D_i comes from inner products; the code loops over all triples of clients.
+* Weights below 1e-3 become 0, and the others sum to 1 again; there they do not.
+* Samples of a class without an anchor are not aligned; there they are aligned with the
+  client's own. A class that nobody has samples of keeps its anchor.
+* The mixed classifier returns with the test of the same round.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from cfl_flower.aggregation import mix_models
+from cfl_flower.decoupling import (
+    Anchors,
+    mean_anchors,
+    no_anchors,
+    parse_counts,
+    write_presence,
+)
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.settings import require
+from cfl_flower.threads import one_thread
+from cfl_flower.types import BoolArray, FloatArray, Plan, Result, Scalar, Task
+from strategies.base import ClusteredState
+from strategies.decoupled import DecoupledSettings, DecoupledStrategy
+
+SMALLEST = 1e-3
+"""Weight of another's classifier below which it is left out."""
+
+
+@dataclass(frozen=True)
+class FedPACSettings(DecoupledSettings):
+    """FedPAC's settings.
+
+    Attributes
+    ----------
+    alignment_weight : float
+        lambda.
+    """
+
+    alignment_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weight = self.alignment_weight
+        ok = 0 <= weight < math.inf
+        require(ok, "strategy.alignment_weight", weight, "a number of at least 0")
+
+
+@dataclass
+class FedPACState(ClusteredState):
+    """FedPAC's state.
+
+    Attributes
+    ----------
+    points : array of shape (L, D), float32
+        The anchors.
+    present : bool array of shape (L,)
+        Which classes have one.
+    """
+
+    points: FloatArray
+    present: BoolArray
+
+
+def simplex_minimum(matrix: FloatArray) -> FloatArray:
+    """Return the a >= 0 with sum 1 that minimises a^T P a.
+
+    With P = R^T R, non-negative least squares gives the a >= 0 that minimises
+    |R a|^2 + (sum a - 1)^2. For a = s u with sum u = 1 and q = u^T P u the best s
+    leaves q / (1 + q), which grows with q: the best u is the minimum on the simplex.
+
+    Parameters
+    ----------
+    matrix : array of shape (m, m)
+        P, symmetric; negative eigenvalues count as 0.
+
+    Examples
+    --------
+    >>> simplex_minimum(np.diag([1.0, 3.0]))
+    array([0.75, 0.25])
+    """
+    count = len(matrix)
+    scale = np.trace(matrix) / count
+    if not scale > 0:
+        return np.full(count, 1 / count)
+    with one_thread():
+        values, vectors = np.linalg.eigh(matrix / scale)
+        root = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
+        system = np.vstack([root, np.ones(count)])
+        found, _ = nnls(system, np.eye(count + 1)[count], maxiter=30 * count)
+    weights: FloatArray = found / found.sum()
+    return weights
+
+
+def combine(variances: FloatArray, means: FloatArray) -> FloatArray:
+    """Return whose classifiers make each client's: eq. 10 and 12.
+
+    Client i minimises sum_j a_j^2 v_j + |sum_j a_j (h_i - h_j)|^2.
+
+    Parameters
+    ----------
+    variances : array of shape (m,)
+        v.
+    means : array of shape (m, k)
+        h: each class's share times its mean representation, end to end.
+
+    Returns
+    -------
+    array of shape (m, m)
+        Row i are the weights of client i; they sum to 1.
+    """
+    with one_thread():
+        gram = means @ means.T
+    rows = []
+    for own in range(len(means)):
+        cross = gram[own]
+        # <h_i - h_j, h_i - h_l> for all pairs j, l.
+        bias = gram[own, own] - cross[:, None] - cross[None] + gram
+        weights = simplex_minimum(np.diag(variances) + bias)
+        weights = np.where(weights < SMALLEST, 0, weights)
+        rows.append(weights / weights.sum())
+    return np.stack(rows)
+
+
+class FedPAC(DecoupledStrategy):
+    """Algorithm 1, the server's part."""
+
+    Settings = FedPACSettings
+    State = FedPACState
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known: no anchors yet."""
+        state = super().initial_state()
+        none = no_anchors(self.split)
+        return FedPACState(
+            state.clients, state.clusters, state.models, none.points, none.present
+        )
+
+    def check_report(self, phase: str, result: Result) -> None:
+        """Refuse a training result without counts or variance."""
+        if phase == "train":
+            parse_counts(result.metrics.get("classes"), self.split.classes)
+            read_variance(result)
+
+    def plan_train(self, round: int) -> Plan:
+        """Send the extractor and the anchors to the participants."""
+        plan, state = super().plan_train(round), self.state
+        tasks = [Task(task.client, (0, 1)) for task in plan.tasks]
+        anchors = Anchors(state.points, state.present)
+        config: dict[str, Scalar] = {"present": write_presence(anchors)}
+        points = state.points.ravel()
+        reply = (*self.split.lengths, len(points), len(points))
+        return Plan(tasks, [*plan.models, points], config, reply)
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Average extractors and anchors, and combine the classifiers."""
+        super().absorb_train(round, results)
+        if not results:
+            return
+        state, split = self.state, self.split
+        _, classifiers, points, means = zip(*(r.arrays for r in results), strict=True)
+        counts = [parse_counts(r.metrics["classes"], split.classes) for r in results]
+        shape = (len(results), split.classes, split.width)
+        before = Anchors(state.points, state.present)
+        stacked = np.stack(points).reshape(shape)
+        found = mean_anchors(stacked, np.stack(counts), before)
+        state.points, state.present = found.points, found.present
+        variances = np.array([read_variance(result) for result in results])
+        weights = combine(variances, np.stack(means).astype(float))
+        mixed = mix_models(list(classifiers), weights)
+        self.give_back(results, [[classifier] for classifier in mixed])
+
+
+def read_variance(result: Result) -> float:
+    """Return a client's variance.
+
+    Raises
+    ------
+    InvalidResultError
+        If it is none.
+    """
+    variance = result.metrics.get("variance")
+    if not isinstance(variance, int | float) or variance < 0:
+        detail = f"variance={variance!r}, not a number of at least 0"
+        raise InvalidResultError("representation", detail)
+    return float(variance)

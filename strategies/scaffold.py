@@ -1,0 +1,107 @@
+"""SCAFFOLD: control variates against client drift.
+
+Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning"
+(ICML 2020; Algorithm 1, option II). A participant receives the model x and the server's
+control c; it steps along g - c_i + c and sends its model y and the change of its own
+control, c_i+ = c_i - c + (x - y) / (K eta). Then x <- x + eta_g mean(y - x) and
+c <- c + sum(c_i+ - c_i) / N.
+
+Server keeps: the model and c. Leaves the device: the model (d floats) and the change of
+its control (p floats, the parameters).
+
+Deviations and readings:
+
+* Updates are averaged plainly, as in the paper.
+* No momentum: the control is the mean gradient of a round only for plain SGD. FedCCFA's
+  text gives momentum 0.9 for all methods, its configuration 0 for this one.
+* BatchNorm's running statistics have no control; they are averaged.
+* N are the clients known so far. A client whose result is lost has changed its own
+  control, and the server's misses that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from cfl_flower.models import FlatModel
+from cfl_flower.settings import require
+from cfl_flower.types import Plan, Result, Task, Vector
+from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
+
+
+@dataclass(frozen=True)
+class ScaffoldSettings(StrategySettings):
+    """SCAFFOLD's settings.
+
+    Attributes
+    ----------
+    global_rate : float
+        eta_g, the server's learning rate.
+    """
+
+    weighting: str = "plain"
+    global_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rate, momentum = self.global_rate, self.local.momentum
+        ok = 0 < rate < math.inf
+        require(ok, "strategy.global_rate", rate, "a number above 0")
+        allowed = "0: controls are mean gradients of plain SGD"
+        require(momentum == 0, "strategy.local.momentum", momentum, allowed)
+        where, rate = "strategy.local.learning_rate", self.local.learning_rate
+        require(rate > 0, where, rate, "a number above 0")
+
+
+@dataclass
+class ScaffoldState(ClusteredState):
+    """SCAFFOLD's state.
+
+    Attributes
+    ----------
+    control : Vector, shape (p,)
+        c.
+    """
+
+    control: Vector
+
+
+class Scaffold(ClusteredStrategy):
+    """Algorithm 1, the server's part."""
+
+    Settings = ScaffoldSettings
+    State = ScaffoldState
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known: no control yet."""
+        state, dataset = super().initial_state(), self.config.dataset
+        with torch.device("meta"):
+            network = self.config.model.build(dataset.shape, dataset.classes)
+        count = len(FlatModel(network, "meta").weights)
+        return ScaffoldState(
+            state.clients, state.clusters, state.models, np.zeros(count, np.float32)
+        )
+
+    def plan_train(self, round: int) -> Plan:
+        """Send the model and the control to the participants."""
+        clients = [self.state.clients[row] for row in self.choose_participants(round)]
+        arrays = [self.state.models[0], self.state.control]
+        reply = tuple(map(len, arrays))
+        return Plan([Task(client, (0, 1)) for client in clients], arrays, {}, reply)
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Step along the mean update, and take in the changes of the controls."""
+        if not results:
+            return
+        state, rate = self.state, self.settings.global_rate
+        model = state.models[0]
+        update = self.average(results) - model
+        state.models = [model + np.float32(rate) * update]
+        total = np.sum([result.arrays[1] for result in results], 0, np.float64)
+        change = total / len(state.clients)
+        state.control = (state.control + change).astype(np.float32)

@@ -1,0 +1,236 @@
+"""FedCCFA against its paper, step by step and as a whole."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfl_flower.config import compose_config
+from cfl_flower.errors import ConfigError
+from simulations.figures import class_distances as draw_distances
+from simulations.figures import to_svg
+from simulations.saved import load_run
+from strategies.fedccfa import (
+    class_concepts,
+    class_distances,
+    class_scores,
+    cluster_classes,
+    cluster_means,
+)
+
+Runner = Callable[..., Any]
+
+CCFA = [
+    *("strategy=fedccfa", "model=mlp", "model.hidden=32", "partition.purity=0"),
+    *("drift=sudden", "drift.rounds=[5]", "clients=20", "participants=20", "rounds=8"),
+    *("strategy.local.epochs=5", "strategy.local.momentum=0.9"),
+    *("strategy.local.learning_rate=0.05", "strategy.start=2"),
+]
+
+
+# Eq. 4: distances and clusters, class by class
+
+
+def test_distances_by_hand() -> None:
+    # Class 0: cosines of (1,0), (1,0), (0,1) are 1, 0, 0.
+    rows = np.array([[[1.0, 0.0]], [[2.0, 0.0]], [[0.0, 3.0]]])
+    gaps = class_distances(rows, np.ones((3, 1)))
+    # One third client each: q=2 tells 0 and 1 apart by |0 - 0|; q=1 tells 0 and 2
+    # apart by |1 - 0|.
+    assert gaps[0].tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
+    assert cluster_classes(gaps, 0.1).ravel().tolist() == [0, 0, 1]
+
+
+def test_zero_rows_and_few_holders_are_borne() -> None:
+    rows = np.zeros((4, 3, 2))
+    rows[:, 0] = [[1, 0], [0, 0], [0, 0], [1, 0]]
+    rows[:2, 1] = [[1, 0], [1, 0.1]]
+    weights = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1], [1, 0, 0]])
+    gaps = class_distances(rows, weights)
+    assert np.isfinite(gaps[0]).all()
+    clusters = cluster_classes(gaps, 0.1)
+    # Two holders by their cosine distance, one alone, none at all.
+    assert clusters[:, 1].tolist() == [0, 0, -1, -1]
+    assert clusters[:, 2].tolist() == [-1, -1, 0, -1]
+    assert cluster_classes(class_distances(rows[:1], weights[:1]), 0.1).tolist() == [
+        [0, 0, -1]
+    ]
+
+
+@given(
+    st.lists(st.integers(3, 6), min_size=2, max_size=3),
+    st.integers(0, 99),
+    st.floats(0, 0.6),
+)
+@settings(max_examples=25, deadline=None)
+def test_planted_clusters_are_found_whoever_lacks_a_class(
+    sizes: list[int], seed: int, lacking: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    truth = np.repeat(np.arange(len(sizes)), sizes)
+    bases = np.eye(5)[: len(sizes)]
+    rows = bases[truth][:, None] + 0.01 * rng.normal(size=(len(truth), 4, 5))
+    weights = (rng.random((len(truth), 4)) >= lacking) * 1.0
+    # Fewer than a few of a cluster look like any others that few are alike to.
+    weights[np.concatenate([np.flatnonzero(truth == k)[:3] for k in set(truth)])] = 1
+    clusters = cluster_classes(class_distances(rows, weights), 0.1)
+    assert ((clusters >= 0) == (weights > 0)).all()
+    scores = class_scores(np.repeat(truth[:, None], 4, axis=1), clusters)
+    assert scores == [1, 1, 1, 1]
+
+
+# Eq. 5 and 7: means of clusters
+
+
+def test_members_of_a_cluster_get_its_mean_and_nobody_elses() -> None:
+    # The case that the authors' code gets wrong: anchors 1, 2, 3, 4, cluster {0, 1}.
+    values = np.array([1.0, 2, 3, 4]).reshape(4, 1, 1)
+    clusters = np.array([[0], [0], [1], [-1]])
+    uniform = cluster_means(values, clusters, np.ones((4, 1)))
+    assert uniform.ravel().tolist() == [1.5, 1.5, 3, 4]
+    assert values.ravel().tolist() == [1, 2, 3, 4]
+    weights = np.array([[1.0], [3], [5], [0]])
+    weighted = cluster_means(values, clusters, weights)
+    assert weighted.ravel().tolist() == [1.75, 1.75, 3, 4]
+
+
+# The whole
+
+
+def test_class_clusters_are_the_true_concepts(run_small: Runner) -> None:
+    run = run_small(*CCFA)
+    before, after = run.rounds[3], run.rounds[-1]
+    assert before["class_clusters"] == [1] * 10
+    assert before["class_ari"] == [1] * 10
+    swapped = [after["class_clusters"][label] for label in (1, 2, 3, 4, 5, 6)]
+    assert swapped == [2] * 6
+    assert after["class_ari"] == [1] * 10
+
+
+def test_what_is_shared_adapts_to_drift_where_one_model_cannot(
+    run_small: Runner,
+) -> None:
+    ours = run_small(*CCFA, folder="ours").rounds[-1]["accuracy"]
+    single = run_small(*CCFA[:-1], "strategy=fedavg", folder="single")
+    assert ours > single.rounds[-1]["accuracy"] + 0.1
+
+
+def test_bytes_are_those_of_the_protocol(run_small: Runner) -> None:
+    options = [*CCFA, "rounds=1", "participants=5"]
+    extractor, head, anchors = 64 * 32 + 32, 33 * 10, 32 * 10
+    row = run_small(*options).rounds[0]
+    assert row["bytes_up"] == 5 * 4 * (extractor + 2 * head + anchors + 10)
+    assert row["bytes_down"] == 5 * 4 * (extractor + head + anchors)
+    plain = [*options, "strategy.alignment=none", "strategy.clustering=local"]
+    row = run_small(*plain, folder="plain").rounds[0]
+    assert row["bytes_up"] == 5 * 4 * (extractor + head + 10)
+    assert row["bytes_down"] == 5 * 4 * (extractor + head)
+
+
+ABLATIONS = [
+    ["strategy.clustering=local"],
+    ["strategy.clustering=oracle"],
+    ["strategy.alignment=none"],
+    ["strategy.alignment=l2", "strategy.alignment_weight=0.5"],
+    ["strategy.alignment_weight=0.5"],
+    ["strategy.anchors=global", "strategy.alignment_weight=0.5"],
+    ["strategy.row_weighting=samples"],
+    ["strategy.fine_tuning=3"],
+]
+
+
+def test_every_ablation_is_a_run_of_its_own(run_small: Runner) -> None:
+    short = [*CCFA, "rounds=4", "drift.rounds=[3]", "strategy.start=1", "clients=10"]
+    short += ["participants=10", "strategy.local.epochs=2", "strategy.reach=0.03"]
+    kinds = [[], *ABLATIONS]
+    runs = [run_small(*short, *kind, folder=str(i)) for i, kind in enumerate(kinds)]
+    losses = [run.rounds[-1]["loss"] for run in runs]
+    assert len(set(losses)) == len(kinds)
+    oracle = runs[2].rounds[-1]
+    assert oracle["class_ari"] == [1] * 10
+    assert oracle["class_clusters"] == [1, 2, 2, 2, 2, 2, 2, 1, 1, 1]
+
+
+def test_two_participants_are_compared_with_a_warning(run_small: Runner) -> None:
+    options = [*CCFA, "rounds=2", "drift.rounds=[]"]
+    with pytest.warns(UserWarning, match="fewer than 3 participants"):
+        run_small(*options, "participants=2", folder="two")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        run_small(*options, "participants=3", folder="three")
+    with pytest.warns(UserWarning, match="fewer than 3 participants"):
+        alone = run_small(*options, "participants=1", folder="one")
+    assert alone.rounds[0]["class_clusters"] == [1] * 10
+
+
+def test_clients_without_some_classes_take_part_with_the_others(
+    run_small: Runner,
+) -> None:
+    few = ["partition.purity=1", "rounds=4"]
+    run = run_small(*CCFA, *few, "strategy.start=0")
+    assert run.rounds[-1]["accuracy"] > 0.5
+    assert all(score is not None for score in run.rounds[-1]["class_ari"])
+
+
+def test_generalised_and_personalised_accuracy_are_both_there(
+    run_small: Runner,
+) -> None:
+    options = [*CCFA, "partition.purity=0.6", "rounds=2"]
+    whole = run_small(*options, "partition.tests=whole", folder="whole")
+    own = run_small(*options, folder="own")
+    last = whole.rounds[-1]
+    assert {row["num_examples"] for row in whole.clients} == {540}
+    assert last["accuracy"] == pytest.approx(last["accuracy_mean"])
+    assert last["personalised"] == pytest.approx(own.rounds[-1]["accuracy_mean"])
+    assert "personalised" not in own.rounds[-1]
+    assert {row["personalised"] for row in own.clients} == {None}
+    assert last["personalised"] > last["accuracy"]
+
+
+def test_the_true_concepts_of_a_class_are_what_clients_call_by_it() -> None:
+    config = compose_config(CCFA)
+    concepts = class_concepts(config.timeline.world(5))
+    assert np.unique(concepts[:, 1]).size == 2
+    assert np.unique(concepts[:, 0]).size == 1
+    assert (concepts[[0, 1, 2, 10], 1] == concepts[0, 1]).all()
+    assert concepts[3, 1] != concepts[0, 1]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("strategy.balanced_steps=0", ["balanced_steps=0", "at least 1"]),
+        ("strategy.reach=0", ["strategy.reach=0", "above 0"]),
+        ("strategy.gamma=-1", ["strategy.gamma=-1", "above 0"]),
+        ("strategy.clustering=kmeans", ["kmeans", "balanced or local or oracle"]),
+        ("strategy.alignment=cosine", ["cosine", "none or contrast or l2"]),
+        ("strategy.alignment_weight=-1", ["alignment_weight=-1", "null or at least 0"]),
+        ("strategy.anchors=all", ["strategy.anchors=all", "clustered or global"]),
+        ("strategy.fine_tuning=-1", ["fine_tuning=-1", "at least 0"]),
+        ("strategy.classifier_rate=0", ["classifier_rate=0", "above 0"]),
+        ("partition.tests=all", ["partition.tests=all", "own or whole"]),
+    ],
+)
+def test_bad_settings_are_one_line(override: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose_config(["strategy=fedccfa", override])
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_distances_of_a_saved_run_are_drawn(run_small: Runner) -> None:
+    run = run_small(*CCFA)
+    saved = load_run(run.folder)
+    assert saved.distances is not None
+    assert saved.distances.shape == (10, 20, 20)
+    concepts = class_concepts(compose_config(CCFA).timeline.world(8))[:, 1]
+    same = concepts[:, None] == concepts
+    matrix = saved.distances[1]
+    assert matrix[same].max() < 0.2 < matrix[~same].min()
+    assert "class 9" in to_svg(draw_distances(saved), "distances")
+    assert load_run(run_small("strategy=fedavg", folder="avg").folder).distances is None

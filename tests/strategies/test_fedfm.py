@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.config import compose_config
+from cfl_flower.decoupling import (
+    Anchors,
+    mean_anchors,
+    parse_counts,
+    read_anchors,
+    write_presence,
+)
+from cfl_flower.errors import ConfigError, InvalidResultError
+
+Runner = Callable[..., Any]
+FM = ["strategy=fedfm", "model=mlp", "model.hidden=16", "drift.rounds=[]"]
+
+
+def test_global_anchors_are_weighted_by_samples_and_never_lost() -> None:
+    points = np.float32([[[1], [9], [0]], [[4], [0], [0]]])
+    counts = np.array([[1.0, 2, 0], [2.0, 0, 0]])
+    before = Anchors(np.float32([[7], [7], [7]]), np.array([False, True, True]))
+    found = mean_anchors(points, counts, before)
+    assert found.points.ravel().tolist() == [3, 9, 7]
+    assert found.present.tolist() == [True, True, True]
+
+
+def test_anchors_survive_the_wire() -> None:
+    anchors = Anchors(np.float32([[1, 2], [0, 0]]), np.array([True, False]))
+    found = read_anchors(anchors.points.ravel(), write_presence(anchors))
+    assert np.array_equal(found.points, anchors.points)
+    assert np.array_equal(found.present, anchors.present)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, 3, b"12", np.float32([1, np.nan]).tobytes(), np.float32([1, -1]).tobytes()],
+)
+def test_counts_that_are_none_are_refused(data: object) -> None:
+    with pytest.raises(InvalidResultError):
+        parse_counts(data, 2)
+
+
+def test_alignment_starts_when_it_is_due(run_small: Runner) -> None:
+    never = run_small(*FM, folder="never").rounds
+    soon = run_small(*FM, "strategy.start=2", folder="soon").rounds
+    assert [row["loss"] for row in never[:2]] == [row["loss"] for row in soon[:2]]
+    assert never[2]["loss"] != soon[2]["loss"]
+
+
+def test_bytes_are_those_of_models_and_anchors(run_small: Runner) -> None:
+    model, anchors = 64 * 16 + 16 + 17 * 10, 16 * 10
+    row = run_small(*FM).rounds[0]
+    assert row["bytes_down"] == 6 * 4 * (model + anchors)
+    assert row["bytes_up"] == 6 * 4 * (model + anchors + 10)
+
+
+def test_bad_settings_are_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"temperature=0.0 .*above 0"):
+        compose_config(["strategy=fedfm", "strategy.temperature=0"])

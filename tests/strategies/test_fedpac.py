@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clients.fedpac import statistics
+from strategies.fedpac import combine, simplex_minimum
+
+Runner = Callable[..., Any]
+PAC = ["strategy=fedpac", "model=mlp", "model.hidden=16", "drift.rounds=[]"]
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 999))
+@settings(max_examples=60, deadline=None)
+def test_the_minimum_meets_the_conditions_of_optimality(
+    count: int, rank: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(rank, count))
+    matrix = root.T @ root + np.diag(rng.random(count))
+    weights = simplex_minimum(matrix)
+    assert weights.sum() == pytest.approx(1)
+    assert (weights >= 0).all()
+    gradient, value = matrix @ weights, weights @ matrix @ weights
+    # Equal to the value where a weight is positive, and not below it elsewhere.
+    assert gradient[weights > 1e-9] == pytest.approx(value, rel=1e-6, abs=1e-9)
+    assert (gradient >= value - 1e-6).all()
+
+
+def test_matrices_without_curvature_share_evenly() -> None:
+    assert simplex_minimum(np.zeros((4, 4))).tolist() == [0.25] * 4
+    assert simplex_minimum(np.array([[5.0]])).tolist() == [1]
+
+
+def test_the_programme_by_the_papers_loop() -> None:
+    rng = np.random.default_rng(0)
+    means, variances = rng.normal(size=(3, 4)), np.array([1.0, 2, 3])
+    for own, found in enumerate(combine(variances, means)):
+        bias = np.array(
+            [
+                [(means[own] - means[j]) @ (means[own] - means[k]) for k in range(3)]
+                for j in range(3)
+            ]
+        )
+        exact = simplex_minimum(np.diag(variances) + bias)
+        exact[exact < 1e-3] = 0
+        assert found == pytest.approx(exact / exact.sum(), abs=1e-6)
+
+
+def test_clients_that_are_alike_share_and_others_do_not() -> None:
+    means = np.array([[10.0, 0], [10, 0.1], [0, 10]])
+    weights = combine(np.full(3, 0.01), means)
+    assert weights[0] == pytest.approx([2 / 3, 1 / 3, 0])
+    assert weights[2].tolist() == [0, 0, 1]
+
+
+def test_statistics_by_hand() -> None:
+    z = torch.tensor([[1.0, 0], [3, 0], [0, 2], [0, 2]])
+    variance, means = statistics(z, torch.tensor([0, 0, 1, 1]), np.array([2, 2]))
+    # Shares 1/2; mean squares 5 and 4; means (2, 0) and (0, 2).
+    assert means.tolist() == [1, 0, 0, 1]
+    assert variance == pytest.approx((0.5 * 5 + 0.5 * 4 - 0.25 * 4 - 0.25 * 4) / 4)
+
+
+def test_classifiers_come_back_and_are_counted(run_small: Runner) -> None:
+    row = run_small(*PAC).rounds[0]
+    extractor, head, anchors = 64 * 16 + 16, 17 * 10, 16 * 10
+    assert row["bytes_up"] == 6 * 4 * (extractor + head + 2 * anchors + 10)
+    assert row["bytes_down"] == 6 * 4 * (extractor + anchors + head)
+
+
+def test_collaboration_helps_where_clients_have_little(run_small: Runner) -> None:
+    options = ["participants=12", "rounds=8", "partition.samples=20"]
+    options += ["partition.purity=0", "strategy.local.epochs=3"]
+    ours = run_small(*PAC, *options, folder="ours").rounds[-1]
+    alone = run_small(*PAC, *options, "strategy=fedrep", folder="alone").rounds[-1]
+    assert ours["accuracy"] > alone["accuracy"]

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from cfl_flower.config import compose_config
+from cfl_flower.errors import ConfigError
+
+Runner = Callable[..., Any]
+REP = ["strategy=fedrep", "model=mlp", "model.hidden=16", "drift.rounds=[]"]
+EXTRACTOR = 64 * 16 + 16
+
+
+def classifiers(run: Any) -> dict[str, np.ndarray]:
+    """Return each client's newest classifier."""
+    newest = {
+        folder.name: sorted(folder.glob("*.safetensors"))[-1]
+        for folder in Path(run.folder, "clients").iterdir()
+    }
+    return {name: load_file(path)["classifier"] for name, path in newest.items()}
+
+
+def test_only_the_extractor_travels(run_small: Runner) -> None:
+    for row in run_small(*REP).rounds:
+        assert row["bytes_up"] == row["bytes_down"] == 6 * 4 * EXTRACTOR
+
+
+def test_every_client_has_a_classifier_of_its_own(run_small: Runner) -> None:
+    own = classifiers(run_small(*REP, "participants=12"))
+    assert len(own) == 12
+    assert all(each.shape == (17 * 10,) for each in own.values())
+    assert len({each.tobytes() for each in own.values()}) == 12
+
+
+def test_personal_classifiers_outlive_a_drift_of_labels(run_small: Runner) -> None:
+    options = ["drift=sudden", "drift.rounds=[5]", "rounds=9", "participants=12"]
+    options += ["partition.purity=0", "strategy.local.epochs=5"]
+    options += ["strategy.local.momentum=0.9", "strategy.local.learning_rate=0.05"]
+    rep = run_small(*REP[:-1], *options, folder="rep").rounds
+    avg = run_small(*REP[1:-1], *options, "strategy=fedavg", folder="avg").rounds
+    loss = [rows[3]["accuracy"] - rows[-1]["accuracy"] for rows in (rep, avg)]
+    assert loss[0] < 0.05 < loss[1]
+
+
+def test_fine_tuning_changes_the_test_and_nothing_else(run_small: Runner) -> None:
+    plain = run_small(*REP, folder="plain")
+    tuned = run_small(*REP, "strategy.fine_tuning=5", folder="tuned")
+    assert plain.rounds[-1]["loss"] != tuned.rounds[-1]["loss"]
+    one, two = classifiers(plain), classifiers(tuned)
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_statistics_of_ones_own_stay_with_the_extractor(run_small: Runner) -> None:
+    options = ["strategy=fedrep", "model=shufflenet_v2", "dataset.size=9", "clients=4"]
+    options += ["participants=2", "rounds=2", "partition.samples=6", "drift.rounds=[]"]
+    options += ["partition.test_samples=4", "partition.groups=2"]
+    averaged = run_small(*options, folder="averaged").rounds
+    local = run_small(*options, "strategy.local.buffers=local", folder="local").rounds
+    assert averaged[-1]["loss"] != local[-1]["loss"]
+
+
+def test_bad_settings_are_one_line() -> None:
+    with pytest.raises(ConfigError, match="classifier_epochs=0 is not allowed"):
+        compose_config(["strategy=fedrep", "strategy.classifier_epochs=0"])

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from cfl_flower.config import compose_config
+from cfl_flower.errors import ConfigError
+
+Runner = Callable[..., Any]
+ME = ["strategy=pfedme", "drift.rounds=[]", "participants=12"]
+
+
+def models(run: Any, client: int = 0) -> np.ndarray:
+    """Return the model that a client keeps."""
+    path = sorted(Path(run.folder, "clients", str(client)).glob("*.safetensors"))[-1]
+    return load_file(path)["model"]
+
+
+def test_the_copy_moves_a_little_towards_the_personal_model(run_small: Runner) -> None:
+    # One batch: w_i = w + eta lambda (theta - w).
+    once = ["rounds=1", "strategy.local.batch_size=500", "strategy.attraction=2"]
+    local = models(run_small(*ME, *once, folder="local"))
+    kept = run_small(*ME, *once, "strategy.tested=personal", folder="personal")
+    personal = models(kept)
+    config = compose_config(["strategy=pfedme", "model=mclr"])
+    shape, classes = config.dataset.shape, config.dataset.classes
+    from cfl_flower.models import initial_vector
+
+    start = initial_vector(config.model, shape, classes, 0)
+    assert local - start == pytest.approx(0.01 * 2 * (personal - start), abs=1e-7)
+
+
+def test_attraction_keeps_personal_models_near_the_global_one(
+    run_small: Runner,
+) -> None:
+    far, near = (
+        run_small(*ME, "strategy.tested=personal", f"strategy.attraction={a}", folder=a)
+        for a in ("0.1", "8")
+    )
+    spread = [np.linalg.norm(models(run, 0) - models(run, 1)) for run in (far, near)]
+    assert spread[1] < spread[0]
+
+
+def test_personal_models_suit_their_clients_better(run_small: Runner) -> None:
+    local = run_small(*ME, folder="local").rounds[-1]
+    personal = run_small(*ME, "strategy.tested=personal", folder="personal").rounds[-1]
+    assert personal["accuracy"] > local["accuracy"]
+
+
+def test_bad_settings_are_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"tested=global .*local or personal"):
+        compose_config(["strategy=pfedme", "strategy.tested=global"])
+    assert replace(compose_config(["strategy=pfedme"]).strategy, beta=0.5).beta == 0.5

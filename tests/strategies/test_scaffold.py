@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from cfl_flower.config import compose_config
+from cfl_flower.errors import ConfigError
+from clients.scaffold import control_change
+
+Runner = Callable[..., Any]
+
+
+def test_the_change_of_a_control_by_hand() -> None:
+    # From 3 to 1 in 4 steps of 0.1: a mean gradient of 5.
+    control, start, end = np.float32([2]), np.float32([3]), np.float32([1])
+    assert control_change(control, start, end, 4, 0.1) == pytest.approx([3])
+
+
+def test_one_full_batch_step_leaves_the_gradient_as_control(run_small: Runner) -> None:
+    # With c = c_i = 0 at first, x - y = eta g, so c_i is the gradient of round 1, and
+    # c the mean over clients: with everyone in, the second round's c is their mean.
+    options = ["strategy=scaffold", "drift.rounds=[]", "participants=12", "rounds=1"]
+    run = run_small(*options, "strategy.local.batch_size=500")
+    files = sorted(Path(run.folder, "clients").glob("*/control/*.safetensors"))
+    own = np.stack([load_file(file)["own"] for file in files])
+    assert own.shape == (12, 650)
+    (saved,) = Path(run.folder, "checkpoint").glob("*.safetensors")
+    assert load_file(saved)[".control"] == pytest.approx(own.mean(axis=0), abs=1e-6)
+
+
+def test_controls_double_the_traffic(run_small: Runner) -> None:
+    rows = run_small("strategy=scaffold").rounds
+    assert {(r["bytes_up"], r["bytes_down"]) for r in rows} == {(6 * 2 * 2600,) * 2}
+
+
+def test_controls_bring_local_steps_closer_to_the_common_minimum(
+    run_small: Runner,
+) -> None:
+    options = ["drift.rounds=[]", "participants=12", "rounds=15"]
+    options += ["partition.purity=1", "strategy.local.epochs=5"]
+    ours = run_small(*options, "strategy=scaffold", folder="ours").rounds[-1]
+    plain = run_small(*options, "strategy=fedavg", folder="plain").rounds[-1]
+    assert ours["loss"] < plain["loss"]
+
+
+def test_momentum_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"momentum=0.9 is not allowed; use 0"):
+        compose_config(["strategy=scaffold", "strategy.local.momentum=0.9"])
