@@ -19,8 +19,16 @@ import torch
 
 from cfl_flower.models import Split, split_module
 from cfl_flower.settings import require
-from cfl_flower.types import ClientId, Plan, Result, Task, Vector
-from strategies.base import ClusteredStrategy, StrategySettings
+from cfl_flower.types import (
+    BoolArray,
+    ClientId,
+    FloatArray,
+    Plan,
+    Result,
+    Task,
+    Vector,
+)
+from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,22 @@ class DecoupledSettings(StrategySettings):
             value = getattr(self, name)
             ok = 0 < value < math.inf
             require(ok, f"strategy.{name}", value, "a number above 0")
+
+
+@dataclass
+class AnchorState(ClusteredState):
+    """The state of methods with one anchor for each class.
+
+    Attributes
+    ----------
+    points : array of shape (L, D), float32
+        The anchors.
+    present : bool array of shape (L,)
+        Which classes have one.
+    """
+
+    points: FloatArray
+    present: BoolArray
 
 
 class DecoupledStrategy(ClusteredStrategy):

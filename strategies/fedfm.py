@@ -33,8 +33,9 @@ from cfl_flower.decoupling import (
 )
 from cfl_flower.models import split_module
 from cfl_flower.settings import require
-from cfl_flower.types import BoolArray, FloatArray, Plan, Result, Scalar, Task
-from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
+from cfl_flower.types import Plan, Result, Scalar, Task
+from strategies.base import ClusteredStrategy, StrategySettings
+from strategies.decoupled import AnchorState
 
 
 @dataclass(frozen=True)
@@ -65,27 +66,11 @@ class FedFMSettings(StrategySettings):
         require(self.start >= 0, "strategy.start", self.start, "at least 0")
 
 
-@dataclass
-class FedFMState(ClusteredState):
-    """FedFM's state.
-
-    Attributes
-    ----------
-    points : array of shape (L, D), float32
-        The anchors.
-    present : bool array of shape (L,)
-        Which classes have one.
-    """
-
-    points: FloatArray
-    present: BoolArray
-
-
 class FedFM(ClusteredStrategy):
     """FedAvg of models and anchors."""
 
     Settings = FedFMSettings
-    State = FedFMState
+    State = AnchorState
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no anchors yet.
@@ -100,7 +85,7 @@ class FedFM(ClusteredStrategy):
             network = self.config.model.build(dataset.shape, dataset.classes)
         self.split = split_module(network)
         none = no_anchors(self.split)
-        return FedFMState(
+        return AnchorState(
             state.clients, state.clusters, state.models, none.points, none.present
         )
 

@@ -41,9 +41,8 @@ from cfl_flower.decoupling import (
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import require
 from cfl_flower.threads import one_thread
-from cfl_flower.types import BoolArray, FloatArray, Plan, Result, Scalar, Task
-from strategies.base import ClusteredState
-from strategies.decoupled import DecoupledSettings, DecoupledStrategy
+from cfl_flower.types import FloatArray, Plan, Result, Scalar, Task
+from strategies.decoupled import AnchorState, DecoupledSettings, DecoupledStrategy
 
 SMALLEST = 1e-3
 """Weight of another's classifier below which it is left out."""
@@ -66,22 +65,6 @@ class FedPACSettings(DecoupledSettings):
         weight = self.alignment_weight
         ok = 0 <= weight < math.inf
         require(ok, "strategy.alignment_weight", weight, "a number of at least 0")
-
-
-@dataclass
-class FedPACState(ClusteredState):
-    """FedPAC's state.
-
-    Attributes
-    ----------
-    points : array of shape (L, D), float32
-        The anchors.
-    present : bool array of shape (L,)
-        Which classes have one.
-    """
-
-    points: FloatArray
-    present: BoolArray
 
 
 def simplex_minimum(matrix: FloatArray) -> FloatArray:
@@ -148,13 +131,13 @@ class FedPAC(DecoupledStrategy):
     """Algorithm 1, the server's part."""
 
     Settings = FedPACSettings
-    State = FedPACState
+    State = AnchorState
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no anchors yet."""
         state = super().initial_state()
         none = no_anchors(self.split)
-        return FedPACState(
+        return AnchorState(
             state.clients, state.clusters, state.models, none.points, none.present
         )
 

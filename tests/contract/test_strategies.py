@@ -20,7 +20,13 @@ from cfl_flower.server_app import execute
 
 pytestmark = pytest.mark.contract
 
-STRATEGIES = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
+QUICK = {"fielding", "flexcfl", "stocfl", "fedccfa", "fedavg", "local", "oracle"}
+"""The papers' systems and the marks. All others are held to it by the slow set."""
+
+STRATEGIES = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+    for name in sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
+]
 
 ROUND_KEYS = {
     "round",
@@ -240,6 +246,7 @@ NORMALISED = [
 """A network with BatchNorm, whose running statistics each client keeps."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["strategy=fedavg", "strategy=local"])
 def test_statistics_of_ones_own_are_the_same_on_any_nodes_and_after_a_kill(
     strategy: str, run_small: Runner, undisturbed: Runner
@@ -264,6 +271,7 @@ DEEP = ["model=mlp", "model.hidden=8", "partition.tests=whole"]
 """A network with an extractor, and features of the whole test set that tests share."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
