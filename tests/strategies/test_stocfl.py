@@ -418,11 +418,23 @@ def test_running_sums_are_the_sums_of_the_members(run_small: Runner) -> None:
         assert state.sums[cluster] == pytest.approx(total, abs=1e-6)
 
 
-def test_refresh_resumes_and_runs_on_any_number_of_nodes(run_small: Runner) -> None:
-    options = ["strategy=stocfl", *SWAP, "strategy.refresh=on_drift", "rounds=6"]
-    run = run_small(*options)
-    three = run_small(*options, folder="three", grid=InProcessGrid([{}, {}, {}]))
+@pytest.mark.parametrize("option", ["sketch=64", "omega=sequential", "start=initial"])
+def test_refresh_resumes_and_runs_on_any_number_of_nodes(
+    option: str, run_small: Runner
+) -> None:
+    options = ["strategy=stocfl", *SWAP, "strategy.refresh=on_drift"]
+    options.append(f"strategy.{option}")
+    run = run_small(*options, "rounds=6")
+    three = run_small(
+        *options, "rounds=6", folder="three", grid=InProcessGrid([{}, {}, {}])
+    )
     assert three.numbers == run.numbers
+    # Clients are asked in round 2, and report in round 3: on both sides of the pause.
+    for pause in (2, 3):
+        folder = f"pause-{pause}"
+        run_small(*options, f"rounds={pause}", folder=folder)
+        resumed = run_small(*options, "rounds=6", "resume=true", folder=folder)
+        assert resumed.numbers == run.numbers
 
 
 @pytest.mark.parametrize("option", ["weighting=samples", "omega=sequential"])
