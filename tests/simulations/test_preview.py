@@ -11,7 +11,8 @@ from PIL import Image
 from cfl_flower.config import compose_config
 from cfl_flower.data.datasets import Digits
 from cfl_flower.data.drift import Regroup, Relabel, Release, Rotate
-from cfl_flower.data.partition import LabelGroups, Mixtures, Partition
+from cfl_flower.data.mixtures import Mixtures
+from cfl_flower.data.partition import LabelGroups, Partition
 from cfl_flower.data.stream import Stream
 from simulations.preview import (
     ROWS,

@@ -20,11 +20,11 @@ from cfl_flower.data.drift import (
     Rotate,
     Schedule,
 )
+from cfl_flower.data.mixtures import Mixtures
 from cfl_flower.data.partition import (
     Dirichlet,
     FewClasses,
     LabelGroups,
-    Mixtures,
     Partition,
 )
 from cfl_flower.data.world import (

@@ -19,11 +19,11 @@ from cfl_flower.data.drift import (
     Release,
     Schedule,
 )
+from cfl_flower.data.mixtures import Mixtures
 from cfl_flower.data.partition import (
     Dirichlet,
     FewClasses,
     LabelGroups,
-    Mixtures,
     Natural,
     Partition,
 )
