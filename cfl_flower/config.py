@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
@@ -23,7 +22,7 @@ from cfl_flower.data.drift import Drift
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.world import Timeline
 from cfl_flower.errors import ConfigError
-from cfl_flower.models import ModelSettings
+from cfl_flower.models import ModelSettings, hollow_network
 from cfl_flower.overrides import CONF, expand, first_line, parse, split, with_folder
 from cfl_flower.selection import RandomSelection
 from cfl_flower.settings import Faults, System, located, require, settings_class
@@ -147,7 +146,9 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     paths = _paths(basics, names)
     groups["dataset"].check(paths["data_dir"])
     timeline = _timeline(basics, groups)
-    _check_network(groups["model"], groups["dataset"])
+    # The network itself refuses inputs that do not fit it.
+    dataset = groups["dataset"]
+    hollow_network(groups["model"], dataset.shape, dataset.classes)
     plain.update(paths)
     resolved = {
         key: {"name": names[key], **value} if key in GROUPS else value
@@ -193,12 +194,6 @@ def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(first_line(error)) from error
     return plain, choices
-
-
-def _check_network(model: ModelSettings, dataset: Dataset) -> None:
-    """Let the network refuse inputs that do not fit it; no memory for its weights."""
-    with torch.device("meta"):
-        model.build(dataset.shape, dataset.classes)
 
 
 def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:

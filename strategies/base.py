@@ -20,11 +20,12 @@ from flwr.client import NumPyClient
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from sklearn.metrics import adjusted_rand_score
+from torch import nn
 
 from cfl_flower.aggregation import mean_model
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.fleet import Fleet, Outcome
-from cfl_flower.models import initial_vector
+from cfl_flower.models import hollow_network, initial_vector
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.selection import share_participants
@@ -258,6 +259,11 @@ class ClusteredStrategy(Strategy):
         return initial_vector(
             self.config.model, dataset.shape, dataset.classes, self.config.seed
         )
+
+    def hollow_network(self) -> nn.Module:
+        """Return the run's network without weights, to look at its layers."""
+        dataset = self.config.dataset
+        return hollow_network(self.config.model, dataset.shape, dataset.classes)
 
     def rng(self, purpose: str, round: int) -> np.random.Generator:
         """Return the server's generator of a purpose and round."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
+from cfl_flower.decoupling import no_anchors
 from cfl_flower.models import Split, split_module
 from cfl_flower.settings import require
 from cfl_flower.types import (
@@ -79,6 +79,13 @@ class AnchorState(ClusteredState):
     points: FloatArray
     present: BoolArray
 
+    @classmethod
+    def first(cls, state: ClusteredState, split: Split) -> AnchorState:
+        """Return the state before any client is known, with no anchors yet."""
+        none = no_anchors(split)
+        kept = state.clients, state.clusters, state.models
+        return cls(*kept, none.points, none.present)
+
 
 class DecoupledStrategy(ClusteredStrategy):
     """FedAvg of extractors; classifiers stay at the clients."""
@@ -93,11 +100,8 @@ class DecoupledStrategy(ClusteredStrategy):
         ConfigError
             If the network has no linear classifier.
         """
-        dataset = self.config.dataset
         self.returned: dict[ClientId, Sequence[Vector]] = {}
-        with torch.device("meta"):
-            network = self.config.model.build(dataset.shape, dataset.classes)
-        self.split: Split = split_module(network)
+        self.split: Split = split_module(self.hollow_network())
         return super().initial_state()
 
     @property

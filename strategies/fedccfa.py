@@ -64,6 +64,7 @@ from cfl_flower.decoupling import parse_counts
 from cfl_flower.directions import cosine_matrix, madc
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require, require_one_of
+from cfl_flower.threads import one_thread
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
 from strategies.base import ClusteredState, no_clusters
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
@@ -229,7 +230,8 @@ def cluster_means(
         shares = np.zeros((own.max() + 1, len(members)))
         shares[own, np.arange(len(members))] = weights[members, label]
         shares /= shares.sum(axis=1, keepdims=True)
-        means[members, label] = (shares @ values[members, label])[own]
+        with one_thread():
+            means[members, label] = (shares @ values[members, label])[own]
     return means
 
 

@@ -22,12 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from cfl_flower.decoupling import (
     Anchors,
     mean_anchors,
-    no_anchors,
     parse_counts,
     write_presence,
 )
@@ -80,14 +78,8 @@ class FedFM(ClusteredStrategy):
         ConfigError
             If the network has no linear classifier.
         """
-        state, dataset = super().initial_state(), self.config.dataset
-        with torch.device("meta"):
-            network = self.config.model.build(dataset.shape, dataset.classes)
-        self.split = split_module(network)
-        none = no_anchors(self.split)
-        return AnchorState(
-            state.clients, state.clusters, state.models, none.points, none.present
-        )
+        self.split = split_module(self.hollow_network())
+        return AnchorState.first(super().initial_state(), self.split)
 
     def check_report(self, phase: str, result: Result) -> None:
         """Refuse a training result that does not say which classes it is about."""

@@ -34,7 +34,6 @@ from cfl_flower.aggregation import mix_models
 from cfl_flower.decoupling import (
     Anchors,
     mean_anchors,
-    no_anchors,
     parse_counts,
     write_presence,
 )
@@ -135,11 +134,7 @@ class FedPAC(DecoupledStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no anchors yet."""
-        state = super().initial_state()
-        none = no_anchors(self.split)
-        return AnchorState(
-            state.clients, state.clusters, state.models, none.points, none.present
-        )
+        return AnchorState.first(super().initial_state(), self.split)
 
     def check_report(self, phase: str, result: Result) -> None:
         """Refuse a training result without counts or variance."""

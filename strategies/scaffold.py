@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from cfl_flower.models import FlatModel
 from cfl_flower.settings import require
@@ -79,10 +78,8 @@ class Scaffold(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no control yet."""
-        state, dataset = super().initial_state(), self.config.dataset
-        with torch.device("meta"):
-            network = self.config.model.build(dataset.shape, dataset.classes)
-        count = len(FlatModel(network, "meta").weights)
+        state = super().initial_state()
+        count = len(FlatModel(self.hollow_network(), "meta").weights)
         return ScaffoldState(
             state.clients, state.clusters, state.models, np.zeros(count, np.float32)
         )

@@ -14,7 +14,13 @@ from cfl_flower.models.convolutional import (
     FlexCflMnistCnn,
 )
 from cfl_flower.models.dense import Mclr, Mlp, Perceptron, SoftmaxRegression
-from cfl_flower.models.flat import FlatModel, Split, initial_vector, split_module
+from cfl_flower.models.flat import (
+    FlatModel,
+    Split,
+    hollow_network,
+    initial_vector,
+    split_module,
+)
 from cfl_flower.models.recurrent import Recurrent
 from cfl_flower.models.vision import ResNet18, ShuffleNetV2, VisionTransformer
 
@@ -35,6 +41,7 @@ __all__ = [
     "SoftmaxRegression",
     "Split",
     "VisionTransformer",
+    "hollow_network",
     "initial_vector",
     "split_module",
 ]

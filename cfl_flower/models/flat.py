@@ -168,6 +168,20 @@ def _statistics(module: nn.Module) -> list[Tensor]:
     ]
 
 
+def hollow_network(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int
+) -> nn.Module:
+    """Build a network without memory for its weights, to look at its layers.
+
+    Raises
+    ------
+    ConfigError
+        If the network cannot take such inputs.
+    """
+    with torch.device("meta"):
+        return settings.build(shape, classes)
+
+
 def initial_vector(
     settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
 ) -> Vector:
