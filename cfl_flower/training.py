@@ -1,6 +1,6 @@
 """Local training and evaluation on torch; knows no Flower.
 
-The local optimiser is SGD on f_i(w) + mu/2 ||w - a||^2; mu = 0 is plain SGD. The anchor
+The local optimiser is SGD, or Adam, on f_i(w) + mu/2 ||w - a||^2; mu = 0 is plain. The anchor
 a is what was received, w itself (FedProx, Li et al., 2020, eq. 2) or another model
 (Ditto, StoCFL).
 """
@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.models import FlatModel, SoftmaxRegression
-from cfl_flower.settings import require
+from cfl_flower.settings import require, require_one_of
 
 BLOCK = 512
 """Samples in one pass outside of SGD; fixed, so that sums are the same on every
 worker."""
 
 BUFFERS = ("average", "local")
+OPTIMIZERS = ("sgd", "adam")
 
 WHOLE = slice(None)
 """All weights of a network."""
@@ -40,6 +41,9 @@ class LocalTraining:
 
     Attributes
     ----------
+    optimizer : {"sgd", "adam"}
+        Adam starts anew in every round; the proximal term and the weight decay are part
+        of the gradient that it sees.
     epochs : int
         Passes over the client's data in each round (E); not used when `steps` is set.
     steps : int or None
@@ -56,6 +60,7 @@ class LocalTraining:
         client keeps its own, and what it sends are those that it received.
     """
 
+    optimizer: str = "sgd"
     epochs: int = 10
     steps: int | None = None
     batch_size: int = 10
@@ -85,8 +90,11 @@ class LocalTraining:
             self.momentum,
             "a number from 0 to below 1",
         )
-        ok = self.buffers in BUFFERS
-        require(ok, "strategy.local.buffers", self.buffers, " or ".join(BUFFERS))
+        for name, allowed in (("buffers", BUFFERS), ("optimizer", OPTIMIZERS)):
+            require_one_of(f"strategy.local.{name}", getattr(self, name), allowed)
+        ok = self.optimizer == "sgd" or not self.momentum
+        allowed_momentum = "0 with optimizer=adam, which has moments of its own"
+        require(ok, "strategy.local.momentum", self.momentum, allowed_momentum)
 
     def count_steps(self, samples: int) -> int:
         """Return the mini-batches of one training."""
@@ -224,7 +232,7 @@ def train(
         anchor = anchor[part]
     elif settings.mu:
         anchor = weights.clone()
-    velocity = torch.zeros_like(weights) if settings.momentum else None
+    step = stepper(weights, gradient, settings)
     write_gradient = gradient_writer(model, loss)
     for x_batch, y_batch in batches(x, y, settings, rng):
         write_gradient(x_batch, y_batch)
@@ -234,10 +242,26 @@ def train(
             gradient.add_(correction)
         if anchor is not None and settings.mu:
             gradient.add_(weights - anchor, alpha=settings.mu)
-        step = gradient
-        if velocity is not None:
-            step = velocity.mul_(settings.momentum).add_(gradient)
-        weights.add_(step, alpha=-settings.learning_rate)
+        step()
+
+
+def stepper(
+    weights: Tensor, gradient: Tensor, settings: LocalTraining
+) -> Callable[[], object]:
+    """Return what takes one step of the optimiser, in place, from the gradient."""
+    rate, momentum = settings.learning_rate, settings.momentum
+    if settings.optimizer == "adam":
+        # The whole network as one tensor: a step costs one pass, not one per layer.
+        weights.grad = gradient
+        return torch.optim.Adam([weights], rate).step
+    if not momentum:
+        return partial(weights.add_, gradient, alpha=-rate)
+    velocity = torch.zeros_like(weights)
+
+    def step() -> None:
+        weights.add_(velocity.mul_(momentum).add_(gradient), alpha=-rate)
+
+    return step
 
 
 def switch_mode(model: FlatModel, training: bool) -> None:
