@@ -21,6 +21,7 @@ from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.world import Timeline
+from cfl_flower.devices import Devices
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import ModelSettings, hollow_network
 from cfl_flower.overrides import CONF, expand, first_line, parse, split, with_folder
@@ -36,6 +37,7 @@ GROUPS = {
     "model": "build",
     "selection": "choose",
     "server_optimizer": "step",
+    "devices": "draw",
     "system": "task_timeout",
     "faults": "raises",
 }
@@ -83,8 +85,8 @@ class RunConfig(Basics):
 
     Attributes
     ----------
-    strategy, dataset, partition, drift, model, selection, server_optimizer, system,
-    faults : settings
+    strategy, dataset, partition, drift, model, selection, server_optimizer, devices,
+    system, faults : settings
         Frozen dataclasses that carry the behaviour they configure.
     timeline : Timeline
         What every client of a simulation holds, and its true concept.
@@ -105,6 +107,7 @@ class RunConfig(Basics):
     model: ModelSettings
     selection: RandomSelection
     server_optimizer: Average
+    devices: Devices
     system: System
     faults: Faults
     timeline: Timeline
@@ -145,6 +148,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     )
     paths = _paths(basics, names)
     groups["dataset"].check(paths["data_dir"])
+    groups["devices"].check(paths["data_dir"])
     timeline = _timeline(basics, groups)
     # The network itself refuses inputs that do not fit it.
     dataset = groups["dataset"]

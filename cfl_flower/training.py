@@ -100,6 +100,18 @@ class LocalTraining:
         """Return the mini-batches of one training."""
         return self.steps or self.epochs * -(-samples // self.batch_size)
 
+    def count_samples(self, samples: int) -> int:
+        """Return the samples in the mini-batches of one training, repeated ones too.
+
+        Examples
+        --------
+        >>> LocalTraining(steps=3, batch_size=10).count_samples(15)
+        25
+        """
+        in_a_pass = -(-samples // self.batch_size)
+        passes, rest = divmod(self.count_steps(samples), max(in_a_pass, 1))
+        return passes * samples + min(rest * self.batch_size, samples)
+
 
 def batches(
     x: Tensor, y: Tensor, settings: LocalTraining, rng: np.random.Generator

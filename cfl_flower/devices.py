@@ -1,0 +1,207 @@
+"""How fast simulated devices are: the seconds that training and transfer take on them.
+
+FedScale's model (Lai et al., ICML 2022): a device needs some milliseconds for a forward
+pass over a sample, three times as long for a training step's, and has one bandwidth for
+both ways. A client keeps its device for the whole run.
+
+All functions are pure. `Devices` are the settings, their `open` gives the
+device of each client:
+
+>>> device = Devices().open(seed=0)(7)
+>>> device.seconds(passes=3 * 600, bytes=2 * 31_400) > 0
+True
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cfl_flower.data.reading import intact
+from cfl_flower.seeding import generator, key
+from cfl_flower.settings import require
+from cfl_flower.types import ClientId
+
+TRAINING_PASSES = 3
+"""Forward passes that a training step's forward and backward pass take, per sample."""
+
+COLUMNS = ("computation", "communication")
+"""Of a file of devices: milliseconds per sample, kbit/s."""
+
+Z95 = 1.6449
+"""The standard normal's 95th percentile."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one client computes and communicates with.
+
+    Attributes
+    ----------
+    milliseconds : float
+        Of one forward pass over one sample.
+    kbps : float
+        Bandwidth, kbit/s, of downloads and uploads alike.
+    """
+
+    milliseconds: float
+    kbps: float
+
+    def compute_seconds(self, passes: float) -> float:
+        """Return the seconds of so many forward passes over one sample each.
+
+        A sample in a training step is `TRAINING_PASSES` of them: FedScale's
+        computation time, 3 x batch x steps x ms / 1000.
+
+        Examples
+        --------
+        >>> Device(40.0, 1000.0).compute_seconds(TRAINING_PASSES * 100)
+        12.0
+        """
+        return passes * self.milliseconds / 1000
+
+    def transfer_seconds(self, bytes: float) -> float:
+        """Return the seconds of so many bytes, down and up together.
+
+        Examples
+        --------
+        >>> Device(40.0, 1000.0).transfer_seconds(250_000)
+        2.0
+        """
+        return bytes * 8 / 1000 / self.kbps
+
+    def seconds(self, passes: float, bytes: float) -> float:
+        """Return the seconds of computing, then of sending and receiving."""
+        return self.compute_seconds(passes) + self.transfer_seconds(bytes)
+
+
+DeviceOf = Callable[[ClientId], Device]
+"""The device of each client."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Settings of the simulated devices, drawn from the run's seed or read from a file.
+
+    Attributes
+    ----------
+    milliseconds : float
+        Median over devices, of a forward pass over a sample. FedScale measured one
+        mobile network; this is to be the run's own.
+    slowest : float
+        Milliseconds at the 95th percentile of the devices over those at the 5th.
+    kbps : float
+        Median bandwidth, kbit/s.
+    narrowest : float
+        Bandwidth at the 95th percentile over that at the 5th.
+    path : str or None
+        A file of devices, absolute or below `data_dir`: a csv or json with
+        ``computation`` (ms) and ``communication`` (kbit/s), or FedScale's own
+        ``client_device_capacity``. Client i has device i, modulo their number.
+    over_commitment : float
+        Of an M that is drawn, so many times as many clients are asked, and the first M
+        to finish are kept.
+    """
+
+    milliseconds: float = 40.0
+    slowest: float = 10.0
+    kbps: float = 5000.0
+    narrowest: float = 100.0
+    path: str | None = None
+    over_commitment: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("milliseconds", "kbps"):
+            value = getattr(self, name)
+            ok = 0 < value < math.inf
+            require(ok, f"devices.{name}", value, "a number above 0")
+        for name in ("slowest", "narrowest", "over_commitment"):
+            value = getattr(self, name)
+            ok = 1 <= value < math.inf
+            require(ok, f"devices.{name}", value, "a number of at least 1")
+
+    def check(self, data_dir: str = "") -> None:
+        """Raise `ConfigError` if the file of devices cannot be read."""
+        if self.path is not None:
+            read_devices(Path(data_dir, self.path).expanduser())
+
+    def open(self, seed: int, data_dir: str = "") -> DeviceOf:
+        """Return the device of each client.
+
+        Raises
+        ------
+        ConfigError
+            If the file of devices cannot be read.
+        """
+        if self.path is None:
+            return lambda client: self.draw(seed, client)
+        found = read_devices(Path(data_dir, self.path).expanduser())
+        return lambda client: found[key(client) % len(found)]
+
+    def draw(self, seed: int, client: ClientId) -> Device:
+        """Draw a client's device: both numbers log-normal, and independent."""
+        normal = generator(seed, "device", 0, client).standard_normal(2).tolist()
+        widths = [math.log(w) / (2 * Z95) for w in (self.slowest, self.narrowest)]
+        slow, wide = (math.exp(z * w) for z, w in zip(normal, widths, strict=True))
+        return Device(self.milliseconds * slow, self.kbps * wide)
+
+
+@cache
+def read_devices(path: Path) -> tuple[Device, ...]:
+    """Read a file of devices.
+
+    Parameters
+    ----------
+    path : Path
+        ``.csv`` with the columns; ``.json`` with a list of objects, or an object of
+        them by client; anything else is FedScale's pickle of the latter.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, lacks a column, or a number is not above 0.
+    """
+    with intact(path):
+        rows = _rows(path)
+    lacking = [name for name in COLUMNS if any(name not in row for row in rows)]
+    wanted = f"a file with {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s)"
+    require(
+        bool(rows) and not lacking, "devices.path", path, f"{wanted} of each device"
+    )
+    with intact(path):
+        devices = tuple(Device(*(float(row[name]) for name in COLUMNS)) for row in rows)
+    for place, device in enumerate(devices):
+        sound = all(0 < number < math.inf for number in astuple(device))
+        what = f"{path} (device {place})"
+        require(sound, "devices.path", what, f"{wanted}, all above 0")
+    return devices
+
+
+def _rows(path: Path) -> list[Mapping[str, Any]]:
+    if path.suffix == ".csv":
+        with path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+    if path.suffix == ".json":
+        found = json.loads(path.read_text(encoding="utf-8"))
+    else:
+        with path.open("rb") as file:
+            found = _PlainUnpickler(file).load()
+    rows = list(found.values() if isinstance(found, dict) else found)
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("not one object for each device")
+    return rows
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads dicts of numbers; a pickle that names any code is refused."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        """Refuse."""
+        raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
