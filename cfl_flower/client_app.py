@@ -135,9 +135,8 @@ def do_task(
 ) -> Answer | None:
     """Do one client's task within its time; None is a client that sends nothing."""
     settings, client = workshop.settings, task.client
-    fault = draw_fault(
-        workshop.odds, settings["seed"], batch.phase, batch.round, client
-    )
+    round = own_round(batch, task)
+    fault = draw_fault(workshop.odds, settings["seed"], batch.phase, round, client)
     try:
         with time_limit(settings["system"].task_timeout):
             strike_before(fault)
@@ -149,6 +148,11 @@ def do_task(
     return strike_after(fault, answer)
 
 
+def own_round(batch: Batch, task: Task) -> int:
+    """Return a task's round: clients of asynchronous methods have each their own."""
+    return int(task.config.get("round", batch.round))
+
+
 def call_client(
     workshop: Workshop, batch: Batch, evaluator: Evaluator, task: Task
 ) -> Answer:
@@ -156,10 +160,11 @@ def call_client(
     settings, plan = workshop.settings, batch.plan
     seed = settings["seed"]
     config = {**plan.config, **task.config} if task.config else plan.config
+    round = own_round(batch, task)
     client = workshop.client_class(
         Surroundings(
             int(task.client),
-            batch.round,
+            round,
             seed,
             workshop.stream,
             workshop.model,
@@ -174,7 +179,7 @@ def call_client(
     )
     parameters = [plan.models[index] for index in task.models]
     # For whatever draws from torch's own generator, such as dropout.
-    seed_torch(torch_seed(seed, f"torch/{batch.phase}", batch.round, task.client))
+    seed_torch(torch_seed(seed, f"torch/{batch.phase}", round, task.client))
     if batch.phase in ("query", "train"):
         act = client.answer if batch.phase == "query" else client.fit
         arrays, count, metrics = act(parameters, config)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from cfl_flower.client_app import CLIENT_ID, code_digest
 from cfl_flower.errors import InvalidResultError, WorkerLostError
 from cfl_flower.records import (
     Answer,
+    EncodedModel,
     encode_models,
     pack_tasks,
     payload_bytes,
@@ -152,23 +153,39 @@ class Fleet:
         self._parcels = self._spread(plan.tasks)
         encoded = encode_models(plan)
         return [
-            Message(
-                pack_tasks(phase, round, self._settings, plan, parcel.tasks, encoded),
-                parcel.node,
-                phase,
-                group_id=str(round),
-            )
+            self.address(phase, round, plan, parcel, encoded)
             for parcel in self._parcels
             if parcel.node is not None
         ]
+
+    def address(
+        self,
+        phase: str,
+        round: int,
+        plan: Plan,
+        parcel: Parcel,
+        encoded: Mapping[int, EncodedModel],
+    ) -> Message:
+        """Return the message that takes some of a plan's tasks to their node."""
+        content = pack_tasks(phase, round, self._settings, plan, parcel.tasks, encoded)
+        return Message(content, parcel.node, phase, group_id=str(round))
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes of a simulation, each of which can do any client's task."""
+        return sorted(self._nodes)
+
+    def host(self, client: ClientId) -> int | None:
+        """Return the node of a device, None if it never connected."""
+        return self._hosts.get(client)
 
     def _spread(self, tasks: list[Task]) -> list[Parcel]:
         ordered = sorted(tasks, key=lambda task: client_order(task.client))
         if self.simulated:
             count = min(len(self._nodes), len(ordered))
-            nodes = sorted(self._nodes)[:count]
+            nodes = self.nodes[:count]
             return [Parcel(node, ordered[i::count]) for i, node in enumerate(nodes)]
-        return [Parcel(self._hosts.get(task.client), [task]) for task in ordered]
+        return [Parcel(self.host(task.client), [task]) for task in ordered]
 
     def collect(self, phase: str, replies: Iterable[Message]) -> Outcome:
         """Turn replies into results and failures, trusting nothing.
@@ -186,15 +203,27 @@ class Fleet:
             for task in parcel.tasks:
                 models = [self._plan.models[index] for index in task.models]
                 outcome.bytes_down += payload_bytes(models, task.config)
-            self._open(phase, parcel, by_node.get(parcel.node), outcome)
+            reply = by_node.get(parcel.node)
+            self.open(phase, self._plan, parcel, reply, outcome)
         outcome.results.sort(key=lambda result: client_order(result.client))
         outcome.failures.sort(key=lambda failure: client_order(failure.client))
         return outcome
 
-    def _open(
-        self, phase: str, parcel: Parcel, reply: Message | None, outcome: Outcome
+    def open(
+        self,
+        phase: str,
+        plan: Plan,
+        parcel: Parcel,
+        reply: Message | None,
+        outcome: Outcome,
     ) -> None:
-        """Sort the answers of one node into results and failures."""
+        """Sort the answers of one node into results and failures.
+
+        Raises
+        ------
+        WorkerLostError
+            If the node is a simulation's, and did not answer.
+        """
         try:
             answers = self._answers(reply)
         except InvalidResultError as error:
@@ -210,7 +239,7 @@ class Fleet:
             missing = Answer(task.client, error=("missing", "the client sent nothing"))
             answer = answers.get(task.client, missing)
             try:
-                result = validate(answer, phase, self._plan.reply)
+                result = validate(answer, phase, plan.reply)
             except InvalidResultError as error:
                 failure = Failure(task.client, phase, error.reason, error.detail)
                 outcome.failures.append(failure)

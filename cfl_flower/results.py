@@ -94,7 +94,7 @@ class ClientRow:
     """One line of `clients.jsonl`: a client that was evaluated in a round.
 
     ``personalised`` is the accuracy on its own test samples, where ``accuracy`` is on
-    the whole test set (`partition.tests`).
+    the whole test set (`partition.tests`). ``measures`` is what the strategy adds.
     """
 
     round: int
@@ -103,6 +103,13 @@ class ClientRow:
     accuracy: float
     num_examples: int
     personalised: float | None = None
+    measures: dict[str, Json] = field(default_factory=dict)
+
+    def row(self) -> dict[str, Json]:
+        """Return the line, with the strategy's own measures as keys like the others."""
+        row = dict(vars(self))
+        measures: dict[str, Json] = row.pop("measures")
+        return row | measures
 
 
 class RunDirectory:
@@ -143,7 +150,7 @@ class RunDirectory:
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files; complete on disk when this returns."""
-        self._append("clients.jsonl", [vars(row) for row in rows])
+        self._append("clients.jsonl", [row.row() for row in rows])
         self._append("rounds.jsonl", [record.row()])
 
     def rewind(self, round: int) -> None:

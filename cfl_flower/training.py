@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from cfl_flower.models import FlatModel, SoftmaxRegression
 from cfl_flower.settings import require, require_one_of
+from cfl_flower.types import FloatArray
 
 BLOCK = 512
 """Samples in one pass outside of SGD; fixed, so that sums are the same on every
@@ -289,6 +290,16 @@ def predictions(model: FlatModel, x: Tensor) -> Tensor:
     switch_mode(model, training=False)
     parts = [model.module(block).argmax(1) for block in torch.split(x, BLOCK)]
     return torch.cat(parts)
+
+
+@torch.no_grad()
+def sample_losses(model: FlatModel, x: Tensor, y: Tensor) -> FloatArray:
+    """Return the cross-entropy of each sample, shape (n,)."""
+    switch_mode(model, training=False)
+    parts = zip(*(torch.split(data, BLOCK) for data in (x, y)), strict=True)
+    losses = [cross_entropy(model.module(a), b, reduction="none") for a, b in parts]
+    found: FloatArray = torch.cat(losses).cpu().numpy()
+    return found
 
 
 @torch.no_grad()

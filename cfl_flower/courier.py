@@ -1,0 +1,128 @@
+"""Tasks that are under way each on its own, without a barrier between them.
+
+Where a phase of a synchronous method sends to all nodes and waits for all, here every
+node has at most one message, and what it answers is taken in when it arrives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cfl_flower.errors import WorkerLostError
+from cfl_flower.fleet import RESUME, Fleet, Outcome, Parcel
+from cfl_flower.records import encode_models
+from cfl_flower.types import ClientId, Failure, Plan, Result, Task
+
+AHEAD = 4
+"""Messages into which a node's share of the waiting tasks is divided: small ones come
+back soon, large ones spare overhead."""
+
+PAUSE = 0.25
+"""The longest wait, in seconds, between two looks for answers."""
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A message under way."""
+
+    parcel: Parcel
+    plan: Plan
+    phase: str
+
+
+class Courier:
+    """Keeps every node busy, one message at a time.
+
+    Parameters
+    ----------
+    fleet : Fleet
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._errands: dict[str, Errand] = {}
+
+    @property
+    def travelling(self) -> set[ClientId]:
+        """The clients whose task is under way."""
+        return {
+            task.client
+            for errand in self._errands.values()
+            for task in errand.parcel.tasks
+        }
+
+    def send(
+        self,
+        phase: str,
+        round: int,
+        waiting: Sequence[ClientId],
+        plan: Callable[[Sequence[ClientId]], Plan],
+    ) -> None:
+        """Send tasks to every node that is free.
+
+        Parameters
+        ----------
+        phase : str
+        round : int
+        waiting : sequence of ClientId
+            Whose task is to be sent, the most urgent first.
+        plan : callable
+            Returns the plan of some clients' tasks.
+        """
+        for node, clients in self._spread(waiting):
+            made = plan(clients)
+            parcel = Parcel(node, made.tasks)
+            message = self._fleet.address(
+                phase, round, made, parcel, encode_models(made)
+            )
+            (name,) = self._fleet.grid.push_messages([message])
+            self._errands[name] = Errand(parcel, made, phase)
+
+    def _spread(
+        self, waiting: Sequence[ClientId]
+    ) -> list[tuple[int, Sequence[ClientId]]]:
+        busy = {errand.parcel.node for errand in self._errands.values()}
+        if not self._fleet.simulated:
+            hosts = [(self._fleet.host(client), [client]) for client in waiting]
+            return [(n, own) for n, own in hosts if n is not None and n not in busy]
+        nodes = self._fleet.nodes
+        size = -(-len(waiting) // (AHEAD * len(nodes))) or 1
+        free = [node for node in nodes if node not in busy]
+        parts = [waiting[i : i + size] for i in range(0, len(waiting), size)]
+        return list(zip(free, parts, strict=False))
+
+    def wait(self, timeout: float) -> list[Result | Failure]:
+        """Return what the next nodes that answer say, after a while at most.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds; a real device may let the server wait for longer.
+
+        Raises
+        ------
+        WorkerLostError
+            If a simulation's worker died, or did not answer.
+        """
+        start = time.monotonic()
+        while self._errands:
+            answers = self.look()
+            elapsed = time.monotonic() - start
+            if answers:
+                return answers
+            if timeout and elapsed > timeout:
+                break
+            time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
+        if self._errands and self._fleet.simulated:
+            raise WorkerLostError(f"a worker did not answer in {timeout:g} s; {RESUME}")
+        return []
+
+    def look(self) -> list[Result | Failure]:
+        """Return what has been answered by now."""
+        outcome = Outcome()
+        for reply in self._fleet.grid.pull_messages(list(self._errands)):
+            errand = self._errands.pop(reply.metadata.reply_to_message_id)
+            self._fleet.open(errand.phase, errand.plan, errand.parcel, reply, outcome)
+        return [*outcome.results, *outcome.failures]

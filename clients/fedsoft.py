@@ -1,0 +1,46 @@
+"""The client of FedSoft: finds which models its samples fit, and trains near them.
+
+Computes: the loss of each of the K models on each sample; local training from their
+mixture. Sends: the trained model and its shares (d + K floats). Keeps: nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cfl_flower.training import sample_losses
+from cfl_flower.types import FloatArray, Vector
+from clients.asynchronous import AsynchronousClient
+
+
+def count_shares(losses: FloatArray) -> Vector:
+    """Return mu_k, the share of samples whose smallest loss is at model k.
+
+    Parameters
+    ----------
+    losses : array of shape (K, n)
+        Of n > 0 samples.
+
+    Examples
+    --------
+    >>> count_shares(np.array([[0.1, 0.5, 0.3, 2.0], [0.2, 0.4, 0.9, 3.0]])).tolist()
+    [0.75, 0.25]
+    """
+    counts = np.bincount(losses.argmin(axis=0), minlength=len(losses))
+    shares: Vector = (counts / losses.shape[1]).astype(np.float32)
+    return shares
+
+
+class FedSoftClient(AsynchronousClient):
+    """A client that knows its mixture, and need not tell its data to be known."""
+
+    def begin(self, parameters: list[Vector]) -> tuple[Vector, list[Vector]]:
+        """Return the mixture of the models, and the shares that it is made of."""
+        x, y = self.samples(self.around.round)
+        network = self.around.model
+        losses = [sample_losses(network.load(model), x, y) for model in parameters]
+        shares = count_shares(np.stack(losses))
+        start = np.zeros_like(parameters[0])
+        for share, model in zip(shares, parameters, strict=True):
+            start += share * model
+        return start, [shares]

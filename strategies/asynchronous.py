@@ -1,0 +1,411 @@
+"""The frame of methods without rounds: uploads are taken in one by one.
+
+`AsynchronousStrategy` is a `ClusteredStrategy` whose `start` is an event loop. Every
+client has one task under way; its answer, an upload, changes the state and is replied
+to at once, whatever the others do. A method decides what an upload changes and what the
+client receives in return.
+
+In a simulation a virtual clock says when each upload arrives. The clients' tasks are
+computed ahead, on all workers, but uploads are taken in strictly in the order of that
+clock, so a run is deterministic. On real devices they are taken in as they come, and
+the clients decide when that is.
+
+A round is as many uploads as there are ``participants``: the server's epochs in chunks,
+at equal numbers of uploads for all methods. After each the simulated clients test the
+models that they hold; real devices test theirs when they upload next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result as StrategyResult
+
+from cfl_flower.courier import Courier
+from cfl_flower.devices import TRAINING_PASSES
+from cfl_flower.errors import InvalidResultError, NoValidResultError
+from cfl_flower.records import payload_bytes
+from cfl_flower.results import ClientRow, RoundRecord
+from cfl_flower.seeding import generator
+from cfl_flower.settings import require, require_one_of
+from cfl_flower.types import (
+    ClientId,
+    Failure,
+    FloatArray,
+    IntArray,
+    Json,
+    Plan,
+    Result,
+    Scalar,
+    Task,
+    Vector,
+    client_order,
+)
+from strategies.base import (
+    ClusteredState,
+    ClusteredStrategy,
+    StrategySettings,
+    no_clusters,
+)
+
+STAMP_BYTES = 8
+"""Of the time stamp that goes with every model."""
+
+LOOK_AROUND = 10.0
+"""Seconds between two looks for new devices."""
+
+
+@dataclass(frozen=True)
+class AsynchronousSettings(StrategySettings):
+    """What every method without rounds can be told.
+
+    Attributes
+    ----------
+    arrival : {"devices", "shuffled"}
+        When simulated clients upload: when their device (group `devices`) has received,
+        trained and sent; or once in every unit of time, at a moment drawn anew.
+    stream : {"rounds", "cycles"}
+        What the stream of data advances with: the server's rounds, or each client's own
+        uploads, so that it holds other data after each.
+    """
+
+    client: str = "clients.asynchronous.AsynchronousClient"
+    arrival: str = "devices"
+    stream: str = "rounds"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of("strategy.arrival", self.arrival, ("devices", "shuffled"))
+        require_one_of("strategy.stream", self.stream, ("rounds", "cycles"))
+        ok = self.local.buffers == "average"
+        allowed = "average: clients keep no statistics without common rounds"
+        require(ok, "strategy.local.buffers", self.local.buffers, allowed)
+
+
+@dataclass
+class AsynchronousState(ClusteredState):
+    """The state between two uploads; n clients are rows.
+
+    Attributes
+    ----------
+    epoch : int
+        t, the uploads taken in.
+    now : float
+        Seconds of the virtual clock, or of the real one.
+    served : list of n Vector
+        The model that each client uses for its predictions.
+    stamps : int array of shape (n,)
+        tau, the epoch of each client's last download.
+    cycles : int array of shape (n,)
+        The tasks that each client was given.
+    rounds : int array of shape (n,)
+        The round of whose data its present task is.
+    due : array of shape (n,)
+        When its upload arrives.
+    samples : int array of shape (n,)
+        How many it trained on last.
+    answers : dict
+        What came back already, by client: a Result or a Failure.
+    """
+
+    epoch: int = 0
+    now: float = 0.0
+    served: list[Vector] = field(default_factory=list)
+    stamps: IntArray = field(default_factory=no_clusters)
+    cycles: IntArray = field(default_factory=no_clusters)
+    rounds: IntArray = field(default_factory=no_clusters)
+    due: FloatArray = field(default_factory=lambda: np.zeros(0))
+    samples: IntArray = field(default_factory=no_clusters)
+    answers: dict[ClientId, Any] = field(default_factory=dict)
+
+
+class AsynchronousStrategy(ClusteredStrategy):
+    """An event loop over uploads, open where methods differ."""
+
+    Settings = AsynchronousSettings
+    State = AsynchronousState
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._courier = Courier(self.fleet)
+        self._device = self.config.devices.open(self.config.seed, self.config.data_dir)
+        # What each client was sent last, until its answer to it has come.
+        self._sent: dict[ClientId, list[Vector]] = {}
+        self._tests: list[Result] = []
+        self._said: dict[ClientId, dict[str, Json]] = {}
+        self._since = time.monotonic()
+
+    # The method: what a paper decides ------------------------------------------------
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known: one initial model."""
+        return AsynchronousState([], no_clusters(), [self.initial_model()])
+
+    def greeting(self) -> list[Vector]:
+        """Return what a newcomer receives: the mean model."""
+        return [np.mean(self.state.models, axis=0, dtype=np.float32)]
+
+    @property
+    def upload(self) -> tuple[int, ...]:
+        """The lengths of the arrays that a client uploads."""
+        return (len(self.state.models[0]),)
+
+    def reply(self, row: int, result: Result) -> list[Vector]:
+        """Take in an upload; return what its client receives."""
+        raise NotImplementedError
+
+    def personal(self, row: int, sent: list[Vector]) -> Vector:
+        """Return the model that a client predicts with, of what it received."""
+        del row
+        return sent[0]
+
+    def measure_upload(self, row: int, result: Result) -> dict[str, Json]:
+        """Return what is noted of an upload that was taken in."""
+        del row, result
+        return {}
+
+    def measure_round(self, said: Sequence[Mapping[str, Json]]) -> None:
+        """Note what the uploads of a round say together."""
+
+    def payload(self, arrays: Sequence[Vector]) -> int:
+        """Return the bytes that a transfer costs the method."""
+        return payload_bytes(arrays, {}) + STAMP_BYTES
+
+    def client_passes(self, samples: int) -> int:
+        """Return what a task costs its client, in forward passes of one sample."""
+        trained: int = self.settings.local.count_samples(samples)
+        return TRAINING_PASSES * trained
+
+    # Flower's hook: the loop ---------------------------------------------------------
+
+    def run(self, state: ClusteredState | None = None, done: int = 0) -> None:
+        """Run all rounds, or those after a checkpoint."""
+        if isinstance(state, AsynchronousState):
+            answers = state.answers.items()
+            state.answers = {client: _restored(answer) for client, answer in answers}
+        super().run(state, done)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Any = None,
+    ) -> StrategyResult:
+        """Take in uploads, as many in each round as there are participants."""
+        del initial_arrays, train_config, evaluate_config, evaluate_fn
+        for round in range(self._done + 1, self._done + num_rounds + 1):
+            began = self._open_round(round)
+            sound = 0
+            while self.record.participants < self.config.participants:
+                sound += self._take(*self._next(timeout))
+            self.require_any([1] * sound, "train")
+            while self.fleet.simulated and len(self.state.answers) < len(self._places):
+                self._pump(timeout)
+            if self.settings.arrival == "devices" or not self.fleet.simulated:
+                passed = self.state.now - began
+                self.record.virtual_seconds = float(np.round(passed, 4))
+            self.measure_round(list(self._said.values()))
+            messages = self.configure_evaluate(
+                round, ArrayRecord(), ConfigRecord(), grid
+            )
+            self.aggregate_evaluate(round, self._exchange(messages))
+        return StrategyResult()
+
+    def _open_round(self, round: int) -> float:
+        self.record = RoundRecord(round, participants=0)
+        self._tests, self._said = [], {}
+        self._greet(round)
+        self._pump(None)
+        # The files of the last round, before the state changes.
+        self.fleet.grid.finish()
+        return self.state.now
+
+    @property
+    def _places(self) -> dict[ClientId, int]:
+        return {client: row for row, client in enumerate(self.state.clients)}
+
+    def _next(self, timeout: float) -> tuple[int, Result | Failure]:
+        """Wait for the next upload; return its client's row, too."""
+        answers, clients = self.state.answers, self.state.clients
+        self._pump(None)
+        if self.fleet.simulated:
+            row = min(range(len(clients)), key=lambda row: self._urgency(row))
+            while clients[row] not in answers:
+                self._pump(timeout)
+            self.state.now = float(self.state.due[row])
+            return row, answers.pop(clients[row])
+        patience = time.monotonic() + timeout if timeout else float("inf")
+        while not answers:
+            self._pump(LOOK_AROUND)
+            self._greet(self.record.round)
+            if time.monotonic() > patience:
+                raise NoValidResultError(
+                    f"round {self.record.round}: no client uploaded in {timeout:g} s; "
+                    "look at the devices and add resume=true"
+                )
+        client = next(iter(answers))
+        now = time.monotonic()
+        self.state.now, self._since = self.state.now + now - self._since, now
+        return self._places[client], answers.pop(client)
+
+    def _urgency(self, row: int) -> tuple[float, Any]:
+        return float(self.state.due[row]), client_order(self.state.clients[row])
+
+    def _pump(self, timeout: float | None) -> None:
+        """Send what waits to free nodes and take what came; None does not wait."""
+        state, courier = self.state, self._courier
+        away = courier.travelling | state.answers.keys()
+        rows = [row for row, client in enumerate(state.clients) if client not in away]
+        waiting = [state.clients[row] for row in sorted(rows, key=self._urgency)]
+        courier.send("train", self.record.round, waiting, self._plan)
+        found = courier.look() if timeout is None else courier.wait(timeout)
+        for answer in found:
+            state.answers[answer.client] = answer
+            self._sent.pop(answer.client, None)
+
+    def _plan(self, clients: Sequence[ClientId]) -> Plan:
+        """Return the tasks of some clients: to train what each was sent, on its data."""
+        state, places = self.state, self._places
+        models: dict[int, Vector] = {}
+        tasks = []
+        for client in clients:
+            row = places[client]
+            sent = self._sent.get(client) or self.sent_again(row)
+            models |= {id(model): model for model in sent}
+            at = list(models)
+            config: dict[str, Scalar] = {
+                "round": int(state.rounds[row]),
+                "cycle": int(state.cycles[row]),
+                "stamp": int(state.stamps[row]),
+            }
+            indices = tuple(at.index(id(model)) for model in sent)
+            tasks.append(Task(client, indices, config))
+        common: dict[str, Scalar] = {"tested": not self.fleet.simulated}
+        return Plan(tasks, list(models.values()), common, reply=self.upload)
+
+    def sent_again(self, row: int) -> list[Vector]:
+        """Return what a client is sent whose task was lost with the server."""
+        return [self.state.served[row]]
+
+    # Uploads -------------------------------------------------------------------------
+
+    def check_report(self, phase: str, result: Result) -> None:
+        """Refuse an upload that answers to a model that was never sent."""
+        if phase != "train":
+            return
+        stamp = result.metrics.get("stamp")
+        if not isinstance(stamp, int) or not 0 <= stamp <= self.state.epoch:
+            detail = f"stamp={stamp!r} at epoch {self.state.epoch}"
+            raise InvalidResultError("stamp", detail)
+
+    def _take(self, row: int, answer: Result | Failure) -> bool:
+        """Take in an upload and reply to it; return whether it was sound."""
+        self.record.participants = (self.record.participants or 0) + 1
+        check = partial(self.check_report, "train")
+        if isinstance(answer, Failure):
+            self.record.failures.append(answer)
+            sound = False
+        else:
+            sound = bool(self.screen("train", [answer], check))
+        if not sound or isinstance(answer, Failure):
+            self._hand_out(row, self.sent_again(row))
+            return False
+        state = self.state
+        state.epoch += 1
+        state.samples[row] = answer.num_examples
+        self.record.bytes_up += self.payload(answer.arrays)
+        sent = self.reply(row, answer)
+        state.served[row] = self.personal(row, sent)
+        state.stamps[row] = state.epoch
+        self._note_upload(row, answer)
+        self._hand_out(row, sent)
+        return True
+
+    def _note_upload(self, row: int, result: Result) -> None:
+        said = self.measure_upload(row, result)
+        said["passes"] = self.client_passes(result.num_examples)
+        metrics = result.metrics
+        if tested := int(metrics.get("before_tested", 0)):
+            said["before"] = int(metrics["before_correct"]) / tested
+        self._said[result.client] = said
+        if tested := int(metrics.get("after_tested", 0)):
+            found = {"correct": metrics["after_correct"]}
+            loss = float(metrics["after_loss"])
+            test = Result(result.client, tested, [], loss, found)
+            self._tests = [t for t in self._tests if t.client != test.client] + [test]
+
+    def welcome(self, round: int, newcomers: list[Result]) -> None:
+        """Take newcomers in: they begin with the greeting, as fresh as any."""
+        del round
+        first, state, sent = len(self.state.clients), self.state, self.greeting()
+        self.join(newcomers, np.zeros(len(newcomers), np.int64))
+        count = len(newcomers)
+        for name in ("stamps", "cycles", "rounds"):
+            value = state.epoch if name == "stamps" else 0
+            setattr(state, name, np.append(getattr(state, name), np.full(count, value)))
+        state.due = np.append(state.due, np.full(count, np.ceil(state.now)))
+        counts = np.array([result.num_examples for result in newcomers], np.int64)
+        state.samples = np.append(state.samples, counts)
+        for row in range(first, first + count):
+            state.served.append(self.personal(row, sent))
+            self._hand_out(row, sent)
+
+    def _hand_out(self, row: int, sent: list[Vector]) -> None:
+        """Give a client its next task, and say when the upload will arrive."""
+        state, client = self.state, self.state.clients[row]
+        self._sent[client] = sent
+        cost = self.payload(sent)
+        self.record.bytes_down += cost
+        state.cycles[row] += 1
+        own = self.settings.stream == "cycles"
+        state.rounds[row] = state.cycles[row] if own else self.record.round
+        if self.settings.arrival == "shuffled":
+            moment = generator(
+                self.config.seed, "arrival", int(state.cycles[row]), client
+            )
+            state.due[row] = np.floor(state.due[row]) + 1 + moment.random()
+        else:
+            passes = self.client_passes(int(state.samples[row]))
+            both_ways = cost + 4 * sum(self.upload) + STAMP_BYTES
+            taken = self._device(client).seconds(passes, both_ways)
+            state.due[row] = state.now + taken
+
+    # Tests ---------------------------------------------------------------------------
+
+    def plan_evaluate(self, round: int, test: bool) -> Plan:
+        """Let every simulated client test the model that it holds."""
+        state = self.state
+        if not (test and self.fleet.simulated):
+            return Plan([])
+        # The data that were trained on for the last upload, or of this round.
+        cycles = np.maximum(state.cycles - 1, 1)
+        own = cycles if self.settings.stream == "cycles" else np.full_like(cycles, round)
+        tasks = [
+            Task(client, (row,), {"round": int(own[row])})
+            for row, client in enumerate(state.clients)
+        ]
+        return Plan(tasks, state.served)
+
+    def _note_tests(self, tested: list[Result]) -> list[ClientRow]:
+        """Note tests; those that came with uploads where there are no others."""
+        rows = super()._note_tests(tested or self._tests)
+        said = self._said
+        return [replace(row, measures=said.get(row.client, {})) for row in rows]
+
+
+def _restored(answer: Any) -> Result | Failure:
+    """Return an answer of a checkpoint, in which it was the dict of its fields."""
+    if isinstance(answer, Result | Failure):
+        return answer
+    return Failure(**answer) if "reason" in answer else Result(**answer)

@@ -1,0 +1,74 @@
+"""FedSoft-Async: clients find their own mixture, and download all cluster models.
+
+Ruan and Joe-Wong, "FedSoft: Soft clustered federated learning with proximal local
+updating" (AAAI 2022), made asynchronous as a baseline of CCFL. A client receives all K
+models -> its share mu_k is that of its samples whose loss is smallest with model k ->
+trains near sum_k mu_k w_k -> uploads the model and mu. The server moves each model by
+alpha_0 mu_k times the damping of CCFL, and answers with all K.
+
+Server keeps: K cluster models. Leaves the device: the trained model and its shares
+(d + K floats); it downloads K d floats.
+
+Deviations and readings:
+
+* FedSoft's proximal terms, sum_k mu_k rho/2 ||w - w_k||^2, are rho/2 ||w - sum_k mu_k
+  w_k||^2 up to a constant, so the client is CCFL's with another start.
+* Shares are found on new data with the models of the last download.
+* No bar and no division by the largest share, as CCFL's authors say.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import Result, Vector
+from strategies.soft import SoftSettings, SoftStrategy, damping
+
+
+class FedSoft(SoftStrategy):
+    """Mixtures counted by the clients, sample by sample."""
+
+    Settings = SoftSettings
+
+    def greeting(self) -> list[Vector]:
+        """Return all models."""
+        return list(self.state.models)
+
+    @property
+    def upload(self) -> tuple[int, ...]:
+        """The trained model and the client's shares."""
+        return len(self.state.models[0]), len(self.state.models)
+
+    def check_report(self, phase: str, result: Result) -> None:
+        """Refuse shares that are no mixture."""
+        super().check_report(phase, result)
+        if phase != "train":
+            return
+        shares = result.arrays[1]
+        if shares.min() < 0 or abs(float(shares.sum()) - 1) > 1e-3:
+            detail = f"shares {shares.tolist()} are no mixture"
+            raise InvalidResultError("representation", detail)
+
+    def reply(self, row: int, result: Result) -> list[Vector]:
+        """Move every model by the client's share of it; return all models."""
+        state, settings = self.state, self.settings
+        model, shares = result.arrays[0], result.arrays[1].astype(float)
+        lags = self.lags(state.updated, int(result.metrics["stamp"]))
+        ratios = settings.alpha * shares * damping(lags, settings.a, settings.b)
+        self.adopt(row, shares)
+        self.update(row, model, ratios)
+        return list(state.models)
+
+    def personal(self, row: int, sent: list[Vector]) -> Vector:
+        """Return the mixture of the models by the client's last shares."""
+        return self.mix(row)
+
+    def sent_again(self, row: int) -> list[Vector]:
+        """Return the models of now, whose stamp is now's."""
+        self.state.stamps[row] = self.state.epoch
+        return list(self.state.models)
+
+    def client_passes(self, samples: int) -> int:
+        """Return the cost of training and of looking at all models."""
+        return super().client_passes(samples) + len(self.state.models) * samples

@@ -1,0 +1,30 @@
+"""Local, on the clock and the data of asynchronous methods: their lower mark.
+
+Every client goes on from its own last model; nothing is communicated. It starts from
+the mean of the models that the server pre-trained, like the clients of CCFL, which
+makes it the baseline of CCFL's tables. In a simulation the model travels, to be there
+for the next task and to be tested, but that is no part of the method and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cfl_flower.types import Result, Vector
+from strategies.soft import SoftSettings, SoftStrategy
+
+
+class LocalAsync(SoftStrategy):
+    """Each client receives what it sent."""
+
+    Settings = SoftSettings
+
+    def reply(self, row: int, result: Result) -> list[Vector]:
+        """Return the client's own model."""
+        del row
+        return [result.arrays[0]]
+
+    def payload(self, arrays: Sequence[Vector]) -> int:
+        """Return 0: nothing is communicated."""
+        del arrays
+        return 0
