@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.fleet import RESUME, Fleet, Outcome, Parcel
 from cfl_flower.records import encode_models
-from cfl_flower.types import ClientId, Failure, Plan, Result, Task
+from cfl_flower.types import ClientId, Failure, Plan, Result
 
 AHEAD = 4
 """Messages into which a node's share of the waiting tasks is divided: small ones come

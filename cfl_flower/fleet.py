@@ -168,6 +168,7 @@ class Fleet:
     ) -> Message:
         """Return the message that takes some of a plan's tasks to their node."""
         content = pack_tasks(phase, round, self._settings, plan, parcel.tasks, encoded)
+        assert parcel.node is not None
         return Message(content, parcel.node, phase, group_id=str(round))
 
     @property

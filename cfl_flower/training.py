@@ -1,8 +1,8 @@
 """Local training and evaluation on torch; knows no Flower.
 
-The local optimiser is SGD, or Adam, on f_i(w) + mu/2 ||w - a||^2; mu = 0 is plain. The anchor
-a is what was received, w itself (FedProx, Li et al., 2020, eq. 2) or another model
-(Ditto, StoCFL).
+The local optimiser is SGD, or Adam, on f_i(w) + mu/2 ||w - a||^2; without mu it is
+plain. The anchor a is what was received, w itself (FedProx, Li et al., 2020, eq. 2) or
+another model (Ditto, StoCFL).
 """
 
 from __future__ import annotations

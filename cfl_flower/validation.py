@@ -36,7 +36,9 @@ class Validation:
         # One thread: a sum in parallel would depend on the number of cores.
         torch.set_num_threads(1)
         self._flat = FlatModel(deepcopy(network))
-        self._network = network.to(memory_format=torch.channels_last).eval()
+        self._network = network.eval()
+        for tensor in (p for p in network.parameters() if p.ndim == 4):
+            tensor.data = _channels_last(tensor.data)
         self._sets = [Samples(_channels_last(each.x), each.y) for each in sets]
         self._known: dict[int, tuple[Vector, tuple[float, float]]] = {}
         self.passes = 0

@@ -205,31 +205,33 @@ class AsynchronousStrategy(ClusteredStrategy):
         """Take in uploads, as many in each round as there are participants."""
         del initial_arrays, train_config, evaluate_config, evaluate_fn
         for round in range(self._done + 1, self._done + num_rounds + 1):
-            began = self._open_round(round)
-            sound = 0
-            while self.record.participants < self.config.participants:
+            self._open_round(round)
+            began, sound = self.state.now, 0
+            for _ in range(self.config.participants):
                 sound += self._take(*self._next(timeout))
-            self.require_any([1] * sound, "train")
-            while self.fleet.simulated and len(self.state.answers) < len(self._places):
-                self._pump(timeout)
+            self.require_any([None] * sound, "train")
             if self.settings.arrival == "devices" or not self.fleet.simulated:
                 passed = self.state.now - began
                 self.record.virtual_seconds = float(np.round(passed, 4))
             self.measure_round(list(self._said.values()))
-            messages = self.configure_evaluate(
-                round, ArrayRecord(), ConfigRecord(), grid
-            )
-            self.aggregate_evaluate(round, self._exchange(messages))
+            self._test_all(grid, timeout)
         return StrategyResult()
 
-    def _open_round(self, round: int) -> float:
-        self.record = RoundRecord(round, participants=0)
+    def _test_all(self, grid: Grid, timeout: float) -> None:
+        """Close a round: test, when nobody trains, and tell the callbacks."""
+        while self.fleet.simulated and len(self.state.answers) < len(self._places):
+            self._pump(timeout)
+        nothing = ArrayRecord(), ConfigRecord()
+        messages = self.configure_evaluate(self.record.round, *nothing, grid)
+        self.aggregate_evaluate(self.record.round, self._exchange(messages))
+
+    def _open_round(self, round: int) -> None:
+        self.record = RoundRecord(round, participants=self.config.participants)
         self._tests, self._said = [], {}
         self._greet(round)
         self._pump(None)
         # The files of the last round, before the state changes.
         self.fleet.grid.finish()
-        return self.state.now
 
     @property
     def _places(self) -> dict[ClientId, int]:
@@ -240,7 +242,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         answers, clients = self.state.answers, self.state.clients
         self._pump(None)
         if self.fleet.simulated:
-            row = min(range(len(clients)), key=lambda row: self._urgency(row))
+            row = min(range(len(clients)), key=self._urgency)
             while clients[row] not in answers:
                 self._pump(timeout)
             self.state.now = float(self.state.due[row])
@@ -260,7 +262,8 @@ class AsynchronousStrategy(ClusteredStrategy):
         return self._places[client], answers.pop(client)
 
     def _urgency(self, row: int) -> tuple[float, Any]:
-        return float(self.state.due[row]), client_order(self.state.clients[row])
+        due: float = self.state.due[row].item()
+        return due, client_order(self.state.clients[row])
 
     def _pump(self, timeout: float | None) -> None:
         """Send what waits to free nodes and take what came; None does not wait."""
@@ -275,7 +278,7 @@ class AsynchronousStrategy(ClusteredStrategy):
             self._sent.pop(answer.client, None)
 
     def _plan(self, clients: Sequence[ClientId]) -> Plan:
-        """Return the tasks of some clients: to train what each was sent, on its data."""
+        """Return the tasks of some clients: each trains what it was sent."""
         state, places = self.state, self._places
         models: dict[int, Vector] = {}
         tasks = []
@@ -311,7 +314,6 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _take(self, row: int, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was sound."""
-        self.record.participants = (self.record.participants or 0) + 1
         check = partial(self.check_report, "train")
         if isinstance(answer, Failure):
             self.record.failures.append(answer)
@@ -390,7 +392,9 @@ class AsynchronousStrategy(ClusteredStrategy):
             return Plan([])
         # The data that were trained on for the last upload, or of this round.
         cycles = np.maximum(state.cycles - 1, 1)
-        own = cycles if self.settings.stream == "cycles" else np.full_like(cycles, round)
+        own = (
+            cycles if self.settings.stream == "cycles" else np.full_like(cycles, round)
+        )
         tasks = [
             Task(client, (row,), {"round": int(own[row])})
             for row, client in enumerate(state.clients)

@@ -37,7 +37,7 @@ import numpy as np
 from scipy.special import softmax
 
 from cfl_flower.settings import require, require_fraction
-from cfl_flower.types import FloatArray, Result, Vector
+from cfl_flower.types import BoolArray, FloatArray, Result, Vector
 from strategies.soft import SoftSettings, SoftState, SoftStrategy, damping
 
 MIN = "min"
@@ -86,9 +86,7 @@ class CCFLSettings(SoftSettings):
             require_fraction(f"strategy.{name}", getattr(self, name))
         total = self.c1 + self.c2
         require(total <= 1 + 1e-9, "strategy.c1 + c2", total, "at most 1 in all")
-        require(
-            self.tolerance >= 0, "strategy.tolerance", self.tolerance, "at least 0"
-        )
+        require(self.tolerance >= 0, "strategy.tolerance", self.tolerance, "at least 0")
         ok = bool(self.amplifiers) and all(0 < a < math.inf for a in self.amplifiers)
         require(ok, "strategy.amplifiers", self.amplifiers, "a list of numbers above 0")
         for name in ("l_bar", "d1_bar", "d2_bar"):
@@ -126,7 +124,9 @@ def above_bar(values: FloatArray, bar: float | str) -> FloatArray:
     >>> above_bar(np.array([9.0, 12.0, 7.0]), "min").tolist()
     [2.0, 5.0, 0.0]
     """
-    return np.maximum(values - (values.min() if bar == MIN else float(bar)), 0)
+    least = values.min() if bar == MIN else float(bar)
+    above: FloatArray = np.maximum(values - least, 0)
+    return above
 
 
 def nearness(values: FloatArray) -> FloatArray:
@@ -169,12 +169,11 @@ def estimate_mixture(
         Sums to 1.
     """
     columns = zip(measured.T, bars, weights, strict=True)
-    u: FloatArray = np.sum(
-        [weight * nearness(above_bar(column, bar)) for column, bar, weight in columns],
-        axis=0,
-    )
+    terms = [w * nearness(above_bar(column, bar)) for column, bar, w in columns]
+    u: FloatArray = np.sum(terms, axis=0)
     for amplifier in amplifiers:
-        u = softmax(amplifier * u)
+        amplified: FloatArray = softmax(amplifier * u)
+        u = amplified
     return u
 
 
@@ -207,12 +206,11 @@ def update_ratios(
     least = 1 / len(u) if bar is None else bar
     # An even mixture is above its own mean but for rounding.
     kept = np.where(u < least - 1e-12, 0.0, u / u.max())
-    return alpha * kept * damping(lags, a, b)
+    ratios: FloatArray = alpha * kept * damping(lags, a, b)
+    return ratios
 
 
-def unusual(
-    measured: FloatArray, history: FloatArray, percentile: float
-) -> FloatArray:
+def unusual(measured: FloatArray, history: FloatArray, percentile: float) -> BoolArray:
     """Return which clusters an upload is unusually bad for: section 5.3.
 
     Parameters
@@ -228,7 +226,8 @@ def unusual(
     if not len(history):
         return np.zeros(len(measured), bool)
     limits = np.percentile(history, percentile, axis=0)
-    return np.any(measured > limits, axis=1)
+    found: BoolArray = np.any(measured > limits, axis=1)
+    return found
 
 
 class CCFL(SoftStrategy):

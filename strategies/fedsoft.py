@@ -19,8 +19,6 @@ Deviations and readings:
 
 from __future__ import annotations
 
-import numpy as np
-
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result, Vector
 from strategies.soft import SoftSettings, SoftStrategy, damping

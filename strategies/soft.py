@@ -2,7 +2,7 @@
 
 The K distributions are known to the server by a public set each, on which their models
 are pre-trained. An upload of client m, which is a mixture u of the distributions, moves
-model k by an update ratio alpha_k: w_k <- (1 - alpha_k) w_k + alpha_k w_m (CCFL, eq. 3).
+model k by an update ratio: w_k <- (1 - alpha_k) w_k + alpha_k w_m (CCFL, eq. 3).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.data.own import Folder
 from cfl_flower.data.public import (
     Samples,
     distributions,
@@ -75,9 +76,7 @@ class SoftSettings(AsynchronousSettings):
         ok = self.clusters is None or self.clusters >= 1
         require(ok, "strategy.clusters", self.clusters, "null or at least 1")
         require(self.public >= 1, "strategy.public", self.public, "at least 1")
-        require(
-            0 < self.alpha <= 1, "strategy.alpha", self.alpha, "above 0, at most 1"
-        )
+        require(0 < self.alpha <= 1, "strategy.alpha", self.alpha, "above 0, at most 1")
         for name in ("a", "b"):
             value = getattr(self, name)
             require(value >= 0, f"strategy.{name}", value, "at least 0")
@@ -131,8 +130,8 @@ def divergence(truth: FloatArray, estimate: FloatArray) -> float:
 class SoftStrategy(AsynchronousStrategy):
     """K pre-trained models, moved by every upload in proportion to its mixture."""
 
-    Settings: Any = SoftSettings
-    State: Any = SoftState
+    Settings = SoftSettings
+    State = SoftState
 
     # The method ----------------------------------------------------------------------
 
@@ -192,7 +191,7 @@ class SoftStrategy(AsynchronousStrategy):
     def mix(self, row: int) -> Vector:
         """Return sum_k u_k w_k, a client's personal model."""
         shares = self.state.shares[row].astype(np.float32)
-        mixed = np.zeros_like(self.state.models[0])
+        mixed: Vector = np.zeros_like(self.state.models[0])
         for share, model in zip(shares, self.state.models, strict=True):
             mixed += share * model
         return mixed
@@ -217,18 +216,18 @@ class SoftStrategy(AsynchronousStrategy):
         Raises
         ------
         ConfigError
-            On real devices without `public_dir`.
+            With devices' own data and no `public_dir`.
         """
         config, folder = self.config, self.settings.public_dir
         if folder is not None:
             return sets_in_folders(config.dataset, str(Path(config.data_dir, folder)))
-        if self.timeline is None:
+        if isinstance(config.dataset, Folder):
             raise ConfigError(
-                "strategy.public_dir=null is not allowed with real devices; use a "
+                "strategy.public_dir=null is not allowed with devices' own data; use a "
                 "folder on the server with a folder of samples for each distribution"
             )
         train_pool = config.dataset.load(config.data_dir)[0]
-        found = distributions(config.partition, self.timeline)
+        found = distributions(config.partition, config.timeline)
         size, seed = self.settings.public, config.seed
         return public_sets(found, train_pool, size, seed, "public")
 

@@ -68,7 +68,7 @@ class Distribution:
         counts = np.bincount(labels[here], minlength=len(self.weights))
         shares = self.weights / np.maximum(counts, 1)
         odds = np.where(here, shares[labels], 0.0)
-        count = min(size, np.count_nonzero(odds))
+        count = min(size, int(np.count_nonzero(odds)))
         rows = np.sort(rng.choice(len(odds), count, replace=False, p=odds / odds.sum()))
         x = rotate(pool.inputs(torch.from_numpy(rows)), self.degrees)
         return Samples(x, torch.from_numpy(self.relabel[pool.labels[rows]]))

@@ -8,6 +8,7 @@ by layer.
 
 from cfl_flower.models.base import ModelSettings, Network
 from cfl_flower.models.convolutional import (
+    CcflCnn,
     FedCcfaCnn,
     FlexCflFashionCnn,
     FlexCflFemnistCnn,
@@ -25,6 +26,7 @@ from cfl_flower.models.recurrent import Recurrent
 from cfl_flower.models.vision import ResNet18, ShuffleNetV2, VisionTransformer
 
 __all__ = [
+    "CcflCnn",
     "FedCcfaCnn",
     "FlatModel",
     "FlexCflFashionCnn",

@@ -1,4 +1,4 @@
-"""The small convolutional networks of FlexCFL (Duan et al., 2021) and FedCCFA.
+"""The small convolutional networks of FlexCFL (Duan et al., 2021), FedCCFA and CCFL.
 
 Where the papers' framework pads a strided convolution on one side more than on the
 other, these pad both sides alike; the outputs have the same size.
@@ -6,7 +6,7 @@ other, these pad both sides alike; the outputs have the same size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -115,6 +115,37 @@ class FedCcfaCnn:
             *stages, nn.Linear(output_width(stages, shape), 128), nn.LeakyReLU()
         )
         return Network(extractor, nn.Linear(128, classes))
+
+
+@dataclass(frozen=True)
+class CcflCnn:
+    """CCFL's network for Fashion-MNIST: 582,026 parameters with the default channels.
+
+    The paper does not tell the channels.
+
+    Attributes
+    ----------
+    channels : list of int
+        Of the two convolutions.
+    """
+
+    channels: list[int] = field(default_factory=lambda: [32, 64])
+
+    def __post_init__(self) -> None:
+        ok = len(self.channels) == 2 and min(self.channels) >= 1
+        require(ok, "model.channels", self.channels, "two positive numbers")
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Build the network for images of ``shape``."""
+        require_image("ccfl_cnn", shape, 16)
+        stages, inputs = nn.Sequential(), shape[0]
+        for outputs in self.channels:
+            stages.extend([nn.Conv2d(inputs, outputs, 5), nn.ReLU(), nn.MaxPool2d(2)])
+            inputs = outputs
+        stages.append(nn.Flatten())
+        width = output_width(stages, shape)
+        extractor = nn.Sequential(*stages, nn.Linear(width, 512), nn.ReLU())
+        return Network(extractor, nn.Linear(512, classes))
 
 
 @torch.no_grad()
