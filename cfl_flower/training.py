@@ -40,6 +40,8 @@ Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 class LocalTraining:
     """The local optimiser's settings, the same for every method.
 
+    Errors name keys of ``strategy``: where it lies within is known to who builds it.
+
     Attributes
     ----------
     optimizer : {"sgd", "adam"}
@@ -74,28 +76,28 @@ class LocalTraining:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
             value = getattr(self, name)
-            require(value >= 1, f"strategy.local.{name}", value, "at least 1")
+            require(value >= 1, f"strategy.{name}", value, "at least 1")
         require(
             self.steps is None or self.steps >= 1,
-            "strategy.local.steps",
+            "strategy.steps",
             self.steps,
             "null or at least 1",
         )
         for name in ("learning_rate", "weight_decay", "mu"):
             value = getattr(self, name)
             ok = 0 <= value < math.inf
-            require(ok, f"strategy.local.{name}", value, "a number of at least 0")
+            require(ok, f"strategy.{name}", value, "a number of at least 0")
         require(
             0 <= self.momentum < 1,
-            "strategy.local.momentum",
+            "strategy.momentum",
             self.momentum,
             "a number from 0 to below 1",
         )
         for name, allowed in (("buffers", BUFFERS), ("optimizer", OPTIMIZERS)):
-            require_one_of(f"strategy.local.{name}", getattr(self, name), allowed)
+            require_one_of(f"strategy.{name}", getattr(self, name), allowed)
         ok = self.optimizer == "sgd" or not self.momentum
         allowed_momentum = "0 with optimizer=adam, which has moments of its own"
-        require(ok, "strategy.local.momentum", self.momentum, allowed_momentum)
+        require(ok, "strategy.momentum", self.momentum, allowed_momentum)
 
     def count_steps(self, samples: int) -> int:
         """Return the mini-batches of one training."""

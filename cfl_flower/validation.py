@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from cfl_flower.data.public import Samples
 from cfl_flower.models import FlatModel
-from cfl_flower.types import FloatArray, Vector
+from cfl_flower.types import FloatArray, IntArray, Vector
 
 BLOCK = 128
 """Samples in one pass; fixed, so that sums are the same everywhere."""
@@ -41,12 +41,11 @@ class Validation:
             tensor.data = _channels_last(tensor.data)
         self._sets = [Samples(_channels_last(each.x), each.y) for each in sets]
         self._known: dict[int, tuple[Vector, tuple[float, float]]] = {}
-        self.passes = 0
 
     @property
-    def sizes(self) -> list[int]:
-        """The number of samples of each set."""
-        return [len(each.y) for each in self._sets]
+    def sizes(self) -> IntArray:
+        """The number of samples of each set, shape (K,)."""
+        return np.array([len(each.y) for each in self._sets], np.int64)
 
     def losses(self, model: Vector) -> FloatArray:
         """Return a model's mean cross-entropy on each set, shape (K,).
@@ -89,7 +88,6 @@ class Validation:
             logits = self._network(x)
             loss += float(cross_entropy(logits, y, reduction="sum"))
             correct += int((logits.argmax(1) == y).sum())
-        self.passes += count
         return loss / count, correct / count
 
 

@@ -141,6 +141,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         self._tests: list[Result] = []
         self._said: dict[ClientId, dict[str, Json]] = {}
         self._since = time.monotonic()
+        self._left = 0
 
     # The method: what a paper decides ------------------------------------------------
 
@@ -204,6 +205,7 @@ class AsynchronousStrategy(ClusteredStrategy):
     ) -> StrategyResult:
         """Take in uploads, as many in each round as there are participants."""
         del initial_arrays, train_config, evaluate_config, evaluate_fn
+        self._left = num_rounds * self.config.participants
         for round in range(self._done + 1, self._done + num_rounds + 1):
             self._open_round(round)
             began, sound = self.state.now, 0
@@ -219,8 +221,11 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _test_all(self, grid: Grid, timeout: float) -> None:
         """Close a round: test, when nobody trains, and tell the callbacks."""
-        while self.fleet.simulated and len(self.state.answers) < len(self._places):
+        while self.fleet.simulated and (self._courier.travelling or self._waiting()):
             self._pump(timeout)
+        if not self._left:
+            # A longer run draws more changes of the data: these are of a shorter one.
+            self.state.answers.clear()
         nothing = ArrayRecord(), ConfigRecord()
         messages = self.configure_evaluate(self.record.round, *nothing, grid)
         self.aggregate_evaluate(self.record.round, self._exchange(messages))
@@ -249,7 +254,7 @@ class AsynchronousStrategy(ClusteredStrategy):
             return row, answers.pop(clients[row])
         patience = time.monotonic() + timeout if timeout else float("inf")
         while not answers:
-            self._pump(LOOK_AROUND)
+            self._pump(min(LOOK_AROUND, timeout) or LOOK_AROUND)
             self._greet(self.record.round)
             if time.monotonic() > patience:
                 raise NoValidResultError(
@@ -268,14 +273,20 @@ class AsynchronousStrategy(ClusteredStrategy):
     def _pump(self, timeout: float | None) -> None:
         """Send what waits to free nodes and take what came; None does not wait."""
         state, courier = self.state, self._courier
-        away = courier.travelling | state.answers.keys()
-        rows = [row for row, client in enumerate(state.clients) if client not in away]
-        waiting = [state.clients[row] for row in sorted(rows, key=self._urgency)]
-        courier.send("train", self.record.round, waiting, self._plan)
+        courier.send("train", self.record.round, self._waiting(), self._plan)
         found = courier.look() if timeout is None else courier.wait(timeout)
         for answer in found:
             state.answers[answer.client] = answer
             self._sent.pop(answer.client, None)
+
+    def _waiting(self) -> list[ClientId]:
+        """Return whose task is to be sent, the most urgent first."""
+        state, rows = self.state, range(len(self.state.clients))
+        order = [state.clients[row] for row in sorted(rows, key=self._urgency)]
+        away = self._courier.travelling | state.answers.keys()
+        # In a simulation, only what can still be taken in before the run ends.
+        soon = order[: self._left] if self.fleet.simulated else order
+        return [client for client in soon if client not in away]
 
     def _plan(self, clients: Sequence[ClientId]) -> Plan:
         """Return the tasks of some clients: each trains what it was sent."""
@@ -314,6 +325,7 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _take(self, row: int, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was sound."""
+        self._left -= 1
         check = partial(self.check_report, "train")
         if isinstance(answer, Failure):
             self.record.failures.append(answer)

@@ -72,9 +72,9 @@ class CCFLSettings(SoftSettings):
     c1: float = 0.5
     c2: float = 0.25
     amplifiers: list[float] = field(default_factory=lambda: [7.0])
-    l_bar: float | str = MIN
-    d1_bar: float | str = MIN
-    d2_bar: float | str = MIN
+    l_bar: int | float | str = MIN
+    d1_bar: int | float | str = MIN
+    d2_bar: int | float | str = MIN
     alpha1_bar: float | None = None
     batches: int = 16
     adjust_from: float = 0.5
@@ -279,6 +279,11 @@ class CCFL(SoftStrategy):
             for other in state.models
         ]
         return np.column_stack([losses, np.abs(own - losses), distances])
+
+    def server_passes(self, ratios: FloatArray) -> int:
+        """Return the cost of the upload on all sets, of moved models on their own."""
+        sizes = self.validation.sizes
+        return int(sizes.sum() + sizes[ratios > 0].sum())
 
     @property
     def _weights(self) -> int:

@@ -157,7 +157,7 @@ def test_testing_on_nothing_is_an_error() -> None:
 )
 def test_settings_out_of_range_name_themselves(options: dict) -> None:
     (name,) = options
-    with pytest.raises(ConfigError, match=rf"strategy\.local\.{name}="):
+    with pytest.raises(ConfigError, match=rf"strategy\.{name}="):
         LocalTraining(**options)
 
 

@@ -20,7 +20,16 @@ from cfl_flower.server_app import execute
 
 pytestmark = pytest.mark.contract
 
-QUICK = {"fielding", "flexcfl", "stocfl", "fedccfa", "fedavg", "local", "oracle"}
+QUICK = {
+    "fielding",
+    "flexcfl",
+    "ccfl",
+    "stocfl",
+    "fedccfa",
+    "fedavg",
+    "local",
+    "oracle",
+}
 """The papers' systems and the marks. All others are held to it by the slow set."""
 
 STRATEGIES = [

@@ -1,0 +1,119 @@
+"""The event loop, by the example of CCFL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+from cfl_flower.config import compose_config
+from cfl_flower.errors import NoValidResultError
+from cfl_flower.fleet import Fleet
+from cfl_flower.inprocess import InProcessGrid
+from strategies.ccfl import CCFL
+
+Runner = Callable[..., Any]
+SMALL = ["strategy=ccfl", "strategy.public=30"]
+
+
+class _LastFirst(InProcessGrid):
+    """Devices whose uploads come back one at a time, that sent last first."""
+
+    lost: frozenset[int] = frozenset()
+    """Nodes that never answer a training task."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._order: list[str] = []
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        names = []
+        for message in messages:
+            leaving = message.metadata.dst_node_id in self.lost
+            if leaving and message.metadata.message_type == "train":
+                names.append(f"lost {message.metadata.dst_node_id}")
+            else:
+                names += super().push_messages([message])
+        self._order += names
+        return names
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        asked = set(message_ids)
+        waiting = [name for name in self._order if name in asked]
+        for name in reversed(waiting):
+            if found := super().pull_messages([name]):
+                return found
+        return []
+
+
+DEVICES = [{"client-id": client} for client in range(12)]
+
+
+def test_devices_are_taken_in_as_they_come(run_small: Runner) -> None:
+    run = run_small(*SMALL, "drift.rounds=[]", grid=_LastFirst(DEVICES))
+    # Whoever answers last is asked again, and answers before all others again.
+    assert 0 < len({row["client"] for row in run.clients}) < 12
+    assert [row["participants"] for row in run.rounds] == [6] * 4
+
+
+def test_a_device_that_leaves_stops_nobody(run_small: Runner) -> None:
+    class Leaving(_LastFirst):
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            if len(self._order) > 12:
+                self.lost = frozenset({1011})
+            return super().push_messages(messages)
+
+    run = run_small(*SMALL, "drift.rounds=[]", grid=Leaving(DEVICES))
+    assert len(run.rounds) == 4
+    assert run.clients[-1]["client"] != 11
+    assert all(row["failures"] == [] for row in run.rounds)
+    assert sum(run.rounds[-1]["cluster_sizes"]) == 12
+
+
+def test_it_ends_when_nobody_uploads_any_more(run_small: Runner) -> None:
+    grid = _LastFirst(DEVICES)
+    grid.lost = frozenset(range(1000, 1012))
+    with pytest.raises(NoValidResultError, match="no client uploaded in 1 s"):
+        run_small(*SMALL, "system.message_timeout=1", grid=grid)
+
+
+def test_uploads_are_taken_in_by_the_virtual_clock(tmp_path: Path) -> None:
+    options = [*SMALL, "clients=12", "participants=12", "rounds=3"]
+    config = compose_config([*options, f"output_dir={tmp_path}", "drift=none"])
+    taken: list[tuple[float, int]] = []
+
+    class Watched(CCFL):
+        def reply(self, row: int, result: Any) -> Any:
+            taken.append((self.state.now, result.client))
+            return super().reply(row, result)
+
+    strategy = Watched(config, Fleet(InProcessGrid([{}, {}]), config), config.timeline)
+    strategy.fleet.discover()
+    strategy.run()
+    times = [time for time, _ in taken]
+    assert len(taken) == 36
+    assert times == sorted(times)
+    # A fast device uploads before a slow one has finished.
+    assert len({client for _, client in taken[:12]}) < 12
+    assert strategy.state.epoch == 36
+    assert np.array_equal(np.sort(strategy.state.clients), np.arange(12))
+
+
+def test_a_failed_upload_is_asked_for_again(run_small: Runner) -> None:
+    faults = ["faults.raises=0.3", "faults.nan=0.2", "participants=12", "rounds=5"]
+    shuffled = ["strategy.arrival=shuffled", "strategy.stream=cycles"]
+    run = run_small(*SMALL, *faults, *shuffled, "drift.rounds=[]")
+    failed = [
+        (row["round"], failure["client"])
+        for row in run.rounds
+        for failure in row["failures"]
+        if failure["phase"] == "train"
+    ]
+    assert failed
+    # Whoever failed once is not given up.
+    uploads = {(r["round"], r["client"]) for r in run.clients if "shares" in r}
+    assert any((round + 1, client) in uploads for round, client in failed)

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from rich.console import Console
+
+from cfl_flower.config import compose_config
+from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.fleet import Fleet
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.server_app import execute
+from cfl_flower.types import Result
+from strategies.ccfl import (
+    CCFL,
+    above_bar,
+    estimate_mixture,
+    nearness,
+    unusual,
+    update_ratios,
+)
+
+Runner = Callable[..., Any]
+CCFL_SMALL = ["strategy=ccfl", "strategy.public=30"]
+MIXED = [
+    *("strategy=ccfl", "strategy.public=30", "strategy.local.epochs=1", "clients=12"),
+    *("partition=mixtures", "partition.clusters=3", "partition.sizes=[20,40]"),
+    *("partition.test_samples=10", "drift=mixture_redraw", "drift.every=1"),
+    *("drift.first=2", "drift.rounds=[]", "strategy.stream=cycles"),
+    *("strategy.arrival=shuffled", "participants=12"),
+]
+"""The paper's stream: another mixture after every upload, one upload a round."""
+
+
+def make(tmp_path: Path, *overrides: str) -> Any:
+    """Return a strategy of three clusters whose models are single numbers."""
+    config = compose_config(
+        [
+            *(*CCFL_SMALL, "clients=6", "participants=3", "partition.groups=3"),
+            *(*overrides, f"output_dir={tmp_path}"),
+        ]
+    )
+    return CCFL(config, Fleet(InProcessGrid(), config), config.timeline)
+
+
+def test_the_mixture_by_hand() -> None:
+    # l: 1, 3, 0 above the bar of 8: (1 - 1/4)/2 = .375, .125, .5
+    # d1: 2, 1, 1: .25, .375, .375; d2, min: 0, 1, 3: .5, .375, .125
+    measured = np.array([[9.0, 2.0, 4.0], [11.0, 1.0, 5.0], [8.0, 1.0, 7.0]])
+    u = estimate_mixture(measured, (8, 0, "min"), (0.5, 0.25, 0.25), [4.0])
+    plain = np.array([0.375, 0.25, 0.375])
+    amplified = np.exp(4 * plain) / np.exp(4 * plain).sum()
+    assert u == pytest.approx(amplified)
+    twice = estimate_mixture(measured, (8, 0, "min"), (0.5, 0.25, 0.25), [4.0, 2.0])
+    assert twice == pytest.approx(np.exp(2 * amplified) / np.exp(2 * amplified).sum())
+
+
+def test_a_bar_over_every_loss_tells_nothing() -> None:
+    assert nearness(above_bar(np.array([0.5, 2.0]), 8)).tolist() == [0.5, 0.5]
+    assert nearness(np.array([3.0])).tolist() == [1.0]
+
+
+POSITIVE = st.floats(1e-3, 1e3)
+
+
+@given(
+    st.integers(2, 6).flatmap(lambda k: arrays(float, (k, 3), elements=POSITIVE)),
+    st.sampled_from(["min", 0.0, 5.0]),
+    st.lists(st.floats(0.1, 20), min_size=1, max_size=2),
+)
+def test_an_estimate_is_a_mixture_and_favours_what_is_near(
+    measured: np.ndarray, bar: float | str, amplifiers: list[float]
+) -> None:
+    u = estimate_mixture(measured, [bar] * 3, (0.5, 0.25, 0.25), amplifiers)
+    assert u.sum() == pytest.approx(1)
+    assert (u >= 0).all()
+    nearest = (measured <= measured.min(axis=0)).all(axis=1)
+    if nearest.any():
+        assert u[nearest].min() == pytest.approx(u.max())
+
+
+def test_update_ratios_by_hand() -> None:
+    u, lags = np.array([0.5, 0.35, 0.15]), np.array([0.0, 6.0, 0.0])
+    ratios = update_ratios(u, lags, alpha=0.1, a=10, b=5)
+    # The second is above 1/3, but late by 6: 0.7 / 61; the third is below.
+    assert ratios == pytest.approx([0.1, 0.1 * 0.7 / 61, 0])
+    low = update_ratios(u, np.zeros(3), alpha=0.1, a=10, b=5, bar=0.1)
+    assert low == pytest.approx([0.1, 0.07, 0.03])
+    even = np.full(3, 1 / 3)
+    assert update_ratios(even, np.zeros(3), 0.1, 10, 5) == pytest.approx([0.1] * 3)
+
+
+def test_what_is_unusual_by_hand() -> None:
+    history = np.arange(10.0)[:, None, None] * np.ones((10, 2, 3))
+    # The 70th percentile of 0 ... 9 is 6.3.
+    measured = np.array([[6.0, 6.0, 6.0], [6.0, 6.4, 6.0]])
+    assert unusual(measured, history, 70).tolist() == [False, True]
+    assert not unusual(measured, history[:0], 70).any()
+
+
+def test_an_upload_moves_the_clusters_it_is_of(tmp_path: Path) -> None:
+    strategy = make(tmp_path, "strategy.alpha=0.5", "strategy.amplifiers=[50]")
+    state = strategy.state
+    state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
+    state.shares = np.full((2, 3), 1 / 3)
+    strategy.state.models = strategy.pretrained()
+    before, state.epoch = list(state.models), 1
+    sent = strategy.reply(1, Result(1, 5, [before[2]], metrics={"stamp": 0}))
+    assert state.shares[1].argmax() == state.clusters[1] == 2
+    assert [a is b for a, b in zip(state.models, before, strict=True)] == [True] * 2 + [
+        False
+    ]
+    assert state.updated.tolist() == [0, 0, 1]
+    mixed = sum(u * w for u, w in zip(state.shares[1], state.models, strict=True))
+    assert sent[0] == pytest.approx(mixed, abs=1e-5)
+    assert state.history.shape == (1, 3, 3)
+
+
+def test_a_stale_upload_changes_nothing(tmp_path: Path) -> None:
+    strategy = make(tmp_path, "strategy.tolerance=1.5")
+    state = strategy.state
+    state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
+    state.models = [np.float32([k]) for k in range(3)]
+    state.shares = np.array([[0.2, 0.2, 0.6], [0.5, 0.5, 0.0]])
+    state.epoch = 4
+    before = list(state.models)
+    # Two clients: 4 epochs are 2 cycles.
+    sent = strategy.reply(0, Result(0, 5, [np.float32([9])], metrics={"stamp": 0}))
+    assert sent[0] == pytest.approx([0.2 + 2 * 0.6])
+    assert state.models == before
+    assert not len(state.history)
+
+
+def test_a_stamp_from_the_future_is_refused(tmp_path: Path) -> None:
+    strategy = make(tmp_path)
+    strategy.state.epoch = 3
+    for stamp in (4, -1, 1.5, None):
+        result = Result(0, 5, metrics={} if stamp is None else {"stamp": stamp})
+        with pytest.raises(InvalidResultError, match="at epoch 3"):
+            strategy.check_report("train", result)
+    strategy.check_report("train", Result(0, 5, metrics={"stamp": 3}))
+
+
+def test_clusters_must_be_as_many_as_public_sets(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"strategy.clusters=4 .* 3, the number of"):
+        make(tmp_path, "strategy.clusters=4")
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("strategy.c1=0.8", r"c1 \+ c2=1.05"),
+        ("strategy.amplifiers=[]", "amplifiers="),
+        ("strategy.l_bar=max", "l_bar=max"),
+        ("strategy.tolerance=-1", "tolerance=-1"),
+        ("strategy.alpha=0", "alpha=0"),
+        ("strategy.pretraining.epochs=0", r"pretraining\.epochs=0"),
+        ("strategy.arrival=never", "arrival=never"),
+        ("strategy.percentile=101", "percentile=101"),
+    ],
+)
+def test_settings_out_of_range_name_themselves(override: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"strategy\.{key}"):
+        compose_config(["strategy=ccfl", override])
+
+
+@pytest.fixture
+def run_mixed(tmp_path: Path) -> Runner:
+    """Run on the paper's stream, in process; return both files' lines."""
+
+    def run(*overrides: str, folder: str = "run", nodes: int = 1) -> Any:
+        path = tmp_path / folder
+        config = compose_config([*MIXED, *overrides, f"output_dir={path}"])
+        execute(InProcessGrid([{}] * nodes), config, Console(file=io.StringIO()))
+        return tuple(
+            [json.loads(line) for line in (path / name).read_text().splitlines()]
+            for name in ("rounds.jsonl", "clients.jsonl")
+        )
+
+    return run
+
+
+def test_every_client_uploads_once_a_cycle_and_draws_new_data(
+    run_mixed: Runner,
+) -> None:
+    rounds, clients = run_mixed("rounds=5")
+    for round in range(1, 6):
+        rows = [row for row in clients if row["round"] == round]
+        assert [row["client"] for row in rows] == list(range(12))
+        assert all({"kl", "shares", "before"} <= row.keys() for row in rows)
+    assert all(row["stale"] == 0 for row in rounds)
+    assert len({tuple(row["shares"]) for row in clients if row["client"] == 3}) == 5
+    assert all(row["kl"] > 0 for row in rounds)
+    assert rounds[-1]["cluster_accuracy"] == pytest.approx(
+        np.mean(rounds[-1]["cluster_accuracies"])
+    )
+    # A model and a time stamp each way; the first time two models down.
+    size = 650 * 4 + 8
+    assert {row["bytes_up"] for row in rounds} == {12 * size}
+    assert [row["bytes_down"] // size for row in rounds] == [24, 12, 12, 12, 12]
+
+
+def test_mixtures_are_the_same_on_any_nodes_and_after_a_stop(run_mixed: Runner) -> None:
+    def numbers(run: Any) -> Any:
+        rounds, clients = run
+        return [{**row, "seconds": None} for row in rounds], clients
+
+    whole = numbers(run_mixed("rounds=3", folder="whole"))
+    assert numbers(run_mixed("rounds=3", folder="three", nodes=3)) == whole
+    # Without an adjustment, which starts at a share of all rounds.
+    plain = ["strategy.adjust_from=1"]
+    run_mixed("rounds=2", *plain, folder="stopped")
+    longer = run_mixed("rounds=3", *plain, "resume=true", folder="stopped")
+    assert numbers(longer) == numbers(run_mixed("rounds=3", *plain, folder="plain"))
+
+
+def test_slow_devices_upload_less_often_and_later(run_small: Runner) -> None:
+    slow = ["devices.slowest=1000", "devices.narrowest=1", "rounds=6"]
+    run = run_small(*CCFL_SMALL, *slow, "participants=12", "drift.rounds=[]")
+    # Twelve uploads a round, but not each client's.
+    uploads = [sum("kl" in row or "shares" in row for row in run.clients)]
+    assert uploads[0] < 6 * 12
+    assert all(row["virtual_seconds"] > 0 for row in run.rounds)
+    assert sum(row["stale"] for row in run.rounds) > 0
+
+
+def test_every_round_advances_the_data_of_all(run_small: Runner) -> None:
+    run = run_small(*CCFL_SMALL, "drift.rounds=[3]", "rounds=3")
+    counts = {
+        round: [r["num_examples"] for r in run.clients if r["round"] == round]
+        for round in (1, 2, 3)
+    }
+    assert counts[1] == counts[2] != counts[3]

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Runner = Callable[..., Any]
+ALONE = ["strategy=local_async", "strategy.public=30", "participants=12"]
+
+
+def test_nothing_is_communicated(run_small: Runner) -> None:
+    run = run_small(*ALONE)
+    assert {(row["bytes_up"], row["bytes_down"]) for row in run.rounds} == {(0, 0)}
+
+
+def test_clients_go_on_from_their_own_models(run_small: Runner) -> None:
+    shuffled = ["strategy.arrival=shuffled", "drift.rounds=[]"]
+    run = run_small(*ALONE, *shuffled)
+    # What a client uploaded is what it is tested with next.
+    for row in run.clients:
+        assert row["accuracy"] == row["before"]
+    changed = [
+        client
+        for client in range(12)
+        if len({r["accuracy"] for r in run.clients if r["client"] == client}) > 1
+    ]
+    assert changed
