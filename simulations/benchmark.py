@@ -39,13 +39,15 @@ from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.data.drift import Relabel
 from cfl_flower.data.partition import Dirichlet
 from cfl_flower.data.pool import Pool
+from cfl_flower.data.public import Samples
 from cfl_flower.data.stream import Stream
 from cfl_flower.directions import cosine_matrix, decomposed_cosines, sketch
-from cfl_flower.models import FedCcfaCnn, FlatModel, initial_vector
+from cfl_flower.models import CcflCnn, FedCcfaCnn, FlatModel, initial_vector
 from cfl_flower.results import read_lines
 from cfl_flower.seeding import generator
 from cfl_flower.training import LocalTraining, evaluate, train
 from cfl_flower.types import FloatArray, Vector
+from cfl_flower.validation import Validation
 from simulations.run import run
 from strategies.fedccfa import class_distances, cluster_classes, cluster_means
 from strategies.fielding import move_drifted, recompute_centres
@@ -442,6 +444,59 @@ def fedccfa_rows() -> Iterator[Row]:
         yield Row(name, f"{seconds:.3f} s", f"{limit} s", seconds <= limit)
 
 
+def ccfl_rows() -> Iterator[Row]:
+    """Time an upload at CCFL's server against the naive tests, and against training.
+
+    K = 4, 1,000 public images each, the paper's network. An upload is tested on all
+    sets, and 1.9 of 4 clusters, as many as it changes in the mean, on their own.
+    """
+    torch.set_num_threads(1)
+    settings, clusters, images, changed = CcflCnn(), 4, 1000, 1.9
+    made = torch.Generator().manual_seed(0)
+    sets = [
+        Samples(
+            torch.rand(images, 1, 28, 28, generator=made),
+            torch.randint(0, 10, (images,), generator=made),
+        )
+        for _ in range(clusters)
+    ]
+    validation = Validation(settings.build((1, 28, 28), 10), sets)
+    plain = FlatModel(settings.build((1, 28, 28), 10))
+    model = plain.to_vector()
+
+    def naive() -> None:
+        for _ in range(2):
+            for each in sets:
+                evaluate(plain.load(model), each.x, each.y)
+
+    def train_once() -> None:
+        x, y = sets[0].x, sets[0].y
+        local = LocalTraining("adam", epochs=1, batch_size=128, learning_rate=0.01)
+        train(plain.load(model), x, y, local, np.random.default_rng(0))
+
+    times = [
+        (
+            min(_times(lambda: validation.losses(model), 2)),
+            min(_times(lambda: validation.own([model.copy()] * clusters), 2)),
+            min(_times(naive, 2)),
+            min(_times(train_once, 2)),
+        )
+        for _ in range(3)
+    ]
+    upload, own, reference, epoch = (
+        median(column) for column in zip(*times, strict=True)
+    )
+    cost = upload + own * changed / clusters
+    ratio = cost / reference
+    name = "CCFL: an upload against 2K naive tests (K = 4, 1,000 images)"
+    yield Row(name, f"{ratio:.2f}x ({cost:.2f} s)", "0.6x", ratio <= 0.6)
+    # Two workers train a mean of 1,250 samples in 5 epochs; the server has one core.
+    training = epoch * 5 * 1250 / images / 2
+    pace = cost / training
+    name = "CCFL: an upload at the server against 5 epochs at 2 workers"
+    yield Row(name, f"{pace:.2f}x", "1x", pace <= 1)
+
+
 def _times(step: Callable[[], object], count: int) -> list[float]:
     times = []
     for _ in range(count):
@@ -460,6 +515,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "directions": directions_rows,
     "stocfl": stocfl_rows,
     "fedccfa": fedccfa_rows,
+    "ccfl": ccfl_rows,
 }
 
 

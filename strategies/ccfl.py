@@ -142,7 +142,8 @@ def nearness(values: FloatArray) -> FloatArray:
     count, total = len(values), values.sum()
     if count == 1 or total == 0:
         return np.full(count, 1 / count)
-    return (1 - values / total) / (count - 1)
+    shares: FloatArray = (1 - values / total) / (count - 1)
+    return shares
 
 
 def estimate_mixture(
