@@ -39,14 +39,19 @@ class InProcessGrid(Grid):
         self.client_app = client_app
         self.node_configs: dict[int, dict[str, Any]] = {}
         self._replies: dict[str, Message] = {}
+        self._last = 999
         for config in node_configs:
             self.add_node(config)
 
     def add_node(self, node_config: dict[str, Any]) -> int:
         """Let a node join, at any time."""
-        node = 1000 + len(self.node_configs)
-        self.node_configs[node] = dict(node_config)
-        return node
+        self._last += 1
+        self.node_configs[self._last] = dict(node_config)
+        return self._last
+
+    def remove_node(self, node: int) -> None:
+        """Let a node leave."""
+        del self.node_configs[node]
 
     def set_run(self, run: Run) -> None:
         """Do nothing: there is one run."""
