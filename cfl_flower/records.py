@@ -301,8 +301,8 @@ def validate(answer: Answer, phase: str, reply: tuple[int, ...]) -> Result:
     if not isinstance(answer.loss, int | float | None):
         raise InvalidResultError("shape", f"loss={answer.loss!r:.40} is not a number")
     numbers = {"loss": answer.loss, **answer.metrics}
-    for name, value in numbers.items():
-        if isinstance(value, int | float) and not abs(value) <= LARGEST:
+    for name, number in numbers.items():
+        if isinstance(number, int | float) and not abs(number) <= LARGEST:
             raise InvalidResultError("non-finite", f"{name:.40} is NaN or too large")
     if phase == "evaluate":
         _validate_test(answer)
