@@ -63,14 +63,14 @@ def open_workshop(text: str, site: Site | None = None, version: str = "") -> Wor
     ----------
     text : str
     site : Site, optional
-        The device, where it is one.
+        The device, where it has data of its own.
     version : str
         Names the state of its data: another one has them read again.
     """
     del version
     settings = build(json.loads(text))
     state_root = Path(settings["output_dir"]) / "clients"
-    if site is not None and site.data_dir:
+    if site is not None:
         # All that is there is this client's, as it is, and changes by itself.
         settings |= {"data_dir": site.data_dir, "clients": 1}
         settings |= {"partition": Partition(), "drift": Regroup(rounds=[])}
@@ -104,7 +104,7 @@ def open_workshop(text: str, site: Site | None = None, version: str = "") -> Wor
 
 def data_version(text: str, site: Site | None) -> str:
     """Name the state of a device's data, without reading them."""
-    if site is None or not site.data_dir:
+    if site is None:
         return ""
     dataset = build(json.loads(text)["dataset"])
     return str(dataset.version(site.data_dir)) if hasattr(dataset, "version") else ""
@@ -143,8 +143,10 @@ def hello(message: Message, context: Context) -> Message:
 def work(message: Message, context: Context) -> Message:
     """Do all tasks of a message; one that fails costs nothing but its own result."""
     batch, site = unpack_tasks(message.content), Site.of(context.node_config)
-    version = data_version(batch.settings, site)
-    workshop = open_workshop(batch.settings, site, version)
+    # Devices that play virtual clients share what the workers of a simulation do.
+    own = site if site is not None and site.data_dir else None
+    version = data_version(batch.settings, own)
+    workshop = open_workshop(batch.settings, own, version)
     models = zip(batch.plan.models, batch.sharers, strict=True)
     evaluator = Evaluator(workshop.model, {id(m): count for m, count in models})
     with interruptible():
