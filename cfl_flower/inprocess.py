@@ -103,6 +103,9 @@ class InProcessGrid(Grid):
 
     def _call(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
+        if node not in self.node_configs:
+            # As Flower answers for a node whose heartbeat stopped.
+            return Message(Error(5, "the node is not available"), reply_to=message)
         config = {"num-partitions": len(self.node_configs), **self.node_configs[node]}
         context = Context(1, node, config, RecordDict(), {})
         try:
