@@ -4,10 +4,10 @@ r"""Write the models of a saved run for those who use them.
 
 Each cluster's model comes as `cluster-<k>.safetensors`, with the network's own names,
 and as `cluster-<k>.pt`, which `torch.jit.load` runs without this project.
-`clusters.json` says which client belongs to which cluster, what the inputs are, and, for
-methods that compare clients by a representation, by which; `centres.safetensors` has the
-centres. So a device that never took part finds its model with its representation alone
-(`simulations.deploy.find`).
+`clusters.json` says which client belongs to which cluster, what the inputs are, and,
+for methods that compare clients by a representation, by which; `centres.safetensors`
+has the centres. So a device that never took part finds its model with its
+representation alone (`simulations.deploy.find`).
 """
 
 from __future__ import annotations

@@ -65,8 +65,10 @@ def measure(point: FloatArray, centres: FloatArray, distance: str) -> FloatArray
         norms = np.linalg.norm(centres, axis=1) * np.linalg.norm(point)
         gaps: FloatArray = 1 - centres @ point / np.where(norms > 0, norms, 1)
         return gaps
-    gaps = distances(point[None], centres, "js" if distance == "js" else "l1")[0]
-    return gaps
+    known: FloatArray = distances(
+        point[None], centres, "js" if distance == "js" else "l1"
+    )
+    return known[0]  # type: ignore[no-any-return]
 
 
 def read_directory(served: Path) -> dict[str, Json]:
