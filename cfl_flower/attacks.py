@@ -11,7 +11,7 @@ import numpy as np
 from cfl_flower.representations import digest
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Faults
-from cfl_flower.types import IntArray, Vector
+from cfl_flower.types import ClientId, IntArray, Vector
 
 
 def malicious_clients(faults: Faults, clients: int, seed: int) -> frozenset[int]:
@@ -25,7 +25,9 @@ def spoil_labels(attack: str, labels: IntArray, classes: int) -> IntArray:
     return classes - 1 - labels if attack == "flip" else labels
 
 
-def spoil_report(attack: str, representation: Vector, seed: int, client: int) -> Vector:
+def spoil_report(
+    attack: str, representation: Vector, seed: int, client: ClientId
+) -> Vector:
     """Return the representation that a client reports.
 
     Under ``permute`` its coordinates are permuted, always in the client's same way;

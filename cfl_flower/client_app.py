@@ -19,22 +19,22 @@ from flwr.clientapp import ClientApp
 
 from cfl_flower.attacks import malicious_clients
 from cfl_flower.client_state import ClientState
+from cfl_flower.data.drift import Regroup
+from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Stream
 from cfl_flower.deadline import interruptible, time_limit
 from cfl_flower.errors import TaskTimeoutError
 from cfl_flower.evaluation import Evaluator
 from cfl_flower.faults import draw_fault, fault_odds, strike_after, strike_before
 from cfl_flower.models import FlatModel, initial_vector
-from cfl_flower.records import Answer, Batch, pack_answers, unpack_tasks
+from cfl_flower.records import Answer, Batch, mark, pack_answers, unpack_tasks
 from cfl_flower.seeding import seed_torch, torch_seed
 from cfl_flower.settings import build, locate
+from cfl_flower.site import CLIENT_ID, Site
 from cfl_flower.types import Task, Vector
 from clients.base import ClusteredClient, Surroundings
 
 app = ClientApp()
-
-CLIENT_ID = "client-id"
-"""Key of a device's node config that makes it one client."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,25 @@ class Workshop:
 
 
 @lru_cache(maxsize=2)
-def open_workshop(text: str) -> Workshop:
-    """Build what the settings on the wire describe, once per worker and run."""
+def open_workshop(text: str, site: Site | None = None, version: str = "") -> Workshop:
+    """Build what the settings on the wire describe, once per worker and run.
+
+    Parameters
+    ----------
+    text : str
+    site : Site, optional
+        The device, where it has data of its own.
+    version : str
+        Names the state of its data: another one has them read again.
+    """
+    del version
     settings = build(json.loads(text))
+    state_root = Path(settings["output_dir"]) / "clients"
+    if site is not None:
+        # All that is there is this client's, as it is, and changes by itself.
+        settings |= {"data_dir": site.data_dir, "clients": 1}
+        settings |= {"partition": Partition(), "drift": Regroup(rounds=[])}
+        state_root = Path(site.state_dir) / settings["run"]
     # One thread: a sum in parallel would depend on the number of cores.
     torch.set_num_threads(1)
     dataset, seed = settings["dataset"], settings["seed"]
@@ -80,10 +96,18 @@ def open_workshop(text: str) -> Workshop:
         ),
         FlatModel(network, device),
         initial_vector(settings["model"], dataset.shape, dataset.classes, seed),
-        Path(settings["output_dir"]) / "clients",
+        state_root,
         locate(settings["strategy"].client),
         malicious_clients(settings["faults"], settings["clients"], seed),
     )
+
+
+def data_version(text: str, site: Site | None) -> str:
+    """Name the state of a device's data, without reading them."""
+    if site is None:
+        return ""
+    dataset = build(json.loads(text)["dataset"])
+    return str(dataset.version(site.data_dir)) if hasattr(dataset, "version") else ""
 
 
 @cache
@@ -104,12 +128,12 @@ def code_digest() -> str:
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
     """Say which client this node is, or how many nodes the simulation has."""
-    node = context.node_config
+    site = Site.of(context.node_config)
     reply = ConfigRecord({"code": code_digest()})
-    if CLIENT_ID in node:
-        reply[CLIENT_ID] = node[CLIENT_ID]
+    if site is not None:
+        reply[CLIENT_ID] = site.client
     else:
-        reply["nodes"] = int(node.get("num-partitions", 1))
+        reply["nodes"] = int(context.node_config.get("num-partitions", 1))
     return Message(RecordDict({"hello": reply}), reply_to=message)
 
 
@@ -118,29 +142,39 @@ def hello(message: Message, context: Context) -> Message:
 @app.evaluate()
 def work(message: Message, context: Context) -> Message:
     """Do all tasks of a message; one that fails costs nothing but its own result."""
-    del context
-    batch = unpack_tasks(message.content)
-    workshop = open_workshop(batch.settings)
+    batch, site = unpack_tasks(message.content), Site.of(context.node_config)
+    # Devices that play virtual clients share what the workers of a simulation do.
+    own = site if site is not None and site.data_dir else None
+    version = data_version(batch.settings, own)
+    workshop = open_workshop(batch.settings, own, version)
     models = zip(batch.plan.models, batch.sharers, strict=True)
     evaluator = Evaluator(workshop.model, {id(m): count for m, count in models})
     with interruptible():
         tasks = batch.plan.tasks
-        answers = [do_task(workshop, batch, evaluator, task) for task in tasks]
+        answers = [do_task(workshop, batch, evaluator, task, site) for task in tasks]
     content = pack_answers(answer for answer in answers if answer is not None)
+    mark(content, batch.phase, batch.round)
     return Message(content, reply_to=message)
 
 
 def do_task(
-    workshop: Workshop, batch: Batch, evaluator: Evaluator, task: Task
+    workshop: Workshop,
+    batch: Batch,
+    evaluator: Evaluator,
+    task: Task,
+    site: Site | None = None,
 ) -> Answer | None:
     """Do one client's task within its time; None is a client that sends nothing."""
     settings, client = workshop.settings, task.client
+    if site is not None and client != site.client:
+        # It was restarted as another client since it said who it is.
+        return Answer(client, error=("identity", f"this device is {site.client}"))
     round = own_round(batch, task)
     fault = draw_fault(workshop.odds, settings["seed"], batch.phase, round, client)
     try:
         with time_limit(settings["system"].task_timeout):
             strike_before(fault)
-            answer = call_client(workshop, batch, evaluator, task)
+            answer = call_client(workshop, batch, evaluator, task, site)
     except TaskTimeoutError as error:
         return Answer(client, error=("timeout", str(error)))
     except Exception as error:  # noqa: BLE001 - whatever a client raises is its failure
@@ -154,7 +188,11 @@ def own_round(batch: Batch, task: Task) -> int:
 
 
 def call_client(
-    workshop: Workshop, batch: Batch, evaluator: Evaluator, task: Task
+    workshop: Workshop,
+    batch: Batch,
+    evaluator: Evaluator,
+    task: Task,
+    site: Site | None = None,
 ) -> Answer:
     """Call the NumPyClient method of a batch's phase."""
     settings, plan = workshop.settings, batch.plan
@@ -163,7 +201,7 @@ def call_client(
     round = own_round(batch, task)
     client = workshop.client_class(
         Surroundings(
-            int(task.client),
+            task.client,
             round,
             seed,
             workshop.stream,
@@ -175,6 +213,7 @@ def call_client(
             ),
             workshop.copy_initial,
             settings["faults"].attack if task.client in workshop.malicious else "",
+            0 if site is not None and site.data_dir else None,
         )
     )
     parameters = [plan.models[index] for index in task.models]

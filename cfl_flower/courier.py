@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from cfl_flower.errors import WorkerLostError
-from cfl_flower.fleet import RESUME, Fleet, Outcome, Parcel
+from cfl_flower.fleet import RESUME, Errand, Fleet, Outcome, Parcel
 from cfl_flower.records import encode_models
 from cfl_flower.types import ClientId, Failure, Plan, Result
 
@@ -21,15 +20,6 @@ back soon, large ones spare overhead."""
 
 PAUSE = 0.25
 """The longest wait, in seconds, between two looks for answers."""
-
-
-@dataclass(frozen=True)
-class Errand:
-    """A message under way."""
-
-    parcel: Parcel
-    plan: Plan
-    phase: str
 
 
 class Courier:
@@ -78,7 +68,7 @@ class Courier:
                 phase, round, made, parcel, encode_models(made)
             )
             (name,) = self._fleet.grid.push_messages([message])
-            self._errands[name] = Errand(parcel, made, phase)
+            self._errands[name] = Errand(phase, round, made, parcel)
 
     def _spread(
         self, waiting: Sequence[ClientId]
@@ -124,5 +114,5 @@ class Courier:
         outcome = Outcome()
         for reply in self._fleet.grid.pull_messages(list(self._errands)):
             errand = self._errands.pop(reply.metadata.reply_to_message_id)
-            self._fleet.open(errand.phase, errand.plan, errand.parcel, reply, outcome)
+            self._fleet.open(errand, reply, outcome)
         return [*outcome.results, *outcome.failures]

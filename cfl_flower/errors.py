@@ -29,6 +29,10 @@ class WorkerLostError(CflError):
     """A simulation worker died or no longer answers."""
 
 
+class RunFailedError(CflError):
+    """A run that did not complete."""
+
+
 class FailedRunsError(CflError):
     """Some of several runs failed; the others are done."""
 

@@ -8,7 +8,9 @@ node gets one message per phase, with each distinct model once.
 from __future__ import annotations
 
 import json
+import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,24 +20,33 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from cfl_flower.client_app import CLIENT_ID, code_digest
+from cfl_flower.client_app import code_digest
 from cfl_flower.errors import InvalidResultError, WorkerLostError
+from cfl_flower.models import hollow_network
 from cfl_flower.records import (
+    ROOM,
     Answer,
     EncodedModel,
+    check_reply,
     encode_models,
     pack_tasks,
     payload_bytes,
     unpack_answers,
     validate,
 )
+from cfl_flower.site import CLIENT_ID, is_client_id
 from cfl_flower.types import ClientId, Failure, Plan, Result, Task, client_order
 
 if TYPE_CHECKING:
     from cfl_flower.config import RunConfig
 
+log = logging.getLogger(__name__)
+
 JOIN_TIMEOUT = 60.0
 """Seconds to wait at the start for nodes, and for as many devices as configured."""
+
+HELLO_TIMEOUT = 120.0
+"""Seconds that a node may take to say who it is: a small device imports for a while."""
 
 RESUME = "finished rounds are saved; go on with the same command and resume=true"
 
@@ -60,6 +71,22 @@ class Outcome:
     bytes_down: int = 0
 
 
+@dataclass(frozen=True)
+class Hello:
+    """What a node says about itself.
+
+    Attributes
+    ----------
+    client : ClientId or None
+        Whose device it is; None for a node of a simulation.
+    nodes : int
+        How many nodes the simulation has.
+    """
+
+    client: ClientId | None
+    nodes: int
+
+
 @dataclass
 class Parcel:
     """A message on its way: the node and the tasks it carries.
@@ -71,6 +98,16 @@ class Parcel:
     tasks: list[Task]
 
 
+@dataclass(frozen=True)
+class Errand:
+    """A message under way, and what it asks for."""
+
+    phase: str
+    round: int
+    plan: Plan
+    parcel: Parcel
+
+
 class Fleet:
     """The clients of a run and the nodes that host them.
 
@@ -79,17 +116,25 @@ class Fleet:
     grid : Grid
         Flower's.
     config : RunConfig
+    token : str
+        Names the run to devices, which keep what they remember of it apart.
     """
 
-    def __init__(self, grid: Grid, config: RunConfig) -> None:
+    def __init__(self, grid: Grid, config: RunConfig, token: str = "") -> None:
         self.grid = PatientGrid(grid)
         self.simulated = False
         self._config = config
-        self._settings = json.dumps(config.resolved)
-        self._hosts: dict[ClientId, int] = {}
+        self._settings = json.dumps({**config.resolved, "run": token})
         self._nodes: list[int] = []
+        self._claims: dict[int, ClientId] = {}
+        self._hosts: dict[ClientId, int] = {}
+        self._disputes: dict[ClientId, str] = {}
+        self._refused: set[int] = set()
         self._parcels: list[Parcel] = []
-        self._plan = Plan([])
+        self._plan, self._round = Plan([]), 0
+        dataset = config.dataset
+        network = hollow_network(config.model, dataset.shape, dataset.classes)
+        self._floats = sum(tensor.numel() for tensor in network.state_dict().values())
 
     @property
     def clients(self) -> list[ClientId]:
@@ -101,17 +146,23 @@ class Fleet:
     def discover(self) -> None:
         """Say hello to new nodes; at the start, wait until there are enough.
 
+        A device that left is forgotten, and asked again when it is back: it may have
+        come back as another client, or moved to another node.
+
         Raises
         ------
         WorkerLostError
-            If no node appears, or a worker runs other code than the server.
+            If no node appears, or a worker of a simulation runs other code.
         """
+        started, expected = bool(self._nodes), 1
         deadline = time.monotonic() + JOIN_TIMEOUT
         while True:
-            known = set(self._nodes)
-            fresh = [node for node in self.grid.get_node_ids() if node not in known]
-            expected = self._greet(fresh) if fresh else 0
-            if known or len(self._nodes) >= max(expected, 1):
+            online = set(self.grid.get_node_ids())
+            self._forget(set(self._nodes) | self._refused if started else set(), online)
+            fresh = sorted(online.difference(self._nodes, self._refused))
+            if fresh:
+                expected = max(expected, self._greet(fresh))
+            if started or len(self._nodes) >= expected:
                 return
             if time.monotonic() > deadline:
                 if self._nodes:
@@ -122,34 +173,76 @@ class Fleet:
                 )
             time.sleep(0.05)
 
+    def _forget(self, known: set[int], online: set[int]) -> None:
+        """Forget the devices that left."""
+        gone = set() if self.simulated else known - online
+        self._refused -= gone
+        self._nodes = [node for node in self._nodes if node not in gone]
+        for node in gone & self._claims.keys():
+            log.warning("client %s has left with node %s", self._claims.pop(node), node)
+        if gone:
+            self._settle()
+
     def _greet(self, nodes: list[int]) -> int:
         """Ask nodes who they are; return how many nodes there should be."""
         content = RecordDict({"hello": ConfigRecord({})})
         messages = [Message(content, node, "query.hello") for node in nodes]
-        expected = 0
-        for reply in self.grid.send_and_receive(messages, timeout=JOIN_TIMEOUT):
+        hellos: dict[int, Hello] = {}
+        refusals = dict.fromkeys(nodes, f"no answer within {HELLO_TIMEOUT:g} s")
+        for reply in self.grid.send_and_receive(messages, timeout=HELLO_TIMEOUT):
             node = reply.metadata.src_node_id
-            if reply.has_error():
-                raise WorkerLostError(f"a node cannot run the app: {_reason(reply)}")
-            hello = reply.content.config_records["hello"]
-            if hello["code"] != code_digest():
-                raise WorkerLostError(
-                    "a worker runs other code than the server (an old local SuperLink "
-                    "of another checkout?); stop the flower-superlink process"
+            try:
+                hellos[node] = read_hello(reply)
+                del refusals[node]
+            except InvalidResultError as error:
+                refusals[node] = error.detail
+        devices = {n: h.client for n, h in hellos.items() if h.client is not None}
+        if not self._claims and not devices:
+            if refusals:
+                raise WorkerLostError(next(iter(refusals.values())))
+            self.simulated = True
+            self._nodes += hellos
+            return max(hello.nodes for hello in hellos.values())
+        for node in hellos.keys() - devices.keys():
+            refusals[node] = f"it has no {CLIENT_ID} in its node config"
+        for node, reason in refusals.items():
+            log.warning("node %s is left out: %s", self._name(node), reason)
+        self._refused |= refusals.keys()
+        self._nodes += devices
+        self._claims |= devices
+        self._settle()
+        return self._config.clients
+
+    def _settle(self) -> None:
+        """Let each client be hosted by the one node that claims it, or by none."""
+        claimants: dict[ClientId, list[int]] = defaultdict(list)
+        for node, client in self._claims.items():
+            claimants[client].append(node)
+        hosts = {c: nodes[0] for c, nodes in claimants.items() if len(nodes) == 1}
+        for client in hosts.keys() & self._hosts.keys():
+            if hosts[client] != self._hosts[client]:
+                log.warning(
+                    "client %s has moved to %s", client, self._name(hosts[client])
                 )
-            self._nodes.append(node)
-            if CLIENT_ID in hello:
-                name = hello[CLIENT_ID]
-                self._hosts[name if isinstance(name, int) else str(name)] = node
-                expected = self._config.clients
-            else:
-                self.simulated = True
-                expected = int(str(hello["nodes"]))
-        return expected
+        disputes = {
+            client: "claimed by " + " and by ".join(map(self._name, sorted(nodes)))
+            for client, nodes in claimants.items()
+            if len(nodes) > 1
+        }
+        for client in disputes.keys() - self._disputes.keys():
+            log.warning("client %s is %s; both refused", client, disputes[client])
+        self._hosts, self._disputes = hosts, disputes
+
+    def _name(self, node: int) -> str:
+        """Return a node's id, and the name that it was registered with, if any."""
+        for info in self.grid.get_nodes():
+            if info.node_id == node and info.name:
+                return f"node {node} ({info.name})"
+        return f"node {node}"
 
     def messages(self, phase: str, round: int, plan: Plan) -> list[Message]:
         """Turn a plan into one message per node."""
-        self._plan = plan
+        self._plan, self._round = plan, round
         self._parcels = self._spread(plan.tasks)
         encoded = encode_models(plan)
         return [
@@ -204,20 +297,13 @@ class Fleet:
             for task in parcel.tasks:
                 models = [self._plan.models[index] for index in task.models]
                 outcome.bytes_down += payload_bytes(models, task.config)
-            reply = by_node.get(parcel.node)
-            self.open(phase, self._plan, parcel, reply, outcome)
+            errand = Errand(phase, self._round, self._plan, parcel)
+            self.open(errand, by_node.get(parcel.node), outcome)
         outcome.results.sort(key=lambda result: client_order(result.client))
         outcome.failures.sort(key=lambda failure: client_order(failure.client))
         return outcome
 
-    def open(
-        self,
-        phase: str,
-        plan: Plan,
-        parcel: Parcel,
-        reply: Message | None,
-        outcome: Outcome,
-    ) -> None:
+    def open(self, errand: Errand, reply: Message | None, outcome: Outcome) -> None:
         """Sort the answers of one node into results and failures.
 
         Raises
@@ -225,8 +311,9 @@ class Fleet:
         WorkerLostError
             If the node is a simulation's, and did not answer.
         """
+        phase, parcel = errand.phase, errand.parcel
         try:
-            answers = self._answers(reply)
+            answers = self._answers(errand, reply)
         except InvalidResultError as error:
             if self.simulated:
                 raise WorkerLostError(
@@ -240,22 +327,74 @@ class Fleet:
             missing = Answer(task.client, error=("missing", "the client sent nothing"))
             answer = answers.get(task.client, missing)
             try:
-                result = validate(answer, phase, plan.reply)
+                result = validate(answer, phase, errand.plan.reply)
             except InvalidResultError as error:
                 failure = Failure(task.client, phase, error.reason, error.detail)
+                self._note(failure)
                 outcome.failures.append(failure)
             else:
                 outcome.results.append(result)
                 outcome.bytes_up += payload_bytes(result.arrays, result.metrics)
 
-    @staticmethod
-    def _answers(reply: Message | None) -> dict[ClientId, Answer]:
+    def _answers(self, errand: Errand, reply: Message | None) -> dict[ClientId, Answer]:
+        parcel = errand.parcel
+        if parcel.node is None:
+            (client,) = (task.client for task in parcel.tasks)
+            detail = self._disputes.get(client, "its device is not connected")
+            raise InvalidResultError("node", detail)
         if reply is None:
             detail = "no answer within system.message_timeout"
             raise InvalidResultError("node", detail)
         if reply.has_error():
             raise InvalidResultError("node", _reason(reply))
-        return {answer.client: answer for answer in unpack_answers(reply.content)}
+        floats = sum(errand.plan.reply) + 2 * self._floats
+        most = len(parcel.tasks) * (ROOM + 4 * floats)
+        check_reply(reply.content, errand.phase, errand.round, most)
+        answers = unpack_answers(reply.content)
+        asked = [task.client for task in parcel.tasks]
+        found = [answer.client for answer in answers]
+        if not set(found) <= set(asked) or len(set(found)) < len(found):
+            raise InvalidResultError("foreign", f"answers of {found}, not of {asked}")
+        return {answer.client: answer for answer in answers}
+
+    def _note(self, failure: Failure) -> None:
+        """Log the failure of a device, and ask one that is another client now again."""
+        if self.simulated:
+            return
+        log.warning(
+            "client %s, %s: %s: %s",
+            failure.client,
+            failure.phase,
+            failure.reason,
+            failure.detail,
+        )
+        if failure.reason == "identity" and failure.client in self._hosts:
+            self._forget({self._hosts[failure.client]}, set())
+
+
+def read_hello(reply: Message) -> Hello:
+    """Read what a node says about itself, trusting nothing.
+
+    Raises
+    ------
+    InvalidResultError
+        If it cannot run the app, runs other code, or makes no sense.
+    """
+    if reply.has_error():
+        detail = f"a node cannot run the app: {_reason(reply)}"
+        raise InvalidResultError("node", detail)
+    hello = reply.content.config_records.get("hello", ConfigRecord({}))
+    client, nodes = hello.get(CLIENT_ID), hello.get("nodes", 1)
+    sound = client is None or is_client_id(client)
+    if "code" not in hello or not sound or not isinstance(nodes, int):
+        raise InvalidResultError("node", f"a node says {dict(hello)!r:.200}")
+    if hello["code"] != code_digest():
+        raise InvalidResultError(
+            "node",
+            "a worker runs other code than the server (an old local SuperLink "
+            "of another checkout?); stop the flower-superlink process",
+        )
+    return Hello(client if isinstance(client, int | str) else None, nodes)
 
 
 def _reason(reply: Message) -> str:

@@ -39,14 +39,19 @@ class InProcessGrid(Grid):
         self.client_app = client_app
         self.node_configs: dict[int, dict[str, Any]] = {}
         self._replies: dict[str, Message] = {}
+        self._last = 999
         for config in node_configs:
             self.add_node(config)
 
     def add_node(self, node_config: dict[str, Any]) -> int:
         """Let a node join, at any time."""
-        node = 1000 + len(self.node_configs)
-        self.node_configs[node] = dict(node_config)
-        return node
+        self._last += 1
+        self.node_configs[self._last] = dict(node_config)
+        return self._last
+
+    def remove_node(self, node: int) -> None:
+        """Let a node leave."""
+        del self.node_configs[node]
 
     def set_run(self, run: Run) -> None:
         """Do nothing: there is one run."""
@@ -98,6 +103,9 @@ class InProcessGrid(Grid):
 
     def _call(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
+        if node not in self.node_configs:
+            # As Flower answers for a node whose heartbeat stopped.
+            return Message(Error(5, "the node is not available"), reply_to=message)
         config = {"num-partitions": len(self.node_configs), **self.node_configs[node]}
         context = Context(1, node, config, RecordDict(), {})
         try:

@@ -8,6 +8,7 @@ unpickled.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections import Counter
@@ -114,6 +115,52 @@ def unpack_tasks(content: RecordDict) -> Batch:
     )
 
 
+LARGEST = 1e15
+"""Beyond it, squares and sums of float32 numbers may be infinite."""
+
+LARGEST_COUNT = 2**40
+
+ROOM = 2**20
+"""Bytes of an answer beside its arrays and representations."""
+
+
+def mark(content: RecordDict, phase: str, round: int) -> None:
+    """Say which tasks a reply answers."""
+    content["mark"] = ConfigRecord({"phase": phase, "round": round})
+
+
+def check_reply(content: RecordDict, phase: str, round: int, limit: int) -> None:
+    """Refuse a reply by its size, or because it answers something else.
+
+    Nothing of it has been parsed before.
+
+    Parameters
+    ----------
+    content : RecordDict
+    phase : str
+    round : int
+    limit : int
+        Bytes that all answers may take.
+
+    Raises
+    ------
+    InvalidResultError
+    """
+    size = sum(
+        len(array.data)
+        for record in content.array_records.values()
+        for array in record.values()
+    )
+    for record in content.config_records.values():
+        values = record.values()
+        size += sum(len(v) for v in values if isinstance(v, bytes | str))
+    if size > limit:
+        raise InvalidResultError("oversized", f"{size} bytes, at most {limit} expected")
+    found = dict(content.config_records.get("mark", {}))
+    if found != {"phase": phase, "round": round}:
+        raise InvalidResultError("replayed", f"an answer to {found}, not to this task")
+
+
 def pack_answers(answers: Iterable[Answer]) -> RecordDict:
     """Pack the answers of one node."""
     rows, raw, vectors = [], ConfigRecord(), [np.zeros(0, np.float32)]
@@ -162,7 +209,7 @@ def unpack_answers(content: RecordDict) -> list[Answer]:
             place, _, name = key.partition(".")
             answers[int(place)].metrics[name] = value  # type: ignore[assignment]
         _hand_out(_read_vectors(content), [row[5] for row in rows], answers)
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+    except Exception as error:
         detail = f"the reply cannot be read: {type(error).__name__}: {error}"
         raise InvalidResultError("shape", detail) from error
     return answers
@@ -177,10 +224,28 @@ def _read_row(row: Json) -> Answer:
 
 
 def _read_vectors(content: RecordDict) -> Vector:
-    array: Vector = content.array_records["arrays"]["all"].numpy()
+    encoded = content.array_records["arrays"]["all"]
+    _check_header(encoded.data)
+    array: Vector = encoded.numpy()
     if array.dtype != np.float32 or array.ndim != 1:
         raise ValueError(f"an array {array.dtype}{array.shape}, not a float32 vector")
     return array
+
+
+def _check_header(data: bytes) -> None:
+    """Refuse an array whose header promises more than there is: it would be allocated.
+
+    Raises
+    ------
+    ValueError
+    """
+    stream = io.BytesIO(data)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError("an array in another format than numpy's 1.0")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    there = len(data) - stream.tell()
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != there:
+        raise ValueError(f"an array {dtype}{shape} of {there} bytes")
 
 
 def _hand_out(vectors: Vector, lengths: list[list[int]], answers: list[Answer]) -> None:
@@ -210,8 +275,8 @@ def validate(answer: Answer, phase: str, reply: tuple[int, ...]) -> Result:
     Raises
     ------
     InvalidResultError
-        For arrays of another number, length or type, a count that is no count, or
-        anything that is not finite.
+        For arrays of another number, length or type, a count that is no count, a
+        metric that is no scalar, or anything that is not finite or beyond `LARGEST`.
     """
     if answer.error is not None:
         raise InvalidResultError(*answer.error)
@@ -223,19 +288,32 @@ def validate(answer: Answer, phase: str, reply: tuple[int, ...]) -> Result:
         raise InvalidResultError("shape", f"arrays of types {kinds}, not float32")
     least = 1 if phase == "train" else 0
     count = answer.num_examples
-    if not isinstance(count, int) or isinstance(count, bool) or count < least:
-        raise InvalidResultError("count", f"num_examples={count!r}, not >= {least}")
-    if not all(bool(np.isfinite(array).all()) for array in answer.arrays):
-        raise InvalidResultError("non-finite", "arrays with NaN or infinity")
+    whole = isinstance(count, int) and not isinstance(count, bool)
+    if not whole or not least <= count <= LARGEST_COUNT:
+        raise InvalidResultError("count", f"num_examples={count!r:.40}, not >= {least}")
+    if not all(_is_bounded(array) for array in answer.arrays):
+        detail = f"arrays with NaN, infinity or numbers beyond {LARGEST:g}"
+        raise InvalidResultError("non-finite", detail)
+    for name, value in answer.metrics.items():
+        if not isinstance(value, bool | int | float | str | bytes):
+            kind = type(value).__name__
+            raise InvalidResultError("shape", f"{name:.40} is a {kind}, no scalar")
+    if not isinstance(answer.loss, int | float | None):
+        raise InvalidResultError("shape", f"loss={answer.loss!r:.40} is not a number")
     numbers = {"loss": answer.loss, **answer.metrics}
-    for name, value in numbers.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidResultError("non-finite", f"{name}={value}")
+    for name, number in numbers.items():
+        if isinstance(number, int | float) and not abs(number) <= LARGEST:
+            raise InvalidResultError("non-finite", f"{name:.40} is NaN or too large")
     if phase == "evaluate":
         _validate_test(answer)
     return Result(
         answer.client, count, list(answer.arrays), answer.loss, answer.metrics
     )
+
+
+def _is_bounded(array: Vector) -> bool:
+    # NaN is neither; the two ends need no copy of the array, as its absolute would.
+    return not array.size or bool(array.max() <= LARGEST and array.min() >= -LARGEST)
 
 
 def _validate_test(answer: Answer) -> None:

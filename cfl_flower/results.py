@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from uuid import uuid4
 
 import yaml
 from filelock import FileLock, Timeout
@@ -147,6 +148,14 @@ class RunDirectory:
     def __exit__(self, *exception: object) -> None:
         """Let go of the lock."""
         self._lock.release()
+
+    @property
+    def token(self) -> str:
+        """What names this run to devices: new for a new run, kept by a resumed one."""
+        path = self.path / ".token"
+        if not (self._config.resume and path.exists()):
+            write_atomically(path, uuid4().hex.encode())
+        return path.read_text()
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files; complete on disk when this returns."""

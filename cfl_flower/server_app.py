@@ -92,7 +92,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
     # Flower's loop logs several lines per round; the progress line says it in one.
     logging.getLogger("flwr").setLevel(logging.WARNING)
     with RunDirectory(config) as directory:
-        fleet = Fleet(grid, config)
+        fleet = Fleet(grid, config, directory.token)
         fleet.discover()
         stream = open_stream(config) if fleet.simulated else None
         changes = config.timeline.rounds

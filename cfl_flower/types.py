@@ -101,7 +101,8 @@ class Failure:
         ``query``, ``train`` or ``evaluate``.
     reason : str
         One word: ``raised``, ``timeout``, ``missing``, ``non-finite``, ``shape``,
-        ``count``, ``representation`` or ``node``.
+        ``count``, ``representation``, ``oversized``, ``replayed``, ``foreign``,
+        ``identity`` or ``node``.
     detail : str
         One line for a person.
     """

@@ -26,7 +26,7 @@ from cfl_flower.models import FlatModel
 from cfl_flower.representations import digest, label_histogram
 from cfl_flower.seeding import generator
 from cfl_flower.training import LocalTraining, evaluate, train
-from cfl_flower.types import FloatArray, IntArray, Scalar, Vector
+from cfl_flower.types import ClientId, FloatArray, IntArray, Scalar, Vector
 
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""
@@ -38,8 +38,7 @@ class Surroundings:
 
     Attributes
     ----------
-    client : int
-        Its number in the stream of data.
+    client : ClientId
     round : int
     seed : int
         The run's seed.
@@ -55,9 +54,11 @@ class Surroundings:
         Returns the run's common initial model.
     attack : str
         What the client does if it is malicious.
+    place : int, optional
+        Its number in the stream of data, if that is not its id.
     """
 
-    client: int
+    client: ClientId
     round: int
     seed: int
     stream: Stream
@@ -67,6 +68,7 @@ class Surroundings:
     state: ClientState
     initial: Callable[[], Vector]
     attack: str = ""
+    place: int | None = None
 
 
 class ClusteredClient(NumPyClient):
@@ -88,7 +90,9 @@ class ClusteredClient(NumPyClient):
 
     def data(self, round: int) -> View:
         """Return this client's data of a round."""
-        return self.around.stream.view(self.around.client, round)
+        around = self.around
+        place = around.client if around.place is None else around.place
+        return around.stream.view(int(place), round)
 
     def samples(self, round: int) -> tuple[Tensor, Tensor]:
         """Return the training samples and labels; a malicious client's are spoilt."""

@@ -22,16 +22,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from cfl_flower.errors import CflError
+from cfl_flower.errors import RunFailedError
 from cfl_flower.server_app import CONSOLE, ERROR_MARK, OVERRIDES
 
 PROJECT = Path(__file__).resolve().parents[1]
 CONSOLE_FILE = "console.log"
 START_TIMEOUT = 60.0
-
-
-class RunFailedError(CflError):
-    """The run did not complete."""
 
 
 def run_on_superlink(
@@ -165,14 +161,15 @@ def _status(environment: dict[str, str], home: str) -> str:
             capture_output=True,
             text=True,
         )
-        runs: list[dict[str, Any]] = _parse_runs(done.stdout)
+        runs: list[dict[str, Any]] = parse_runs(done.stdout)
         if runs and str(runs[0]["status"]).startswith("finished"):
             return str(runs[0]["status"])
         time.sleep(1)
     return "unfinished"
 
 
-def _parse_runs(text: str) -> list[dict[str, Any]]:
+def parse_runs(text: str) -> list[dict[str, Any]]:
+    """Read what `flwr list --format json` says; nothing if it says nothing."""
     try:
         runs: list[dict[str, Any]] = json.loads(text)["runs"]
     except (ValueError, KeyError):

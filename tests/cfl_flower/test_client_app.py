@@ -60,7 +60,7 @@ def histogram(config: RunConfig, client: int, round: int) -> bytes:
     ("node_config", "said"),
     [
         ({"client-id": 3}, {"client-id": 3}),
-        ({"client-id": "site-a"}, {"client-id": "site-a"}),
+        ({"client-id": "site-a", "data-dir": "."}, {"client-id": "site-a"}),
         ({"num-partitions": 9}, {"nodes": 9}),
     ],
     ids=["a numbered device", "a named device", "a node of a simulation"],

@@ -1,0 +1,58 @@
+"""What the commands have in common; needs nothing that a device has not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cfl_flower.errors import CflError, ConfigError
+
+QUIET = {
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    # The app's packages are installed; none is fetched for a run.
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+
+
+def report(error: CflError) -> int:
+    """Say in one line on stderr why nothing came of it; return the exit code."""
+    print(f"cfl-flower error: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def need(path: Path, remedy: str) -> Path:
+    """Return an absolute path, or say that nothing is there.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if not path.exists():
+        raise ConfigError(f"{path} is not there; {remedy}")
+    return path.absolute()
+
+
+def environment(home: Path | None = None) -> dict[str, str]:
+    """Return the environment of Flower's commands, found beside this Python.
+
+    Parameters
+    ----------
+    home : Path, optional
+        FLWR_HOME, if not the user's own.
+    """
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    own = {"FLWR_HOME": str(home)} if home else {}
+    return {**QUIET, **os.environ, "PATH": beside, **own}
+
+
+def become(
+    command: list[str], folder: Path, variables: Mapping[str, str]
+) -> None:  # pragma: no cover - nothing returns to be measured
+    """Go to a folder and turn into a command, so that signals reach it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    os.chdir(folder)
+    print(" ".join(command), flush=True)
+    os.execvpe(command[0], command, dict(variables))

@@ -1,0 +1,135 @@
+"""Find the model for a device that never took part, by its representation alone.
+
+    python -m simulations.deploy.find served --data-dir data/site-d
+    python -m simulations.deploy.find served --representation mine.npy
+
+`served` is what `simulations.export` wrote. The label histogram of a folder's samples
+is made here; a representation of another kind comes as a file of `numpy.save`. Prints
+the cluster, how far its centre is, and the model's file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from cfl_flower.data.own import Folder
+from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.representations import distances, label_histogram
+from cfl_flower.settings import require
+from cfl_flower.types import FloatArray, Json
+from simulations.deploy.console import need, report
+
+HISTOGRAM = "label_histogram"
+
+
+def find(served: Path, representation: FloatArray) -> tuple[dict[str, Json], float]:
+    """Return the nearest cluster, as the directory has it, and its distance.
+
+    Parameters
+    ----------
+    served : Path
+    representation : array of shape (r,)
+
+    Raises
+    ------
+    ConfigError
+        If the method has no centres, or the representation does not fit them.
+    """
+    directory = read_directory(served)
+    centres = load_file(served / "centres.safetensors")["centres"]
+    fits = representation.shape == centres.shape[1:]
+    allowed = f"{centres.shape[1]} numbers"
+    require(fits, "--representation", representation.shape, allowed)
+    require(bool(np.isfinite(representation).all()), "--representation", "NaN", allowed)
+    gaps = measure(representation, centres, directory["distance"])
+    nearest = int(np.nanargmin(gaps))
+    return directory["clusters"][nearest], float(gaps[nearest])
+
+
+def measure(point: FloatArray, centres: FloatArray, distance: str) -> FloatArray:
+    """Return the distance to each centre, NaN where there is none.
+
+    Examples
+    --------
+    >>> measure(np.array([0.0, 2.0]), np.array([[1.0, 0.0], [0.0, 1.0]]), "cosine")
+    array([1., 0.])
+    """
+    if distance == "cosine":
+        norms = np.linalg.norm(centres, axis=1) * np.linalg.norm(point)
+        gaps: FloatArray = 1 - centres @ point / np.where(norms > 0, norms, 1)
+        return gaps
+    known: FloatArray = distances(
+        point[None], centres, "js" if distance == "js" else "l1"
+    )
+    return known[0]  # type: ignore[no-any-return]
+
+
+def read_directory(served: Path) -> dict[str, Json]:
+    """Read what was exported.
+
+    Raises
+    ------
+    ConfigError
+        If it is not there, or the method compares clients in another way.
+    """
+    path = need(served / "clusters.json", "write it with simulations.export")
+    directory: dict[str, Json] = json.loads(path.read_text())
+    if directory["representation"] is None:
+        raise ConfigError(
+            f"{directory['strategy']} tells clusters apart by no representation; test "
+            "each cluster's model on the device's samples and take the best"
+        )
+    return directory
+
+
+def histogram_of(served: Path, data: Path) -> FloatArray:
+    """Return the label histogram of a folder's training samples, shape (L,).
+
+    Raises
+    ------
+    ConfigError
+        If the centres are not of histograms, or the folder has no samples.
+    """
+    directory = read_directory(served)
+    kind = directory["representation"]
+    if kind != HISTOGRAM:
+        raise ConfigError(f"centres are of {kind}; give one with --representation FILE")
+    shape, names = tuple(directory["shape"]), tuple(directory["names"])
+    classes = int(directory["classes"])
+    train, _ = Folder(shape, classes, names).load(str(need(data, "name a folder")))
+    return label_histogram(train.labels, classes)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door and return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("served", type=Path, metavar="SERVED")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--data-dir", type=Path, help="the device's own samples")
+    given.add_argument("--representation", type=Path, metavar="FILE.npy")
+    asked = parser.parse_args(arguments)
+    try:
+        if asked.data_dir:
+            point = histogram_of(asked.served, asked.data_dir)
+        else:
+            path = need(asked.representation, "save one with numpy.save")
+            point = np.load(path, allow_pickle=False)
+        cluster, gap = find(asked.served, point)
+    except CflError as error:
+        return report(error)
+    model = asked.served / cluster["torchscript"]
+    print(f"cluster {cluster['cluster']}, distance {gap:.3f}: {model}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+r"""Submit a run to a SuperLink, stream its lines, and tell the truth about its end.
+
+    python -m simulations.deploy.submit prod strategy=fielding dataset=folder \
+        clients=3 participants=3 rounds=50 output_dir=/srv/cfl-flower/runs/first
+
+What `flwr run . prod --stream` does, and more: the exit code is 0 only for a run that
+completed, and with `--restarts` a run whose server was killed goes on from its
+checkpoint, as often as that. Ctrl-C leaves the run alone: watch it again with
+`flwr log RUN prod`, stop it with `flwr stop RUN prod`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cfl_flower.errors import CflError, ConfigError, RunFailedError
+from cfl_flower.server_app import ERROR_MARK, OVERRIDES
+from simulations.deploy.console import environment, report
+from simulations.superlink import PROJECT, parse_runs
+
+STARTED = re.compile(r"Successfully started run (\d+)")
+ENDED = "finished:"
+COMPLETED = "finished:completed"
+
+PATIENCE = 300.0
+"""Seconds to wait for a SuperLink that does not answer, and for its runs to end."""
+
+
+def submit(name: str, overrides: Sequence[str], restarts: int = 0) -> None:
+    """Carry out a run, again and again from its checkpoint if its server dies.
+
+    Raises
+    ------
+    ConfigError
+        If a run that may be restarted has no folder to be found again.
+    RunFailedError
+        If it does not complete.
+    """
+    keys = [override.partition("=")[0] for override in overrides]
+    if restarts and "output_dir" not in keys:
+        raise ConfigError("--restarts needs output_dir=FOLDER, to find its checkpoint")
+    asked = list(overrides)
+    for left in range(restarts, -1, -1):
+        run, reason = start(name, asked)
+        status = wait_for_end(name, run)
+        if status == COMPLETED:
+            return
+        if reason or not left:
+            raise RunFailedError(reason or f"run {run} ended as {status}")
+        print(f"run {run} ended as {status}; going on from its checkpoint", flush=True)
+        asked = [*overrides, "resume=true"]
+
+
+def start(name: str, overrides: Sequence[str]) -> tuple[str, str]:
+    """Start a run and relay its lines until they end.
+
+    Returns
+    -------
+    tuple of str
+        The run's id, and the reason if it gave up by itself.
+
+    Raises
+    ------
+    RunFailedError
+        If the SuperLink takes no run.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        run, reason, said = _stream(name, overrides)
+        if run:
+            return run, reason
+        if time.monotonic() > deadline or not reaches_nobody(said):
+            raise RunFailedError(f"{name} takes no run: {said[-500:].strip()}")
+        time.sleep(2)
+
+
+def reaches_nobody(said: str) -> bool:
+    """Tell whether Flower's CLI found no SuperLink at the address."""
+    signs = ("unavailable", "connect", "refused", "timed out", "unreachable")
+    return any(sign in said.lower() for sign in signs)
+
+
+def _stream(name: str, overrides: Sequence[str]) -> tuple[str, str, str]:
+    run, reason, said = "", "", []
+    with tempfile.TemporaryDirectory() as folder:
+        # A file, because a value on the command line cannot hold every quote.
+        config = Path(folder) / "run-config.toml"
+        config.write_text(f"{OVERRIDES} = {json.dumps(shlex.join(overrides))}\n")
+        command = ["flwr", "run", str(PROJECT), name, "--stream"]
+        with subprocess.Popen(
+            [*command, "--run-config", str(config)],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            for line in process.stdout or ():
+                said.append(line)
+                if found := STARTED.search(line):
+                    run = found.group(1)
+                if ERROR_MARK in line:
+                    reason = line.partition(ERROR_MARK)[2].strip()
+                print(line, end="", flush=True)
+    return run, reason, "".join(said)
+
+
+def wait_for_end(name: str, run: str) -> str:
+    """Return the status of a run once it has ended.
+
+    Raises
+    ------
+    RunFailedError
+        If the SuperLink stays away, or the run does not end.
+    """
+    deadline, last = time.monotonic() + PATIENCE, "unknown"
+    while time.monotonic() < deadline:
+        last = run_status(name, run, environment()) or last
+        if last.startswith(ENDED):
+            return last
+        time.sleep(2)
+    raise RunFailedError(
+        f"run {run} is {last}; see flwr list {name}, or flwr stop {run}"
+    )
+
+
+def run_status(name: str, run: str, variables: Mapping[str, str]) -> str:
+    """Return the status of a run, or nothing if the SuperLink does not say."""
+    done = subprocess.run(
+        ["flwr", "list", name, "--run-id", run, "--format", "json"],
+        env=dict(variables),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return next((str(found["status"]) for found in parse_runs(done.stdout)), "")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door and return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", metavar="NAME", help="see simulations.deploy.connect")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--restarts", type=int, default=0, help="after a killed server")
+    asked = parser.parse_args(arguments)
+    try:
+        submit(asked.name, asked.overrides, asked.restarts)
+    except CflError as error:
+        return report(error)
+    except KeyboardInterrupt:
+        print("the run goes on; see flwr list", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,97 @@
+r"""Start a device: a SuperNode with a key, a client id and a folder of its own.
+
+    python -m simulations.deploy.supernode superlink.example.org:9092 keys \
+        --client site-a --data-dir /data/site-a --home /var/lib/cfl-flower
+
+`keys` holds `ca.pem` and the private key of the client's name. What the client must
+remember between rounds is kept in `<home>/state`. Stop it with Ctrl-C; it reconnects by
+itself whenever the SuperLink is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cfl_flower.errors import CflError
+from cfl_flower.site import CLIENT_ID, DATA_DIR, STATE_DIR, Site
+from cfl_flower.types import ClientId
+from simulations.deploy.console import become, environment, need, report
+from simulations.deploy.keys import AUTHORITY
+
+PORT = 9094
+"""Of the SuperNode's own processes, on the loopback only."""
+
+
+def node_config(client: ClientId, data: Path | None, home: Path) -> dict[str, ClientId]:
+    """Return what the device says about itself.
+
+    Raises
+    ------
+    ConfigError
+        If it makes no sense.
+    """
+    told: dict[str, ClientId] = {CLIENT_ID: client, STATE_DIR: str(home / "state")}
+    if data is not None:
+        told[DATA_DIR] = str(data.absolute())
+    Site.of(told)
+    return told
+
+
+def command(
+    superlink: str,
+    key: Path,
+    authority: Path,
+    told: Mapping[str, ClientId],
+    port: int = PORT,
+) -> list[str]:
+    """Return Flower's command.
+
+    Raises
+    ------
+    ConfigError
+        If a certificate or key is not there.
+    """
+    remedy = "copy it from the machine that made it (simulations.deploy.keys)"
+    pairs = " ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
+    return [
+        *("flower-supernode", "--superlink", superlink),
+        *("--root-certificates", str(need(authority, remedy))),
+        *("--auth-supernode-private-key", str(need(key, remedy))),
+        *("--port", str(port), "--node-config", pairs),
+    ]
+
+
+def client_id(text: str) -> ClientId:
+    """Read a client id: digits are a number, the virtual client that a device plays."""
+    return int(text) if text.isdecimal() else text
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door; return only if it cannot start."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("superlink", metavar="HOST:PORT", help="of the SuperLink")
+    parser.add_argument("keys", type=Path, metavar="KEYS", help="folder of the keys")
+    parser.add_argument("--client", type=client_id, required=True, help="client id")
+    parser.add_argument("--data-dir", type=Path, help="the device's own samples")
+    parser.add_argument("--home", type=Path, default=Path("supernode"))
+    parser.add_argument("--port", type=int, default=PORT, help="on the loopback")
+    asked = parser.parse_args(arguments)
+    home = asked.home.absolute()
+    try:
+        told = node_config(asked.client, asked.data_dir, home)
+        key, authority = asked.keys / str(asked.client), asked.keys / f"{AUTHORITY}.pem"
+        ready = command(asked.superlink, key, authority, told, asked.port)
+    except CflError as error:
+        return report(error)
+    become(ready, home, environment(home))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

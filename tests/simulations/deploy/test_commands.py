@@ -1,0 +1,280 @@
+"""Keys, the doctor and what the guide, the units and the compose file say."""
+
+from __future__ import annotations
+
+import shlex
+import ssl
+import threading
+import tomllib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from cfl_flower.data.own import Folder
+from simulations.deploy import connect, doctor, keys, samples, submit, supernode
+from simulations.superlink import PROJECT
+
+DEPLOY = PROJECT / "simulations" / "deploy"
+Door = Callable[[Path, float], int]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keys of a SuperLink at 127.0.0.1 and of one device."""
+    folder: Path = tmp_path_factory.mktemp("made") / "keys"
+    command = [str(folder), "--host", "127.0.0.1", "--device", "site-a"]
+    assert keys.main(command) == 0
+    return folder
+
+
+@pytest.fixture
+def serve() -> Iterator[Door]:
+    """Serve https with a folder's certificate and a clock; return the port."""
+    servers: list[HTTPServer] = []
+
+    def start(folder: Path, ahead: float = 0.0) -> int:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(404)
+                self.end_headers()
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                now = datetime.now(UTC) + timedelta(seconds=ahead)
+                return format_datetime(now, usegmt=True)
+
+            def log_message(self, format: str, *args: object) -> None:
+                del format, args
+
+        server = HTTPServer(("", 0), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "server.pem", folder / "server.key")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda request, address: None  # type: ignore[method-assign]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return int(server.server_address[1])
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_keys_are_private_and_kept(made: Path) -> None:
+    before = {path.name: path.read_bytes() for path in made.iterdir()}
+    assert set(before) == {
+        *("ca.pem", "ca.key", "server.pem", "server.key", "site-a", "site-a.pub")
+    }
+    for secret in ("ca.key", "server.key", "site-a"):
+        assert (made / secret).stat().st_mode & 0o077 == 0
+    assert keys.main([str(made), "--host", "elsewhere", "--device", "site-a"]) == 0
+    assert {path.name: path.read_bytes() for path in made.iterdir()} == before
+    assert before["site-a.pub"].startswith(b"ecdsa-sha2-nistp384 ")
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [([], "at least one"), (["--device", "../x"], "--device=../x")],
+)
+def test_a_wrong_name_makes_no_key(
+    command: list[str],
+    complaint: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert keys.main([str(tmp_path / "keys"), *command]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_healthy_device(
+    made: Path, serve: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    assert samples.main([str(data), "--labels", "0", "1"]) == 0
+    asked = [f"127.0.0.1:{serve(made, 0.0)}", str(made), "--client", "site-a"]
+    asked += [
+        "--data-dir",
+        str(data),
+        "--home",
+        str(tmp_path),
+        "--shape",
+        "1",
+        "8",
+        "8",
+    ]
+    assert doctor.main(asked) == 0
+    said = capsys.readouterr().out
+    for name in ("versions", "address", "certificate", "clock", "key", "data"):
+        assert f"ok    {name}" in said
+    assert "samples of 2 labels" in said
+
+
+@pytest.mark.parametrize("wrong", ["authority", "name", "expired", "soon", "clock"])
+def test_the_doctor_says_what_is_wrong_with_a_superlink(
+    wrong: str,
+    made: Path,
+    serve: Door,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    days = {"expired": -1, "soon": 3}
+    monkeypatch.setattr(keys, "SERVER_DAYS", days.get(wrong, 99))
+    if wrong == "expired":
+        # A certificate cannot end before it starts.
+        monkeypatch.setattr(keys, "timedelta", _long_ago)
+    theirs = tmp_path / "theirs"
+    assert keys.main([str(theirs), "--host", "127.0.0.1"]) == 0
+    port = serve(theirs, 3600.0 if wrong == "clock" else 0.0)
+    host = "127.0.0.2" if wrong == "name" else "127.0.0.1"
+    trusted = made if wrong == "authority" else theirs
+    assert doctor.main([f"{host}:{port}", str(trusted), "--home", str(tmp_path)]) == 1
+    said = [line for line in capsys.readouterr().out.splitlines() if "WRONG" in line]
+    complaint = {
+        "authority": "did not sign it; copy the right ca.pem",
+        "name": "it is not of 127.0.0.2",
+        "expired": "it has expired",
+        "soon": "it expires on",
+        "clock": "-3600 s from the SuperLink's",
+    }[wrong]
+    assert len(said) == 1, said
+    assert complaint in said[0]
+
+
+def _long_ago(**parts: float) -> timedelta:
+    return timedelta(days=9) if "minutes" in parts else timedelta(**parts)
+
+
+def test_the_doctor_says_what_is_wrong_with_a_device(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ca.pem").write_bytes((made / "ca.pem").read_bytes())
+    (tmp_path / "site-b").write_text("no key")
+    asked = ["127.0.0.1:1", str(tmp_path), "--client", "site-b"]
+    asked += ["--data-dir", str(tmp_path / "none"), "--home", str(tmp_path)]
+    assert doctor.main(asked) == 1
+    said = capsys.readouterr().out
+    assert "WRONG address     nobody answers at 127.0.0.1 port 1" in said
+    assert "site-b is no OpenSSH private key" in said
+    assert f"WRONG data        {tmp_path / 'none'} is not there" in said
+
+
+def test_the_doctor_examines_the_superlink_itself(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [str(made), "--server", "--home", str(tmp_path)]
+    assert doctor.main(["127.0.0.1:9092", *asked]) == 0
+    assert doctor.main(["elsewhere:9092", *asked]) == 1
+    assert "not of elsewhere; make it anew" in capsys.readouterr().out
+    assert doctor.main(["nowhere", *asked]) == 2
+
+
+def test_the_doctor_compares_versions(tmp_path: Path) -> None:
+    needs = tmp_path / "needs.txt"
+    for text, complaint in (
+        ("numpy<1", "numpy<1 is needed"),
+        ("no-such-package", "no-such-package is missing"),
+    ):
+        needs.write_text(f"# a comment\n{text}\n")
+        with pytest.raises(doctor.Unwell, match=complaint):
+            doctor.check_versions(needs)
+    assert "flwr" in doctor.check_versions()
+
+
+def test_a_key_that_others_may_read_is_no_secret(made: Path, tmp_path: Path) -> None:
+    key = tmp_path / "site-a"
+    key.write_bytes((made / "site-a").read_bytes())
+    key.chmod(0o644)
+    with pytest.raises(doctor.Unwell, match="chmod 600"):
+        doctor.check_key(key)
+
+
+def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra() -> None:
+    text = (DEPLOY / "device.txt").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    device = {Requirement(line).name: Requirement(line) for line in lines}
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    all_of = {Requirement(r).name: Requirement(r) for r in project["dependencies"]}
+    assert all_of.keys() - device.keys() == {"hydra-core", "matplotlib", "jinja2"}
+    assert {name: need.specifier for name, need in device.items()} == {
+        name: all_of[name].specifier for name in device
+    }
+    assert not device["flwr"].extras
+
+
+def test_new_samples_are_new_files(tmp_path: Path) -> None:
+    dataset = Folder(shape=(1, 8, 8), classes=10)
+    samples.put(tmp_path, [0], 50)
+    first = np.sort(dataset.load(str(tmp_path))[0].labels)
+    samples.put(tmp_path, [1], 50)
+    assert set(dataset.load(str(tmp_path))[0].labels) == {0, 1}
+    samples.put(tmp_path, [1], 50, instead=True)
+    assert set(first) == {0}
+    assert set(dataset.load(str(tmp_path))[0].labels) == {1}
+
+
+def test_a_connection_is_added_to_those_that_are_there(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    config = tmp_path / "config.toml"
+    config.write_text('[superlink.old]\naddress = "x:1"\n')
+    assert connect.main(["prod", "y:2", str(made / "ca.pem")]) == 0
+    links = tomllib.loads(config.read_text())["superlink"]
+    assert links["old"] == {"address": "x:1"}
+    trusted = str(made / "ca.pem")
+    assert links["prod"] == {"address": "y:2", "root-certificates": trusted}
+    config.write_text("[")
+    assert connect.main(["prod", "y:2", str(made / "ca.pem")]) == 2
+
+
+def test_a_device_says_who_it_is_in_flowers_words(made: Path, tmp_path: Path) -> None:
+    told = supernode.node_config("site-a", tmp_path, tmp_path / "home")
+    command = supernode.command("h:1", made / "site-a", made / "ca.pem", told, 9101)
+    read = tomllib.loads("\n".join(command[-1].split(" ")))
+    assert read == {
+        "client-id": "site-a",
+        "state-dir": str(tmp_path / "home" / "state"),
+        "data-dir": str(tmp_path),
+    }
+
+
+def test_a_run_that_may_be_restarted_has_a_folder(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert submit.main(["prod", "rounds=2", "--restarts", "1"]) == 2
+    assert "needs output_dir" in capsys.readouterr().err
+
+
+def commands() -> Iterator[list[str]]:
+    """Yield what the units and the compose file start."""
+    for unit in (DEPLOY / "systemd").glob("*.service"):
+        for line in unit.read_text().splitlines():
+            if line.startswith("ExecStart="):
+                yield shlex.split(line.partition("=")[2].replace("%i", "site-a"))
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert set(services) == {"superlink", "site-a", "site-b", "site-c"}
+    for service in services.values():
+        yield shlex.split(service["command"])
+
+
+def test_units_and_containers_start_what_there_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    started = 0
+    for command in commands():
+        at = command.index("-m")
+        module = import_module(command[at + 1])
+        # Well understood, and refused for want of keys and data.
+        assert module.main(command[at + 2 :]) == 2
+        assert "cfl-flower error: " in capsys.readouterr().err
+        started += 1
+    assert started == 6

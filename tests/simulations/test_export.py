@@ -1,0 +1,110 @@
+"""What a saved run is served as, and how a stranger finds its model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from cfl_flower.config import compose_config
+from cfl_flower.models import FlatModel
+from simulations.deploy import find, samples
+from simulations.export import export, main
+from simulations.saved import load_state
+from tests.conftest import Runner
+
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+
+
+def test_each_clusters_model_comes_out_as_it_is(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    run, served = run_small("strategy=fielding"), tmp_path / "served"
+    clusters = export(run.folder, served)
+    resolved, done, state = load_state(run.folder)
+    directory = json.loads((served / "clusters.json").read_text())
+    assert done == directory["round"] == 4
+    expected = dict(zip(map(str, state.clients), state.clusters.tolist(), strict=True))
+    assert directory["clients"] == expected
+    assert [entry["cluster"] for entry in directory["clusters"]] == clusters
+    assert sum(entry["members"] for entry in directory["clusters"]) == 12
+    config = compose_config([])
+    x = torch.rand(5, 1, 8, 8)
+    for entry in directory["clusters"]:
+        network = config.model.build((1, 8, 8), 10)
+        model = FlatModel(network).load(state.models[entry["cluster"]]).module.eval()
+        with torch.no_grad():
+            outputs = model(x)
+            scripted = torch.jit.load(str(served / entry["torchscript"]))(x)
+        assert torch.equal(outputs, scripted)
+        named = load_file(served / entry["safetensors"])
+        assert named.keys() == model.state_dict().keys()
+        for name, tensor in model.state_dict().items():
+            assert np.array_equal(named[name], tensor.numpy())
+    assert resolved["strategy"]["name"] == "fielding"
+
+
+def test_a_network_with_statistics_and_a_large_one(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    run = run_small("strategy=fedavg", "model=mlp", "rounds=1")
+    assert main([str(run.folder), "--output", str(tmp_path / "served")]) == 0
+    directory = json.loads((tmp_path / "served" / "clusters.json").read_text())
+    assert directory["representation"] is None
+    assert not (tmp_path / "served" / "centres.safetensors").exists()
+
+
+@pytest.mark.parametrize("strategy", ["fielding", "stocfl"])
+def test_a_representation_alone_leads_to_the_nearest_cluster(
+    strategy: str, run_small: Runner, tmp_path: Path
+) -> None:
+    """The centre of a cluster is nearest to itself."""
+    run = run_small(f"strategy={strategy}")
+    served = tmp_path / "served"
+    export(run.folder, served)
+    centres = load_file(served / "centres.safetensors")["centres"]
+    directory = json.loads((served / "clusters.json").read_text())
+    pairs = zip(directory["clusters"], centres, strict=True)
+    for entry, centre in pairs:
+        if np.isnan(centre).any():
+            assert entry["cluster"] == 0, "those of StoCFL that never took part"
+            continue
+        found, gap = find.find(served, centre)
+        assert found == entry
+        assert gap == pytest.approx(0, abs=1e-6)
+
+
+def test_a_stranger_finds_its_model_by_its_folder(
+    run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_small("strategy=fielding", "partition.purity=1")
+    served = tmp_path / "served"
+    export(run.folder, served)
+    _, _, state = load_state(run.folder)
+    cluster = int(state.clusters[0])
+    labels = np.flatnonzero(state.centres[cluster] > 0.05)
+    samples.put(tmp_path / "site", labels.tolist(), 100)
+    assert find.main([str(served), "--data-dir", str(tmp_path / "site")]) == 0
+    assert f"cluster {cluster}, distance" in capsys.readouterr().out
+    np.save(tmp_path / "mine.npy", state.centres[cluster])
+    mine = str(tmp_path / "mine.npy")
+    assert find.main([str(served), "--representation", mine]) == 0
+    assert f"cluster {cluster}, distance 0.000" in capsys.readouterr().out
+    np.save(tmp_path / "mine.npy", np.ones(3))
+    assert find.main([str(served), "--representation", mine]) == 2
+
+
+def test_what_is_no_run_or_has_no_centres_is_said(
+    run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path), "--output", str(tmp_path / "served")]) == 2
+    assert "holds no run" in capsys.readouterr().err
+    run = run_small("strategy=fedavg", "rounds=1")
+    assert main([str(run.folder), "--output", str(tmp_path / "served")]) == 0
+    asked = [str(tmp_path / "served"), "--data-dir", str(tmp_path)]
+    assert find.main(asked) == 2
+    assert "by no representation" in capsys.readouterr().err
