@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -187,6 +188,20 @@ def own_round(batch: Batch, task: Task) -> int:
     return int(task.config.get("round", batch.round))
 
 
+def own_data(
+    batch: Batch, site: Site | None
+) -> tuple[Path | None, Callable[[], Stream] | None]:
+    """Return the folder of a device with data of its own, and how to read it again."""
+    if site is None or not site.data_dir:
+        return None, None
+
+    def look() -> Stream:
+        version = data_version(batch.settings, site)
+        return open_workshop(batch.settings, site, version).stream
+
+    return Path(site.data_dir), look
+
+
 def call_client(
     workshop: Workshop,
     batch: Batch,
@@ -214,6 +229,7 @@ def call_client(
             workshop.copy_initial,
             settings["faults"].attack if task.client in workshop.malicious else "",
             0 if site is not None and site.data_dir else None,
+            *own_data(batch, site),
         )
     )
     parameters = [plan.models[index] for index in task.models]

@@ -33,6 +33,7 @@ class Courier:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._errands: dict[str, Errand] = {}
+        self._sent: dict[str, float] = {}
 
     @property
     def travelling(self) -> set[ClientId]:
@@ -69,6 +70,7 @@ class Courier:
             )
             (name,) = self._fleet.grid.push_messages([message])
             self._errands[name] = Errand(phase, round, made, parcel)
+            self._sent[name] = time.monotonic()
 
     def _spread(
         self, waiting: Sequence[ClientId]
@@ -108,6 +110,27 @@ class Courier:
         if self._errands and self._fleet.simulated:
             raise WorkerLostError(f"a worker did not answer in {timeout:g} s; {RESUME}")
         return []
+
+    def give_up(self, patience: float) -> list[Failure]:
+        """Forget, and return as failures, what will not come back from real devices.
+
+        Parameters
+        ----------
+        patience : float
+            Seconds after which an answer is not waited for any more; 0 for no limit.
+        """
+        failures = []
+        for name, errand in list(self._errands.items()):
+            (task, *_), node = errand.parcel.tasks, errand.parcel.node
+            late = 0 < patience < time.monotonic() - self._sent[name]
+            if self._fleet.simulated or not (
+                late or self._fleet.host(task.client) != node
+            ):
+                continue
+            del self._errands[name]
+            detail = f"no answer within {patience:g} s" if late else "it has left"
+            failures.append(Failure(task.client, errand.phase, "node", detail))
+        return failures
 
     def look(self) -> list[Result | Failure]:
         """Return what has been answered by now."""

@@ -38,6 +38,17 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
+@contextmanager
+def without_limit() -> Iterator[None]:
+    """Stop the clock of a `time_limit` in the body; what was left is left after it."""
+    left = signal.setitimer(signal.ITIMER_REAL, 0)[0] if _armed else 0.0
+    try:
+        yield
+    finally:
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, left)
+
+
 class time_limit:  # noqa: N801 - a context manager, used as a function
     """Raise `TaskTimeoutError` in the body when it runs for longer.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -56,6 +57,10 @@ class Surroundings:
         What the client does if it is malicious.
     place : int, optional
         Its number in the stream of data, if that is not its id.
+    folder : Path, optional
+        A real device's own data.
+    look : callable, optional
+        Reads them again, and returns the stream of what is there now.
     """
 
     client: ClientId
@@ -69,6 +74,8 @@ class Surroundings:
     initial: Callable[[], Vector]
     attack: str = ""
     place: int | None = None
+    folder: Path | None = None
+    look: Callable[[], Stream] | None = None
 
 
 class ClusteredClient(NumPyClient):

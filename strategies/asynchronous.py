@@ -31,6 +31,7 @@ from flwr.serverapp.strategy import Result as StrategyResult
 from cfl_flower.courier import Courier
 from cfl_flower.devices import TRAINING_PASSES
 from cfl_flower.errors import InvalidResultError, NoValidResultError
+from cfl_flower.policy import UploadPolicy
 from cfl_flower.records import payload_bytes
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
@@ -71,6 +72,8 @@ class AsynchronousSettings(StrategySettings):
     arrival : {"devices", "shuffled"}
         When simulated clients upload: when their device (group `devices`) has received,
         trained and sent; or once in every unit of time, at a moment drawn anew.
+    policy : UploadPolicy
+        When real devices upload.
     stream : {"rounds", "cycles"}
         What the stream of data advances with: the server's rounds, or each client's own
         uploads, so that it holds other data after each.
@@ -79,6 +82,7 @@ class AsynchronousSettings(StrategySettings):
     client: str = "clients.asynchronous.AsynchronousClient"
     arrival: str = "devices"
     stream: str = "rounds"
+    policy: UploadPolicy = field(default_factory=UploadPolicy)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -228,7 +232,8 @@ class AsynchronousStrategy(ClusteredStrategy):
             self.state.answers.clear()
         nothing = ArrayRecord(), ConfigRecord()
         messages = self.configure_evaluate(self.record.round, *nothing, grid)
-        self.aggregate_evaluate(self.record.round, self._exchange(messages))
+        replies = self._exchange(messages) if messages else []
+        self.aggregate_evaluate(self.record.round, replies)
 
     def _open_round(self, round: int) -> None:
         self.record = RoundRecord(round, participants=self.config.participants)
@@ -256,6 +261,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         while not answers:
             self._pump(min(LOOK_AROUND, timeout) or LOOK_AROUND)
             self._greet(self.record.round)
+            self._receive_all(self._courier.give_up(timeout))
             if time.monotonic() > patience:
                 raise NoValidResultError(
                     f"round {self.record.round}: no client uploaded in {timeout:g} s; "
@@ -272,11 +278,14 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _pump(self, timeout: float | None) -> None:
         """Send what waits to free nodes and take what came; None does not wait."""
-        state, courier = self.state, self._courier
+        courier = self._courier
         courier.send("train", self.record.round, self._waiting(), self._plan)
         found = courier.look() if timeout is None else courier.wait(timeout)
+        self._receive_all(found)
+
+    def _receive_all(self, found: Sequence[Result | Failure]) -> None:
         for answer in found:
-            state.answers[answer.client] = answer
+            self.state.answers[answer.client] = answer
             self._sent.pop(answer.client, None)
 
     def _waiting(self) -> list[ClientId]:

@@ -28,7 +28,7 @@ LOW, HIGH = range(5), range(5, 10)
 
 def add_samples(folder: Path, name: str, labels: Any, most: int = 80) -> None:
     """Put digits with some labels into a device's folder."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     digits = load_digits()
     rows = np.flatnonzero(np.isin(digits.target, list(labels)))[:most]
     x = (digits.images[rows] * 255 / 16).astype(np.uint8)[:, None]

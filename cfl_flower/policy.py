@@ -1,0 +1,84 @@
+"""When a real device uploads: clients in charge, the idea of CCFL."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cfl_flower.settings import require
+from cfl_flower.types import FloatArray
+
+TRIGGER = ".upload"
+"""A file in a device's data folder: touching it asks for an upload at once."""
+
+
+@dataclass(frozen=True)
+class UploadPolicy:
+    """A device holds its next upload until one of these is so, or all are off.
+
+    Attributes
+    ----------
+    drift : float
+        The L1 change of the label histogram since the last upload; 0 is off.
+    samples : int
+        So many more, or fewer, samples than at the last upload; 0 is off.
+    wait : float
+        So many seconds have passed since the task came; 0 is off.
+    poll : float
+        Seconds between two looks.
+    """
+
+    drift: float = 0.0
+    samples: int = 0
+    wait: float = 0.0
+    poll: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name in ("drift", "samples", "wait"):
+            value = getattr(self, name)
+            ok = 0 <= value < math.inf
+            require(ok, f"strategy.{name}", value, "a number of at least 0")
+        ok = 0 < self.poll < math.inf
+        require(ok, "strategy.poll", self.poll, "seconds above 0")
+
+    @property
+    def holds(self) -> bool:
+        """Whether uploads are held at all."""
+        return bool(self.drift or self.samples or self.wait)
+
+    def due(self, before: FloatArray, now: FloatArray, waited: float) -> bool:
+        """Return whether it is time.
+
+        Parameters
+        ----------
+        before, now : int arrays of shape (L,)
+            Samples of each label at the last upload, and now.
+        waited : float
+            Seconds since the task came.
+
+        Examples
+        --------
+        >>> policy = UploadPolicy(drift=0.5, samples=100, wait=60)
+        >>> policy.due(np.array([30, 10]), np.array([31, 12]), 5)
+        False
+        >>> policy.due(np.array([30, 10]), np.array([30, 50]), 5)
+        True
+        """
+        if self.wait and waited >= self.wait:
+            return True
+        counts = before.sum(), now.sum()
+        if self.samples and abs(counts[1] - counts[0]) >= self.samples:
+            return True
+        change = np.abs(now / max(counts[1], 1) - before / max(counts[0], 1)).sum()
+        return bool(self.drift and change >= self.drift)
+
+
+def touched(folder: Path) -> int:
+    """Return when the trigger was touched last, in ns since 1970; 0 if it never was."""
+    try:
+        return (folder / TRIGGER).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,130 @@
+"""Devices in charge of when they upload, with folders of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.policy import TRIGGER, UploadPolicy, touched
+from tests.cfl_flower.test_site import HIGH, LOW, SITES, Sites, add_samples
+from tests.conftest import Run, Runner
+
+HOLD = ["strategy.policy.poll=0.02", "system.task_timeout=5"]
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Sites:
+    add_samples(tmp_path / "public" / "high", "all", HIGH)
+    add_samples(tmp_path / "public" / "low", "all", LOW)
+    return Sites(tmp_path)
+
+
+@contextmanager
+def every_moment(action: object) -> Iterator[None]:
+    """Do something again and again while the body runs."""
+    stop = Event()
+
+    def loop() -> None:
+        while not stop.wait(0.05):
+            action()  # type: ignore[operator]
+
+    thread = Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def run_sites(run_small: Runner, root: Path, sites: Sites, *overrides: str) -> Run:
+    public = f"strategy.public_dir={root / 'public'}"
+    return run_small(*SITES, "strategy=ccfl", public, *HOLD, *overrides, grid=sites)
+
+
+def test_without_a_policy_devices_upload_at_once(
+    run_small: Runner, tmp_path: Path, sites: Sites
+) -> None:
+    run = run_sites(run_small, tmp_path, sites)
+    assert {row["client"] for row in run.clients} == {"site-a", "site-b", "site-c"}
+    # Two public sets, so two clusters: high labels, then low ones.
+    last = {row["client"]: row["cluster"] for row in run.clients if row["round"] == 4}
+    assert last["site-c"] == 0
+    assert set(last.values()) <= {0, 1}
+    assert all(row["before"] > 0 for row in run.clients)
+
+
+def test_a_device_waits_no_longer_than_it_wants(
+    run_small: Runner, tmp_path: Path, sites: Sites
+) -> None:
+    began = time.monotonic()
+    # Held for longer than a task may take, which is no fault.
+    wait = ["strategy.policy.wait=1", "strategy.policy.samples=999", "rounds=2"]
+    run = run_sites(run_small, tmp_path, sites, *wait, "system.task_timeout=0.9")
+    assert time.monotonic() - began > 3
+    assert [row["failures"] for row in run.rounds] == [[], []]
+
+
+def test_the_trigger_asks_for_an_upload(
+    run_small: Runner, tmp_path: Path, sites: Sites
+) -> None:
+    def touch() -> None:
+        for name in "abc":
+            (tmp_path / f"site-{name}" / TRIGGER).touch()
+
+    with every_moment(touch):
+        run = run_sites(run_small, tmp_path, sites, "strategy.policy.wait=600")
+    assert len(run.rounds) == 4
+
+
+def test_drift_asks_for_an_upload(
+    run_small: Runner, tmp_path: Path, sites: Sites
+) -> None:
+    sides = [LOW, HIGH]
+
+    def drift() -> None:
+        sides.reverse()
+        for name in "abc":
+            (tmp_path / f"site-{name}" / "first.npz").unlink(missing_ok=True)
+            add_samples(tmp_path / f"site-{name}", "first", sides[0])
+        time.sleep(0.3)
+
+    options = ["strategy.policy.drift=0.5", "strategy.policy.wait=600", "rounds=3"]
+    with every_moment(drift):
+        run = run_sites(run_small, tmp_path, sites, *options)
+    assert len(run.rounds) == 3
+
+
+def test_what_is_due_by_hand(tmp_path: Path) -> None:
+    before = np.array([30, 10])
+    policy = UploadPolicy(samples=5)
+    assert policy.holds
+    assert not policy.due(before, np.array([32, 12]), 1e9)
+    assert policy.due(before, np.array([32, 13]), 0)
+    assert policy.due(before, np.array([30, 5]), 0)
+    # From (.75, .25) to (.5, .5): 0.5.
+    assert UploadPolicy(drift=0.5).due(before, np.array([20, 20]), 0)
+    assert not UploadPolicy(drift=0.51).due(before, np.array([20, 20]), 0)
+    assert not UploadPolicy().holds
+    assert touched(tmp_path) == 0
+
+
+@pytest.mark.parametrize("options", [{"wait": -1}, {"poll": 0}, {"drift": np.inf}])
+def test_policies_out_of_range_name_themselves(options: dict[str, float]) -> None:
+    (name,) = options
+    with pytest.raises(ConfigError, match=rf"strategy\.{name}="):
+        UploadPolicy(**options)
+
+
+def test_the_server_needs_public_sets_of_its_own(
+    run_small: Runner, tmp_path: Path, sites: Sites
+) -> None:
+    with pytest.raises(ConfigError, match=r"public_dir=null is not allowed"):
+        run_small(*SITES, "strategy=ccfl", grid=sites)
