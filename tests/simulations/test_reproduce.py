@@ -13,7 +13,9 @@ from rich.console import Console
 
 from cfl_flower.config import CONF, compose_config
 from cfl_flower.errors import ConfigError
+from cfl_flower.results import finished
 from simulations import reproduce
+from simulations.jobs import Job, work
 from simulations.reproduce import Measured, Published, lines, load_published, main
 
 TABLES = load_published()
@@ -105,12 +107,14 @@ def test_a_run_of_other_settings_is_not_taken_for_this_one(tmp_path: Path) -> No
     cell = reproduce.Cell("digits", "fedavg", None, ["strategy=fedavg", "clients=6"])
     small = [*cell.overrides, "participants=3", "rounds=2", "drift=none"]
     config = reproduce.make_job(replace(cell, overrides=small), 0, 1, tmp_path)
-    assert reproduce.work(config) == ""
-    assert reproduce.finished(config)
+    assert work([Job("digits", config)]).endswith("(exit code 0)")
+    assert finished(config)
     other = [*small, "strategy.local.mu=1"]
     changed = reproduce.make_job(replace(cell, overrides=other), 0, 1, tmp_path)
-    assert reproduce.finished(changed) is None
-    assert "another run" in reproduce.work(changed)
+    assert finished(changed) is None
+    assert "another run" in work([Job("digits", changed)])
+    assert finished(changed) is None, "the other run's numbers are not this one's"
+    assert finished(config)
 
 
 def test_rotated_mnist_is_stocfls_setting() -> None:
@@ -189,4 +193,9 @@ def test_the_list_names_tables_rows_and_data(
 def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flexcfl_table3", "--rows", "nowhere"]) == 2
     assert main(["flexcfl_table3", "--seeds", "0"]) == 2
-    assert capsys.readouterr().err.count("\n") == 2
+    assert main(["flexcfl_table3", "--jobs", "0"]) == 2
+    assert main(["flexcfl_table3", "--seed"]) == 2
+    assert main(["nothing"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 5
+    assert "flexcfl_table3, flexcfl_table4" in lines[-1]
