@@ -121,6 +121,48 @@ def make_tables(
     return [*found, table(what, scores, COSTS)]
 
 
+def require_one_stream(
+    configs: Mapping[str, Mapping[str, Json]],
+    fingerprints: Mapping[str, str | None],
+) -> None:
+    """Refuse to put runs on different data side by side.
+
+    Parameters
+    ----------
+    configs : mapping of str to mappings
+        The resolved configuration of each run.
+    fingerprints : mapping of str to str or None
+        The name of its data (`summary.json`), if known.
+
+    Raises
+    ------
+    ConfigError
+        Says which two, and which setting.
+    """
+    first, *others = configs
+    for other in others:
+        for key in DATA:
+            one, two = configs[first][key], configs[other][key]
+            if one != two:
+                raise ConfigError(
+                    f"{first} and {other} are runs on different data "
+                    f"({_difference(key, one, two)}), which no table can compare; name "
+                    "those of one stream"
+                )
+    require_same_data(
+        {name: (config["seed"], fingerprints[name]) for name, config in configs.items()}
+    )
+
+
+def _difference(key: str, one: Json, two: Json) -> str:
+    """Say in which setting two differ."""
+    if not (isinstance(one, dict) and isinstance(two, dict)):
+        return f"{key}: {one} and {two}"
+    # The option's name comes first, and says more than what follows from it.
+    inner = next(name for name in {**one, **two} if one.get(name) != two.get(name))
+    return _difference(f"{key}.{inner}", one.get(inner), two.get(inner))
+
+
 def require_same_data(data: Mapping[str, tuple[int, str | None]]) -> None:
     """Refuse runs of one seed whose clients did not hold the same.
 

@@ -42,6 +42,10 @@ class Score:
     churn : float
         Share of the clients that changed their cluster in a round, mean over the run.
     bytes_up, bytes_down : int
+    drifts : int
+        How many there were: without one, nothing is to recover from.
+    target : float
+        The accuracy to reach.
     """
 
     before: float | None
@@ -58,6 +62,8 @@ class Score:
     churn: float | None
     bytes_up: int
     bytes_down: int
+    drifts: int
+    target: float | None
 
 
 def score(
@@ -103,6 +109,8 @@ def score(
         churn=_mean(_churn(row) for row in rounds),
         bytes_up=sum(row["bytes_up"] for row in rounds),
         bytes_down=sum(row["bytes_down"] for row in rounds),
+        drifts=len(inside),
+        target=target,
     )
 
 
@@ -240,7 +248,7 @@ def table(
     for heading, *_ in columns:
         result.add_column(heading, justify="right")
     for name, entries in scores.items():
-        cells = [_cell(entries, column) for column in columns] if entries else [FAILED]
+        cells = [cell(entries, column) for column in columns] if entries else [FAILED]
         result.add_row(name, *cells)
     return result
 
@@ -280,12 +288,19 @@ def _around(seeds: Sequence[tuple[float | None, float | None, float | None]]) ->
     return " → ".join("-" if mean is None else f"{100 * mean:.1f}" for mean in means)
 
 
-def _cell(entries: Sequence[Score], column: Column) -> str:
+def cell(entries: Sequence[Score], column: Column) -> str:
     """Return the mean over seeds; a number that one seed lacks has none."""
-    _, number, factor, form, missing = column
+    heading, number, factor, form, missing = column
     values = [number(entry) for entry in entries]
     found = [factor * value for value in values if value is not None]
     if not found or len(found) < len(values):
-        return missing
+        return missing if _asked(entries[0], heading) else "-"
     spread = f" ± {stdev(found):{form}}" if len(found) > 1 else ""
     return f"{fmean(found):{form}}{spread}"
+
+
+def _asked(entry: Score, heading: str) -> bool:
+    """Return whether a column has a meaning: "never" answers a question."""
+    if heading.endswith("to recover"):
+        return entry.drifts > 0
+    return entry.target is not None or not heading.startswith("at target")
