@@ -9,6 +9,7 @@ folder for the pictures, as PDF and SVG. Exit codes as `simulations.run`.
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -197,14 +198,24 @@ def render(runs: Mapping[str, SavedRun]) -> tuple[str, list[Picture]]:
     return page, common + [each for run in described for each in run["figures"]]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line.
+
+    Raises
+    ------
+    ConfigError
+    """
     parser = Parser("report", str(__doc__))
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--output", type=Path, default=Path("report.html"))
     parser.add_argument("--figures", type=Path, help="a folder for PDF and SVG files")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door and return the exit code."""
     try:
-        asked = parser.parse_args(arguments)
+        asked = parse(arguments)
         saved = [load_run(folder) for folder in asked.runs]
         page, pictures = render(dict(zip(name_runs(saved), saved, strict=True)))
     except CflError as error:
