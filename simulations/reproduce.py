@@ -12,6 +12,7 @@ codes as `simulations.run`; 1 also if a run failed, whose reason the table shows
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ import yaml
 from rich.markup import escape
 from rich.table import Table
 
+from cfl_flower.callbacks import clock
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import quoted
@@ -70,7 +72,8 @@ class Published:
     columns : list of str
         The methods in the table's order.
     rows : dict
-        The overrides and the values of each row, and what a method has beside in it.
+        The overrides and the values of each row, what a method has beside in it, and
+        the mean `seconds` of its runs where they were measured.
     """
 
     title: str
@@ -245,23 +248,57 @@ def markdown(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (HEADER, rule, *rows))
 
 
-def listing(tables: Mapping[str, Published]) -> Table:
-    """List all tables and rows with the dataset that each needs."""
+def listing(tables: Mapping[str, Published], root: Path) -> Table:
+    """List all tables and rows with the data that each needs and what it costs.
+
+    Parameters
+    ----------
+    tables : mapping of str to Published
+    root : Path
+        Where runs are kept: finished ones tell what others like them will take.
+    """
     result = Table(title="Published tables", title_justify="left")
-    for name in ("table", "row", "methods", "data", "rounds x participants"):
-        result.add_column(name)
+    columns = (
+        "table",
+        "row",
+        "runs",
+        "rounds x\nparticipants",
+        "time of a run",
+        "data",
+    )
+    for name in columns:
+        result.add_column(name, overflow="fold")
     for name, table in tables.items():
         for row, entry in table.rows.items():
             first = [*entry["overrides"], *table.methods[table.columns[0]]]
-            try:
-                config = compose_config(first)
-            except ConfigError as error:
-                result.add_row(name, row, str(len(table.columns)), str(error), "")
-                continue
-            cost = f"{config.rounds} x {config.participants}"
-            data = f"{config.names['dataset']}: here"
-            result.add_row(name, row, str(len(table.columns)), data, cost)
+            size, data = _size_and_data(first)
+            taken = _time_of_a_run(entry, root / name / row)
+            result.add_row(name, row, str(len(table.columns)), size, taken, data)
     return result
+
+
+def _size_and_data(overrides: Sequence[str]) -> tuple[str, str]:
+    """Say how large a run is and what data it needs, and whether they are here."""
+    try:
+        config = compose_config(overrides)
+    except ConfigError as error:
+        return "", str(error)
+    size = f"{config.rounds} x {config.participants}"
+    return size, f"{config.names['dataset']}: here"
+
+
+def _time_of_a_run(entry: Mapping[str, Json], folder: Path) -> str:
+    """Say how long a run of a row took: here, else where it was measured, else no."""
+    summaries = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in folder.glob("*/summary.json")
+        if "-x" not in path.parent.name  # a part of the rounds only
+    ]
+    if summaries:
+        return f"{clock(fmean(each['seconds'] for each in summaries))}, as here"
+    if seconds := entry.get("seconds"):
+        return f"{clock(seconds)}, two busy cores"
+    return "not measured"
 
 
 def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace:
@@ -298,7 +335,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         asked = parse(arguments, tables)
         if asked.list or asked.table is None:
-            console.print(listing(tables))
+            console.print(listing(tables, asked.output))
             return 0
         table = tables[asked.table]
         cells = table.cells(asked.rows, asked.methods)

@@ -34,6 +34,7 @@ tiny:
     digits:
       overrides: [clients=6, participants=3, rounds=4, drift=none, clusters=2]
       values: [80.0, 90.0]
+      seconds: 90
     others:
       overrides: [clients=6, participants=3, rounds=4, drift=none]
       values: [80.0, null]
@@ -183,11 +184,17 @@ def test_the_list_names_tables_rows_and_data(
     published = tmp_path / "published.yaml"
     published.write_text(SMALL)
     monkeypatch.setattr(reproduce, "PUBLISHED", published)
-    assert main(["--list"]) == 0
+    run = tmp_path / "tiny" / "others"
+    for name, seconds in (("fedavg-s0", 60), ("fedavg-s1", 70), ("fedavg-s0-x0.1", 1)):
+        (run / name).mkdir(parents=True)
+        (run / name / "summary.json").write_text(f'{{"seconds": {seconds}}}')
+    assert main(["--list", "--output", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "tiny" in out
     assert "digits: here" in out
     assert "4 x 3" in out
+    assert "1:05, as here" in out
+    assert "1:30, two busy" in out
 
 
 def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
