@@ -111,7 +111,13 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         strategy = strategy_class(config, fleet, timeline, callbacks)
         strategy.run(state, done)
         directory.write_summary(stream.fingerprint() if stream else None)
-        console.print(f"saved in {config.output_dir}", soft_wrap=True)
+        if asked_talk() is not Talk.QUIET:
+            console.print(f"saved in {config.output_dir}", soft_wrap=True)
+
+
+def asked_talk() -> Talk:
+    """Return how much the run is to say."""
+    return Talk(os.environ.get(TALK, Talk.NORMAL))
 
 
 def make_callbacks(
@@ -122,11 +128,10 @@ def make_callbacks(
     done: int,
 ) -> list[Callback]:
     """Return what happens around every round, in its order."""
-    talk = Talk(os.environ.get(TALK, Talk.NORMAL))
     callbacks: list[Callback] = [
         Recorder(directory),
         Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
-        Progress(console, config.names["strategy"], config.rounds, talk),
+        Progress(console, config.names["strategy"], config.rounds, asked_talk()),
     ]
     if config.system.tensorboard:
         callbacks.append(TensorBoard(directory.path / "tensorboard", done))

@@ -258,15 +258,8 @@ def listing(tables: Mapping[str, Published], root: Path) -> Table:
         Where runs are kept: finished ones tell what others like them will take.
     """
     result = Table(title="Published tables", title_justify="left")
-    columns = (
-        "table",
-        "row",
-        "runs",
-        "rounds x\nparticipants",
-        "time of a run",
-        "data",
-    )
-    for name in columns:
+    size = "rounds x\nparticipants"
+    for name in ("table", "row", "runs", size, "time of a run", "data"):
         result.add_column(name, overflow="fold")
     for name, table in tables.items():
         for row, entry in table.rows.items():
