@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
+from numbers import Real
+from pathlib import Path
+from statistics import fmean
 
+import numpy as np
 from rich.console import Console
 
 from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.results import ClientRow, RoundRecord, RunDirectory
 from strategies.base import ClusteredState
+
+
+class Talk(StrEnum):
+    """How much a run says while it works."""
+
+    QUIET = "quiet"
+    NORMAL = "normal"
+    VERBOSE = "verbose"
 
 
 @dataclass
@@ -49,18 +63,37 @@ class Checkpointer:
 
 @dataclass
 class Progress:
-    """Prints one line per round."""
+    """Prints one line per round, and what else there is to say about it.
+
+    Attributes
+    ----------
+    console : Console
+    strategy : str
+    rounds : int
+    talk : Talk
+        Quiet: nothing. Verbose: sizes, bytes, agreement and failures below the line.
+    """
 
     console: Console
     strategy: str
     rounds: int
+    talk: Talk = Talk.NORMAL
+    _seconds: list[float] = field(default_factory=list, init=False)
 
     def on_round(
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
     ) -> None:
         """Print the round."""
         del rows, state
-        self.console.print(self.line(record), highlight=False, soft_wrap=True)
+        if record.seconds is not None:
+            self._seconds.append(record.seconds)
+        if self.talk is Talk.QUIET:
+            return
+        lines = [self.line(record)]
+        if self.talk is Talk.VERBOSE:
+            lines += self.details(record)
+        for line in lines:
+            self.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     def line(self, record: RoundRecord) -> str:
         """Return the line of a round; what was not measured is left out."""
@@ -77,4 +110,70 @@ class Progress:
             parts.append(f"failures {len(record.failures)}")
         if record.seconds is not None:
             parts.append(f"{record.seconds:.2f} s")
-        return "  ".join(parts)
+        return "  ".join([*parts, *self._remaining(record.round)])
+
+    def details(self, record: RoundRecord) -> list[str]:
+        """Return more lines on a round, each of something that was measured."""
+        sent = f"bytes up {record.bytes_up:,}, down {record.bytes_down:,}"
+        parts = [f"participants {record.participants}", sent]
+        parts += [f"sizes {record.cluster_sizes}"] if record.cluster_sizes else []
+        for name in ("ari", "heterogeneity"):
+            value = getattr(record, name)
+            parts += [] if value is None else [f"{name} {value:.3f}"]
+        found = [f"    {'; '.join(parts)}"]
+        reasons = Counter((f.phase, f.reason) for f in record.failures)
+        for (phase, reason), count in sorted(reasons.items()):
+            found.append(f"    {count} failed to {phase}: {reason}")
+        return found
+
+    def _remaining(self, round: int) -> list[str]:
+        """Estimate from the rounds of this process what is left of the run."""
+        # The first round starts the workers.
+        known, left = self._seconds[1:], self.rounds - round
+        return [f"{clock(left * fmean(known))} left"] if known and left else []
+
+
+def clock(seconds: float) -> str:
+    """Write a time as one reads a clock.
+
+    Examples
+    --------
+    >>> clock(7.4), clock(3725)
+    ('0:07', '1:02:05')
+    """
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+class TensorBoard:
+    """Writes every number of a round for TensorBoard; the JSON lines stay the source.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets TensorBoard's event files.
+    done : int
+        Rounds that were finished before; events after them are dropped on resume.
+    """
+
+    def __init__(self, folder: Path, done: int = 0) -> None:
+        # Optional, and slow to import: only where it is asked for.
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+
+        self._writer = SummaryWriter(str(folder), purge_step=done + 1)
+
+    def on_round(
+        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+    ) -> None:
+        """Write the round's numbers, and how clients' accuracies are spread."""
+        del state
+        row = record.row()
+        row["failures"] = len(record.failures)
+        for key, value in row.items():
+            if isinstance(value, Real) and key != "round":
+                self._writer.add_scalar(key, float(value), record.round)
+        if rows:
+            spread = np.array([each.accuracy for each in rows])
+            self._writer.add_histogram("client accuracy", spread, record.round)
+        self._writer.flush()

@@ -175,13 +175,15 @@ def compose_sweep(text: str) -> list[RunConfig]:
     ----------
     text : str
         For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders of
-        their own below one `output_dir`, named by what they sweep.
+        their own below one `output_dir`, named by what they sweep. Several lines are
+        several sweeps.
 
     Raises
     ------
     ConfigError
     """
-    return [compose_config(job) for job in expand(with_folder(split(text)))]
+    sweeps = (expand(with_folder(split(line))) for line in text.splitlines() or [""])
+    return [compose_config(job) for jobs in sweeps for job in jobs]
 
 
 def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]:

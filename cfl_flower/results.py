@@ -9,12 +9,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 import yaml
 from filelock import FileLock, Timeout
 
+from cfl_flower.checkpoint import MAY_DIFFER
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
 from cfl_flower.types import ClientId, Failure, Json
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 LOCK_TIMEOUT = 15.0
 """Seconds to wait for a killed run's processes to let go of the directory."""
+
+FAILURE = "failure.txt"
+"""Says in a run directory why the last attempt ended before its time."""
 
 PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
@@ -140,13 +145,27 @@ class RunDirectory:
             raise ConfigError(
                 f"output_dir={self.path} is in use by another run; wait or use another"
             ) from error
+        try:
+            refuse_other_settings(self._config)
+        except ConfigError:
+            self._lock.release()
+            raise
         command = "# python -m simulations.run " + " ".join(self._config.overrides)
         text = yaml.safe_dump(self._config.resolved, sort_keys=False)
         write_atomically(self.path / "config.yaml", f"{command}\n{text}".encode())
+        (self.path / FAILURE).unlink(missing_ok=True)
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        """Let go of the lock."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Note why the run failed, if it did, and let go of the lock."""
+        if isinstance(error, Exception):
+            said = " ".join(str(error).split()) or type(error).__name__
+            write_atomically(self.path / FAILURE, f"{said}\n".encode())
         self._lock.release()
 
     @property
@@ -234,6 +253,41 @@ def check_output_dir(config: RunConfig) -> None:
         raise ConfigError(
             f"output_dir={path} already holds a run; add resume=true to go on with it, "
             "or use another folder"
+        )
+
+
+def finished(config: RunConfig) -> dict[str, Json] | None:
+    """Return the summary of a run if it is complete, and of these very settings."""
+    path = Path(config.output_dir) / "summary.json"
+    if not path.exists() or changed_settings(config):
+        return None
+    summary: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
+    return summary if summary["rounds"] == config.rounds else None
+
+
+def changed_settings(config: RunConfig) -> list[str]:
+    """Return the keys in which the run that lies in the folder had other settings."""
+    path = Path(config.output_dir) / "config.yaml"
+    if not path.exists():
+        return []
+    saved = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    keys = {*saved, *config.resolved} - MAY_DIFFER
+    return sorted(k for k in keys if saved.get(k) != config.resolved.get(k))
+
+
+def refuse_other_settings(config: RunConfig) -> None:
+    """Refuse to write over the configuration of a run that has finished rounds.
+
+    Raises
+    ------
+    ConfigError
+    """
+    path = Path(config.output_dir)
+    changed = changed_settings(config)
+    if changed and read_lines(path / "rounds.jsonl"):
+        raise ConfigError(
+            f"output_dir={path} holds another run ({', '.join(changed)} differ); use "
+            "the run's own settings, or another output_dir"
         )
 
 

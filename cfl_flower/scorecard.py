@@ -39,9 +39,13 @@ class Score:
         The round from which the accuracy stays at or above a target.
     clusters, ari : float
         Means over the rounds.
-    moved : int
-        Clients that changed their cluster, over the whole run.
+    churn : float
+        Share of the clients that changed their cluster in a round, mean over the run.
     bytes_up, bytes_down : int
+    drifts : int
+        How many there were: without one, nothing is to recover from.
+    target : float
+        The accuracy to reach.
     """
 
     before: float | None
@@ -55,9 +59,11 @@ class Score:
     reached: int | None
     clusters: float | None
     ari: float | None
-    moved: int | None
+    churn: float | None
     bytes_up: int
     bytes_down: int
+    drifts: int
+    target: float | None
 
 
 def score(
@@ -76,12 +82,11 @@ def score(
     target : float, optional
         The accuracy to reach.
     """
-    curve = {r["round"]: r["accuracy"] for r in rounds if r["accuracy"] is not None}
+    curve = _curve(rounds)
     sent = {row["round"]: row["bytes_up"] + row["bytes_down"] for row in rounds}
     last = max((row["round"] for row in rounds), default=0)
-    inside = [drift for drift in drifts if drift <= last]
-    ends = [*[drift - 1 for drift in inside[1:]], last]
-    spans = list(zip(inside, ends, strict=False))
+    spans = _spans(drifts, last)
+    inside = [drift for drift, _ in spans]
     times = [_rounds_to_recover(curve, start, end) for start, end in spans]
     known = [time for time in times if time is not None]
     complete = bool(known) and len(known) == len(times)
@@ -89,7 +94,6 @@ def score(
         sum(sent[round] for round in range(start, start + time))
         for start, time in zip(inside, known, strict=False)
     ]
-    moved = [row["moved"] for row in rounds if row.get("moved") is not None]
     return Score(
         before=_mean(curve.get(drift - 1) for drift in inside),
         just_after=_mean(curve.get(drift) for drift in inside),
@@ -102,10 +106,48 @@ def score(
         reached=None if target is None else stays_above(curve, target),
         clusters=_mean(row.get("num_clusters") for row in rounds),
         ari=_mean(row.get("ari") for row in rounds),
-        moved=sum(moved) if moved else None,
+        churn=_mean(_churn(row) for row in rounds),
         bytes_up=sum(row["bytes_up"] for row in rounds),
         bytes_down=sum(row["bytes_down"] for row in rounds),
+        drifts=len(inside),
+        target=target,
     )
+
+
+def around_drifts(
+    rounds: Sequence[Mapping[str, Json]], drifts: Sequence[int]
+) -> dict[int, tuple[float | None, float | None, float | None]]:
+    """Return the accuracy before, in the first round after, and at the end of a drift.
+
+    Examples
+    --------
+    >>> lines = [{"round": r + 1, "accuracy": a} for r, a in enumerate([0.8, 0.5, 0.7])]
+    >>> around_drifts(lines, [2])
+    {2: (0.8, 0.5, 0.7)}
+    """
+    curve = _curve(rounds)
+    last = max((row["round"] for row in rounds), default=0)
+    return {
+        start: (curve.get(start - 1), curve.get(start), curve.get(end))
+        for start, end in _spans(drifts, last)
+    }
+
+
+def _curve(rounds: Sequence[Mapping[str, Json]]) -> dict[int, float]:
+    return {r["round"]: r["accuracy"] for r in rounds if r["accuracy"] is not None}
+
+
+def _spans(drifts: Sequence[int], last: int) -> list[tuple[int, int]]:
+    """Return the first and the last round after each drift of a run."""
+    inside = [drift for drift in drifts if drift <= last]
+    ends = [*[drift - 1 for drift in inside[1:]], last]
+    return list(zip(inside, ends, strict=False))
+
+
+def _churn(row: Mapping[str, Json]) -> float | None:
+    """Return the share of the clients that changed their cluster in a round."""
+    moved, sizes = row.get("moved"), row.get("cluster_sizes")
+    return None if moved is None or not sizes else float(moved / sum(sizes))
 
 
 def stays_above(curve: Mapping[int, float], target: float) -> int | None:
@@ -164,20 +206,20 @@ ACCURACIES: tuple[Column, ...] = (
     ("before", attrgetter("before"), 100, ".1f", "-"),
     ("just after", attrgetter("just_after"), 100, ".1f", "-"),
     ("recovered", attrgetter("recovered"), 100, ".1f", "-"),
-    ("rounds to recover", attrgetter("rounds_to_recover"), 1, "g", "never"),
+    ("rounds to recover", attrgetter("rounds_to_recover"), 1, ".3g", "never"),
     ("final", attrgetter("final"), 100, ".1f", "-"),
     ("best", attrgetter("best"), 100, ".1f", "-"),
     ("mean", attrgetter("mean"), 100, ".1f", "-"),
 )
 
 COSTS: tuple[Column, ...] = (
-    ("at target from round", attrgetter("reached"), 1, "g", "never"),
+    ("at target from round", attrgetter("reached"), 1, ".3g", "never"),
     ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", "never"),
     ("kB up", attrgetter("bytes_up"), 1e-3, ".1f", "-"),
     ("kB down", attrgetter("bytes_down"), 1e-3, ".1f", "-"),
     ("clusters", attrgetter("clusters"), 1, ".1f", "-"),
     ("ARI", attrgetter("ari"), 1, ".2f", "-"),
-    ("moves", attrgetter("moved"), 1, "g", "-"),
+    ("churn", attrgetter("churn"), 100, ".1f", "-"),
 )
 
 
@@ -206,16 +248,59 @@ def table(
     for heading, *_ in columns:
         result.add_column(heading, justify="right")
     for name, entries in scores.items():
-        result.add_row(name, *(_cell(entries, column) for column in columns))
+        cells = [cell(entries, column) for column in columns] if entries else [FAILED]
+        result.add_row(name, *cells)
     return result
 
 
-def _cell(entries: Sequence[Score], column: Column) -> str:
+FAILED = "failed"
+"""Stands in the row of a method of which no run completed."""
+
+
+def drift_table(
+    title: str,
+    runs: Mapping[str, Sequence[Sequence[Mapping[str, Json]]]],
+    drifts: Sequence[int],
+) -> Table:
+    """Lay out the accuracy around each drift, a row per method.
+
+    Parameters
+    ----------
+    title : str
+    runs : mapping of str to sequences
+        The lines of `rounds.jsonl` of each seed of a method.
+    drifts : sequence of int
+        The rounds at whose start the data changed.
+    """
+    result = Table(title=title, title_justify="left")
+    result.add_column("strategy")
+    for drift in drifts:
+        result.add_column(f"round {drift}", justify="right")
+    for name, seeds in runs.items():
+        found = [around_drifts(rounds, drifts) for rounds in seeds]
+        cells = [_around([seed[drift] for seed in found]) for drift in drifts]
+        result.add_row(name, *(cells if seeds else [FAILED]))
+    return result
+
+
+def _around(seeds: Sequence[tuple[float | None, float | None, float | None]]) -> str:
+    means = [_mean(values) for values in zip(*seeds, strict=True)]
+    return " → ".join("-" if mean is None else f"{100 * mean:.1f}" for mean in means)
+
+
+def cell(entries: Sequence[Score], column: Column) -> str:
     """Return the mean over seeds; a number that one seed lacks has none."""
-    _, number, factor, form, missing = column
+    heading, number, factor, form, missing = column
     values = [number(entry) for entry in entries]
     found = [factor * value for value in values if value is not None]
     if not found or len(found) < len(values):
-        return missing
+        return missing if _asked(entries[0], heading) else "-"
     spread = f" ± {stdev(found):{form}}" if len(found) > 1 else ""
     return f"{fmean(found):{form}}{spread}"
+
+
+def _asked(entry: Score, heading: str) -> bool:
+    """Return whether a column has a meaning: "never" answers a question."""
+    if heading.endswith("to recover"):
+        return entry.drifts > 0
+    return entry.target is not None or not heading.startswith("at target")

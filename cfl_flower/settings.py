@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from cfl_flower.errors import ConfigError
@@ -137,12 +138,15 @@ class System:
         Rounds between tests of all clients (the last round is always tested).
     checkpoint_every : int
         Rounds between checkpoints.
+    tensorboard : bool
+        Write the rounds for TensorBoard, too, into `output_dir`/tensorboard.
     """
 
     task_timeout: float = 120.0
     message_timeout: float = 3600.0
     evaluate_every: int = 1
     checkpoint_every: int = 1
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         for name in ("task_timeout", "message_timeout"):
@@ -151,6 +155,12 @@ class System:
         for name in ("evaluate_every", "checkpoint_every"):
             value = getattr(self, name)
             require(value >= 1, f"system.{name}", value, "rounds of at least 1")
+        require(
+            not self.tensorboard or find_spec("tensorboard") is not None,
+            "system.tensorboard",
+            self.tensorboard,
+            "false, or true after pip install 'cfl-flower[tensorboard]'",
+        )
 
 
 FAULTS = ("raises", "nan", "shape", "hangs", "drops")

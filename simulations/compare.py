@@ -1,30 +1,44 @@
-"""Several methods on the same stream, one after the other, and a table.
+"""Several methods on the same stream, several at a time, and a table.
 
     python -m simulations.compare
     python -m simulations.compare strategy=fedavg,fielding seed=0,1 rounds=50
+    python -m simulations.compare drift=sudden,rotate engine=inprocess output_dir=/tmp/c
 
-The main job is the first line: `flwr run .` with the app's default overrides, on a
-private SuperLink. Arguments are Hydra's overrides; commas sweep, and seeds share a row.
-The marks fedavg, local (below) and oracle (above) are run, too, unless `--bare` is
-said. A run that fails does not hide the others; with an output_dir of their own and
-resume=true, finished runs are kept and interrupted ones go on. Exit codes as
-`simulations.run`.
+The main job is the first line: the app's default overrides, on Ray. Arguments are
+Hydra's overrides; commas sweep, seeds share a row, and runs on different data have
+tables of their own. The marks fedavg, local (below) and oracle (above) are run, too,
+unless `--bare` is said. A run that fails does not hide the others. With an output_dir,
+the same command goes on where it was interrupted, and does nothing again that is
+finished. Exit codes as `simulations.run`; 1 also if a run failed.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 
+from rich.console import Console
+
+from cfl_flower.callbacks import Talk
+from cfl_flower.comparison import compare as compare_saved
 from cfl_flower.config import compose_sweep
-from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.overrides import parse, split, with_folder
-from cfl_flower.results import check_output_dir
-from cfl_flower.server_app import OVERRIDES, open_stream
+from cfl_flower.errors import CflError
+from cfl_flower.overrides import parse, quoted, split, with_folder
+from cfl_flower.results import check_output_dir, refuse_other_settings
+from cfl_flower.server_app import OVERRIDES, make_console, open_stream
+from cfl_flower.settings import require
+from simulations.jobs import Job, at_once, carry_out
 from simulations.run import report
-from simulations.superlink import PROJECT, run_on_superlink
+from simulations.superlink import PROJECT
+from simulations.terminal import Parser, make_error_console
+
+FOLDER = "compare"
+"""The last word of a folder that is made up for a comparison."""
 
 
 def default_overrides() -> list[str]:
@@ -55,41 +69,82 @@ def with_marks(overrides: Sequence[str]) -> list[str]:
     return found
 
 
-def compare(arguments: Sequence[str]) -> None:
-    """Check every run, then submit them all as one.
+def make_jobs(overrides: Sequence[str]) -> list[Job]:
+    """Compose and check every run, before the first starts.
+
+    Raises
+    ------
+    ConfigError
+    """
+    configs = compose_sweep(shlex.join([*overrides, "resume=true"]))
+    for config in configs:
+        check_output_dir(config)
+        refuse_other_settings(config)
+        open_stream(config)
+    if len(configs) == 1:
+        return [Job(configs[0].names["strategy"], configs[0])]
+    return [Job(Path(config.output_dir).name, config) for config in configs]
+
+
+def compare(arguments: Sequence[str], console: Console) -> int:
+    """Carry out what is not finished, and print the tables; return the exit code.
 
     Raises
     ------
     CflError
     """
-    bare = "--bare" in arguments
-    asked = [argument for argument in arguments if argument != "--bare"]
-    if not any(item.startswith("strategy=") for item in asked):
-        asked = default_overrides() + asked
-    asked = with_folder(asked if bare else with_marks(asked), "compare")
-    configs = compose_sweep(shlex.join(asked))
-    if any(config.engine != "ray" for config in configs):
-        raise ConfigError(
-            "engine: compare runs on a SuperLink; use simulations.run --multirun for "
-            "other engines"
-        )
-    for config in configs:
-        check_output_dir(config)
-        open_stream(config)
-    first = configs[0]
-    run_on_superlink(shlex.join(asked), first.workers, first.gpus_per_worker)
+    asked = parse_arguments(arguments)
+    overrides = list(asked.overrides)
+    if not any(item.startswith("strategy=") for item in overrides):
+        overrides = default_overrides() + overrides
+    overrides = with_folder(overrides if asked.bare else with_marks(overrides), FOLDER)
+    jobs = make_jobs(overrides)
+    if asked.talk is not Talk.QUIET:
+        announce(jobs, arguments)
+    most = at_once([job.config for job in jobs], asked.jobs)
+    reasons = carry_out(jobs, most, asked.talk, "compare")
+    compare_saved([job.config for job in jobs], console, reasons, asked.markdown)
+    return int(bool(reasons))
+
+
+def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
+    """Say where the runs are, and what goes on with them after an interruption."""
+    root = os.path.commonpath([job.folder for job in jobs])
+    has = any(argument.startswith("output_dir=") for argument in arguments)
+    again = arguments if has else [*arguments, f"output_dir={quoted(root)}"]
+    make_error_console().print(
+        f"{len(jobs)} runs in {root}; after an interruption they go on by\n"
+        f"  python -m simulations.compare {shlex.join(again)}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line.
+
+    Raises
+    ------
+    ConfigError
+    """
+    parser = Parser("compare", str(__doc__))
+    parser.add_argument("overrides", nargs="*", help="Hydra's overrides, key=value")
+    parser.add_argument("--bare", action="store_true", help="run no marks")
+    parser.add_argument("--jobs", type=int, help="runs at a time (default: as fit)")
+    parser.add_argument("--markdown", action="store_true", help="tables as Markdown")
+    parser.add_talk()
+    asked = parser.parse_intermixed_args(list(arguments))
+    require(asked.jobs is None or asked.jobs >= 1, "--jobs", asked.jobs, "at least 1")
+    return asked
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the door and return the exit code."""
-    if {"-h", "--help"} & set(arguments):
-        print(__doc__)
-        return 0
     try:
-        compare(arguments)
+        return compare(arguments, make_console())
     except CflError as error:
         return report(error)
-    return 0
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from cfl_flower.settings import require
 from cfl_flower.threads import one_thread
 from cfl_flower.types import FloatArray, IntArray, Json, Vector
 from simulations.assign import open_run
-from simulations.preview import COLOURS, FORMATS, write
+from simulations.preview_picture import COLOURS, FORMATS, write
 from simulations.run import report
 from strategies.stocfl import StoCFLState
 

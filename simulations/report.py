@@ -22,13 +22,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from cfl_flower.comparison import require_one_stream
 from cfl_flower.errors import CflError
 from cfl_flower.files import write_atomically
-from cfl_flower.scorecard import score
+from cfl_flower.scorecard import ACCURACIES, COSTS, cell, score
 from cfl_flower.types import Json
 from simulations import figures
 from simulations.run import report as report_error
 from simulations.saved import SavedRun, load_run, name_runs
+from simulations.terminal import Parser
 
 ROUND_COLUMNS = (
     "round",
@@ -43,6 +45,7 @@ ROUND_COLUMNS = (
     "bytes_up",
     "bytes_down",
     "seconds",
+    "virtual_seconds",
     "heterogeneity",
     "ari",
 )
@@ -100,7 +103,7 @@ def own_pictures(name: str, run: SavedRun) -> list[Picture]:
     wanted = [
         (run.tests, figures.client_accuracy, "accuracy of each client in each round"),
         (run.tests, figures.membership, "the cluster of each client, by colour"),
-        (True, figures.cluster_sizes, "clients in each cluster"),
+        (run.rounds, figures.cluster_sizes, "clients in each cluster"),
         (
             run.distances is not None,
             figures.class_distances,
@@ -116,39 +119,20 @@ def own_pictures(name: str, run: SavedRun) -> list[Picture]:
     ]
 
 
-SCORE_COLUMNS = (
-    "run",
-    "before",
-    "just after",
-    "recovered",
-    "rounds to recover",
-    "final",
-    "mean",
-    "best",
-    "MB up",
-    "MB down",
-    "failures",
-)
+COLUMNS = (*ACCURACIES, *COSTS)
 
 
-def score_row(name: str, run: SavedRun) -> list[str]:
-    """Return one run's line of the comparison."""
-    found = score(run.rounds, run.drifts)
-    best = max(run.series("accuracy")[1], default=None)
-    recover = found.rounds_to_recover
-    return [
-        name,
-        *map(_percent, (found.before, found.just_after, found.recovered)),
-        "-" if not run.drifts else "never" if recover is None else f"{recover:g}",
-        *map(_percent, (found.final, found.mean, best)),
-        f"{found.bytes_up / 1e6:.1f}",
-        f"{found.bytes_down / 1e6:.1f}",
-        str(sum(len(row["failures"]) for row in run.rounds)),
-    ]
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
+def score_rows(runs: figures.Runs) -> list[list[str]]:
+    """Return the lines of the comparison: a name, its numbers, its failures."""
+    finals = [run.series("accuracy")[1] for run in runs.values() if run.is_mark]
+    target = float(finals[0][-1]) if finals and len(finals[0]) else None
+    rows = []
+    for name, run in runs.items():
+        scores = [score(run.rounds, run.drifts, target)]
+        failures = sum(len(row["failures"]) for row in run.rounds)
+        numbers = [cell(scores, column) for column in COLUMNS]
+        rows.append([name, *numbers, str(failures)])
+    return rows
 
 
 def _cell(value: Json) -> str:
@@ -169,6 +153,7 @@ def describe(name: str, run: SavedRun) -> dict[str, Any]:
         "name": name,
         "anchor": f"run-{_slug(name)}",
         "complete": run.complete,
+        "failure": run.failure,
         "done": len(run.rounds),
         "total": run.config["rounds"],
         "figures": own_pictures(name, run),
@@ -180,10 +165,21 @@ def describe(name: str, run: SavedRun) -> dict[str, Any]:
 
 
 def render(runs: Mapping[str, SavedRun]) -> tuple[str, list[Picture]]:
-    """Return the page, and its pictures."""
+    """Return the page, and its pictures.
+
+    Raises
+    ------
+    ConfigError
+        If the runs are on different data.
+    """
+    require_one_stream(
+        {name: run.config for name, run in runs.items()},
+        {name: run.data for name, run in runs.items()},
+    )
     first = next(iter(runs.values())).config
     names = {key: first[key]["name"] for key in ("dataset", "drift", "partition")}
-    common = common_pictures(runs)
+    begun = {name: run for name, run in runs.items() if run.rounds}
+    common = common_pictures(begun) if begun else []
     described = [describe(name, run) for name, run in runs.items()]
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -194,28 +190,36 @@ def render(runs: Mapping[str, SavedRun]) -> tuple[str, list[Picture]]:
         title=f"{names['dataset']} under drift {names['drift']}: {', '.join(runs)}",
         subtitle=f"{first['clients']} clients, partition {names['partition']}, "
         f"{first['participants']} participants in each of {first['rounds']} rounds.",
-        columns=SCORE_COLUMNS,
-        table=[score_row(name, run) for name, run in runs.items()],
+        columns=["run", *(heading for heading, *_ in COLUMNS), "failures"],
+        table=score_rows(begun),
         figures=common,
         runs=described,
     )
     return page, common + [each for run in described for each in run["figures"]]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line.
+
+    Raises
+    ------
+    ConfigError
+    """
+    parser = Parser("report", str(__doc__))
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--output", type=Path, default=Path("report.html"))
     parser.add_argument("--figures", type=Path, help="a folder for PDF and SVG files")
-    asked = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the door and return the exit code."""
     try:
+        asked = parse(arguments)
         saved = [load_run(folder) for folder in asked.runs]
+        page, pictures = render(dict(zip(name_runs(saved), saved, strict=True)))
     except CflError as error:
         return report_error(error)
-    page, pictures = render(dict(zip(name_runs(saved), saved, strict=True)))
     asked.output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(asked.output, page.encode())
     if asked.figures:

@@ -13,30 +13,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 
 import yaml
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 
-from cfl_flower.checkpoint import MAY_DIFFER
+from cfl_flower.callbacks import clock
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import quoted
-from cfl_flower.server_app import ERROR_MARK
+from cfl_flower.results import finished
+from cfl_flower.server_app import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import Json
+from simulations.jobs import Job, at_once, carry_out
 from simulations.run import report
-from simulations.superlink import PROJECT
+from simulations.terminal import Parser
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 
@@ -75,7 +72,8 @@ class Published:
     columns : list of str
         The methods in the table's order.
     rows : dict
-        The overrides and the values of each row, and what a method has beside in it.
+        The overrides and the values of each row, what a method has beside in it, and
+        the mean `seconds` of its runs where they were measured.
     """
 
     title: str
@@ -157,40 +155,6 @@ def make_job(cell: Cell, seed: int, scale: float, root: Path) -> RunConfig:
     return compose_config([*cell.overrides, f"rounds={rounds}", *fixed])
 
 
-def finished(config: RunConfig) -> dict[str, Json] | None:
-    """Return the summary of a run if it is complete, and of these very settings."""
-    folder = Path(config.output_dir)
-    if not (folder / "summary.json").exists():
-        return None
-    text = (folder / "summary.json").read_text(encoding="utf-8")
-    summary: dict[str, Json] = json.loads(text)
-    saved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    keys = {*saved, *config.resolved} - MAY_DIFFER
-    same = all(saved.get(key) == config.resolved.get(key) for key in keys)
-    return summary if same and summary["rounds"] == config.rounds else None
-
-
-def work(config: RunConfig) -> str:
-    """Carry out one run in a process of its own; return why it failed, or nothing.
-
-    The process may die in any way without an effect on the others.
-    """
-    folder = Path(config.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "simulations.run", *config.overrides]
-    if Path(config.data_dir).is_dir():
-        command.append(f"data_dir={quoted(config.data_dir)}")
-    with (folder / "log.txt").open("w", encoding="utf-8") as log:
-        done = subprocess.run(
-            command, stdout=log, stderr=subprocess.STDOUT, check=False, cwd=PROJECT
-        )
-    if not done.returncode:
-        return ""
-    said = (folder / "log.txt").read_text(encoding="utf-8").splitlines()
-    last = next((line for line in reversed(said) if line.strip()), "no word")
-    return last.removeprefix(ERROR_MARK) + f" (exit code {done.returncode})"
-
-
 def reproduce(
     table: Published, cells: list[Cell], asked: argparse.Namespace, root: Path
 ) -> dict[tuple[str, str], Measured]:
@@ -207,21 +171,14 @@ def reproduce(
         for seed in range(asked.seeds)
     }
     found = {(cell.row, cell.method): Measured() for cell in cells}
-    waiting = {key: job for key, job in jobs.items() if finished(job) is None}
-    with (
-        ThreadPoolExecutor(asked.jobs) as threads,
-        Progress(console=Console(file=sys.stderr)) as progress,
-    ):
-        bar = progress.add_task(table.title, total=len(waiting))
-        futures = {threads.submit(work, job): key for key, job in waiting.items()}
-        for future in as_completed(futures):
-            row, method, seed = futures[future]
-            if reason := future.result():
-                found[row, method].reasons.append(f"seed {seed}: {reason}")
-            line = f"{row} {method} seed {seed} {reason or 'done'}"
-            progress.console.print(line, markup=False, highlight=False)
-            progress.advance(bar)
-    for (row, method, _), job in jobs.items():
+    runs = {
+        key: Job(f"{key[0]} {key[1]} seed {key[2]}", job) for key, job in jobs.items()
+    }
+    most = at_once(list(jobs.values()), asked.jobs)
+    reasons = carry_out(list(runs.values()), most, asked.talk, table.title)
+    for (row, method, seed), job in jobs.items():
+        if reason := reasons.get(job.output_dir):
+            found[row, method].reasons.append(f"seed {seed}: {reason}")
         if summary := finished(job):
             accuracy = summary[table.measure]["accuracy"]
             found[row, method].values.append(100 * accuracy)
@@ -291,55 +248,89 @@ def markdown(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (HEADER, rule, *rows))
 
 
-def listing(tables: Mapping[str, Published]) -> Table:
-    """List all tables and rows with the dataset that each needs."""
+def listing(tables: Mapping[str, Published], root: Path) -> Table:
+    """List all tables and rows with the data that each needs and what it costs.
+
+    Parameters
+    ----------
+    tables : mapping of str to Published
+    root : Path
+        Where runs are kept: finished ones tell what others like them will take.
+    """
     result = Table(title="Published tables", title_justify="left")
-    for name in ("table", "row", "methods", "data", "rounds x participants"):
-        result.add_column(name)
+    size = "rounds x\nparticipants"
+    for name in ("table", "row", "runs", size, "time of a run", "data"):
+        result.add_column(name, overflow="fold")
     for name, table in tables.items():
         for row, entry in table.rows.items():
             first = [*entry["overrides"], *table.methods[table.columns[0]]]
-            try:
-                config = compose_config(first)
-            except ConfigError as error:
-                result.add_row(name, row, str(len(table.columns)), str(error), "")
-                continue
-            cost = f"{config.rounds} x {config.participants}"
-            data = f"{config.names['dataset']}: here"
-            result.add_row(name, row, str(len(table.columns)), data, cost)
+            size, data = _size_and_data(first)
+            taken = _time_of_a_run(entry, root / name / row)
+            result.add_row(name, row, str(len(table.columns)), size, taken, data)
     return result
 
 
+def _size_and_data(overrides: Sequence[str]) -> tuple[str, str]:
+    """Say how large a run is and what data it needs, and whether they are here."""
+    try:
+        config = compose_config(overrides)
+    except ConfigError as error:
+        return "", str(error)
+    size = f"{config.rounds} x {config.participants}"
+    return size, f"{config.names['dataset']}: here"
+
+
+def _time_of_a_run(entry: Mapping[str, Json], folder: Path) -> str:
+    """Say how long a run of a row took: here, else where it was measured, else no."""
+    summaries = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in folder.glob("*/summary.json")
+        if "-x" not in path.parent.name  # a part of the rounds only
+    ]
+    if summaries:
+        return f"{clock(fmean(each['seconds'] for each in summaries))}, as here"
+    if seconds := entry.get("seconds"):
+        return f"{clock(seconds)}, two busy cores"
+    return "not measured"
+
+
 def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("table", nargs="?", choices=list(tables))
+    """Read the command line.
+
+    Raises
+    ------
+    ConfigError
+    """
+    parser = Parser("reproduce", str(__doc__))
+    parser.add_argument("table", nargs="?")
     parser.add_argument("--list", action="store_true", help="show what there is")
     parser.add_argument("--rows", nargs="+", default=[], help="that start so")
     parser.add_argument("--methods", nargs="+", default=[])
     parser.add_argument("--seeds", type=int, default=1, help="how many, from 0 on")
     parser.add_argument("--scale", type=float, default=1.0, help="of the rounds")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at a time")
+    parser.add_argument("--jobs", type=int, help="at a time (default: as fit)")
     parser.add_argument("--output", type=Path, default=Path("outputs/reproduce"))
     parser.add_argument("--markdown", action="store_true", help="print it as Markdown")
-    return parser.parse_args(arguments)
+    parser.add_talk()
+    asked = parser.parse_args(arguments)
+    known = asked.table is None or asked.table in tables
+    require(known, "table", asked.table, f"one of {', '.join(tables)}")
+    require(asked.seeds >= 1, "--seeds", asked.seeds, "at least 1")
+    require(asked.scale > 0, "--scale", asked.scale, "a number above 0")
+    require(asked.jobs is None or asked.jobs >= 1, "--jobs", asked.jobs, "at least 1")
+    return asked
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the door and return the exit code."""
     tables = load_published()
-    asked = parse(arguments, tables)
-    console = Console()
-    if asked.list or asked.table is None:
-        console.print(listing(tables))
-        return 0
-    table = tables[asked.table]
+    console = make_console()
     try:
-        require(asked.seeds >= 1, "--seeds", asked.seeds, "at least 1")
-        require(asked.scale > 0, "--scale", asked.scale, "a number above 0")
-        require(asked.jobs >= 1, "--jobs", asked.jobs, "at least 1")
+        asked = parse(arguments, tables)
+        if asked.list or asked.table is None:
+            console.print(listing(tables, asked.output))
+            return 0
+        table = tables[asked.table]
         cells = table.cells(asked.rows, asked.methods)
         found = reproduce(table, cells, asked, asked.output / asked.table)
     except CflError as error:

@@ -3,12 +3,14 @@
     python -m simulations.run strategy=fedavg rounds=50 output_dir=/tmp/a-run
     python -m simulations.run strategy=fedavg,fielding seed=0,1,2 --multirun
 
-Exit code 0: every round had valid results and the files are complete. 2: bad input,
+``-q`` says nothing but what went wrong, ``-v`` more about every round. Exit code 0:
+every round had valid results and the files are complete. 2: bad input,
 found before any training. 1: the run failed. One line on stderr says why.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -31,8 +33,15 @@ from cfl_flower.overrides import (
     with_folder,
 )
 from cfl_flower.results import check_output_dir
-from cfl_flower.server_app import ERROR_MARK, execute, make_console, open_stream
+from cfl_flower.server_app import (
+    ERROR_MARK,
+    TALK,
+    execute,
+    make_console,
+    open_stream,
+)
 from simulations.superlink import run_on_superlink
+from simulations.terminal import FLAGS
 
 
 def run(config: RunConfig) -> None:
@@ -98,8 +107,18 @@ def check(arguments: Sequence[str]) -> list[str]:
     return flags + overrides
 
 
+def take_talk(arguments: Sequence[str]) -> list[str]:
+    """Take ``-q`` and ``-v`` out, which Hydra does not know; the run inherits them."""
+    names = {name: talk for *both, talk, _ in FLAGS for name in both}
+    for argument in arguments:
+        if argument in names:
+            os.environ[TALK] = names[argument]
+    return [argument for argument in arguments if argument not in names]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the door and return the exit code."""
+    arguments = take_talk(arguments)
     sys.argv[1:] = arguments
     informs = {"--help", "--hydra-help", "--version", "--cfg", "-c", "--info", "-h"}
     try:

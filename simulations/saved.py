@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.data.world import Timeline
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import first_line
-from cfl_flower.results import read_lines
+from cfl_flower.results import FAILURE, read_lines
 from cfl_flower.settings import build, locate
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
 
@@ -33,9 +34,13 @@ class SavedRun:
     config : dict
         The resolved configuration.
     rounds : list of dict
-        The lines of `rounds.jsonl`, at least one.
+        The lines of `rounds.jsonl`, at least one unless the run failed.
     tests : list of dict
         The lines of `clients.jsonl`.
+    data : str or None
+        The name of what all clients held, if the run is finished.
+    failure : str
+        Why the last attempt failed, if it did.
     """
 
     folder: Path
@@ -43,11 +48,18 @@ class SavedRun:
     config: Mapping[str, Json]
     rounds: Sequence[Mapping[str, Json]]
     tests: Sequence[Mapping[str, Json]]
+    data: str | None = None
+    failure: str = ""
 
     @property
     def strategy(self) -> str:
         """The method's name."""
         return str(self.config["strategy"]["name"])
+
+    @property
+    def is_mark(self) -> bool:
+        """Whether it is the single global model, whose accuracy is the target."""
+        return self.strategy == "fedavg"
 
     @cached_property
     def distances(self) -> FloatArray | None:
@@ -85,7 +97,7 @@ class SavedRun:
         clients, seed, rounds = (int(size) for size in sizes)
         events, classes = drift.events, dataset.classes
         timeline = Timeline(partition, events, clients, classes, seed, rounds)
-        last = int(self.rounds[-1]["round"])
+        last = int(self.rounds[-1]["round"]) if self.rounds else 0
         return [round for round in timeline.rounds if 1 < round <= last]
 
     @cached_property
@@ -113,11 +125,12 @@ def load_run(folder: Path) -> SavedRun:
     Raises
     ------
     ConfigError
-        If it holds no run, or none with a finished round.
+        If it holds no run, or one that neither finished a round nor failed.
     """
     path = folder / "config.yaml"
     rounds = read_lines(folder / "rounds.jsonl")
-    if not path.is_file() or not rounds:
+    failure = _read(folder / FAILURE).strip()
+    if not path.is_file() or not (rounds or failure):
         raise ConfigError(
             f"{folder} holds no run with a finished round; name the output_dir of a run"
         )
@@ -125,9 +138,9 @@ def load_run(folder: Path) -> SavedRun:
     command = text.partition("\n")[0].removeprefix("# ")
     try:
         config = yaml.safe_load(text)
-        run = SavedRun(
-            folder, command, config, rounds, read_lines(folder / "clients.jsonl")
-        )
+        tests = read_lines(folder / "clients.jsonl")
+        data = json.loads(_read(folder / "summary.json") or "{}").get("data")
+        run = SavedRun(folder, command, config, rounds, tests, data, failure)
         _ = run.drifts
     except (
         yaml.YAMLError,
@@ -163,6 +176,10 @@ def load_state(folder: Path) -> tuple[dict[str, Json], int, Any]:
     checkpoint = Checkpoint(folder / "checkpoint", resolved)
     done, state = checkpoint.load(locate(method).State)
     return resolved, done, state
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def name_runs(runs: Sequence[SavedRun]) -> list[str]:

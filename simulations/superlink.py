@@ -97,7 +97,7 @@ def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one C call, before any thread
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - one C call, before any thread
         )
         try:
             _wait_until_up(process, http, home / "superlink.log")
@@ -199,7 +199,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         return
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask Linux to end this child when its parent is killed, even with -9."""
     if sys.platform == "linux":
         ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)

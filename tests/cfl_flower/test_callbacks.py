@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from cfl_flower.callbacks import Checkpointer, Progress, Recorder
+from cfl_flower.callbacks import Checkpointer, Progress, Recorder, Talk, TensorBoard
 from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.config import compose_config
 from cfl_flower.results import ClientRow, RoundRecord, RunDirectory, read_lines
@@ -89,3 +90,52 @@ def test_an_accuracy_of_zero_was_measured() -> None:
 def test_the_lines_of_a_run_are_aligned() -> None:
     lengths = {len(line(RoundRecord(r, num_clusters=1), 100)) for r in (1, 10, 100)}
     assert len(lengths) == 1
+
+
+def told(talk: Talk, *records: RoundRecord) -> list[str]:
+    text = io.StringIO()
+    progress = Progress(Console(file=text, width=200), "fedavg", 20, talk)
+    for record in records:
+        progress.on_round(record, [], state())
+    return text.getvalue().splitlines()
+
+
+def test_the_remaining_time_is_that_of_rounds_without_the_start() -> None:
+    lines = told(
+        Talk.NORMAL,
+        *(RoundRecord(r, seconds=s) for r, s in enumerate([30.0, 4.0, 6.0], start=1)),
+    )
+    assert [line.split("  ")[-1] for line in lines] == [
+        "30.00 s",
+        "1:12 left",  # 18 rounds of 4 s
+        "1:25 left",  # 17 rounds of 5 s
+    ]
+
+
+def test_quiet_says_nothing_and_verbose_says_who_failed() -> None:
+    failures = [
+        Failure(1, "train", "raised", "no"),
+        Failure(2, "train", "raised", "no"),
+    ]
+    record = RoundRecord(1, failures=failures, bytes_up=12345, ari=0.5)
+    assert told(Talk.QUIET, record) == []
+    assert len(told(Talk.NORMAL, record)) == 1
+    words = " ".join(told(Talk.VERBOSE, record))
+    for word in ("12,345", "ari 0.500", "2 failed to train: raised"):
+        assert word in words
+
+
+def test_tensorboard_reads_what_was_measured(tmp_path: Path) -> None:
+    board = TensorBoard(tmp_path)
+    rows = [ClientRow(1, 0, 0, 0.25, 8), ClientRow(1, 1, 0, 0.75, 8)]
+    board.on_round(RoundRecord(1, accuracy=0.5, ari=None), rows, state())
+    board.on_round(RoundRecord(2, accuracy=0.75, reclustered=True), [], state())
+    # What comes after the checkpoint is dropped by the run that goes on.
+    resumed = TensorBoard(tmp_path, done=1)
+    resumed.on_round(RoundRecord(2, accuracy=0.875), [], state())
+    found = EventAccumulator(str(tmp_path))
+    found.Reload()
+    values = [(event.step, event.value) for event in found.Scalars("accuracy")]
+    assert values == [(1, 0.5), (2, 0.875)]
+    assert "ari" not in found.Tags()["scalars"]
+    assert found.Histograms("client accuracy")[0].histogram_value.num == 2

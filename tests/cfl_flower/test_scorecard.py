@@ -13,6 +13,7 @@ from cfl_flower.scorecard import (
     Column,
     Score,
     caught_up,
+    drift_table,
     score,
     table,
 )
@@ -86,11 +87,14 @@ def test_costs_and_clusters_by_hand() -> None:
         lines, [1, 2, 2, 3, 2], [0.0, 1, 1, 0.5, 1], [0, 3, 0, 4, 1], strict=True
     ):
         line |= {"num_clusters": clusters, "ari": ari, "moved": moved}
+        line["cluster_sizes"] = [6, 0, 4]
     found = score(lines, [3])
     assert found.best == 0.9
     # Three rounds of 10 up and 20 down.
     assert (found.rounds_to_recover, found.bytes_to_recover) == (3, 90)
-    assert (found.clusters, found.ari, found.moved) == (2, pytest.approx(0.7), 8)
+    assert (found.clusters, found.ari) == (2, pytest.approx(0.7))
+    # Eight moves of ten clients in five rounds.
+    assert found.churn == pytest.approx(8 / 10 / 5)
 
 
 def cells(scores: dict[str, list[Score]], columns: Sequence[Column]) -> list[list[str]]:
@@ -105,9 +109,9 @@ def cells(scores: dict[str, list[Score]], columns: Sequence[Column]) -> list[lis
 def test_a_table_has_a_row_per_method_and_a_dash_where_nothing_was_measured() -> None:
     one = score(rounds(None, 0.912), [])
     (row,) = cells({"fedavg": [one]}, ACCURACIES)
-    assert row == ["fedavg", "-", "-", "-", "never", "91.2", "91.2", "91.2"]
+    assert row == ["fedavg", "-", "-", "-", "-", "91.2", "91.2", "91.2"]
     (row,) = cells({"fedavg": [one]}, COSTS)
-    assert row == ["fedavg", "never", "never", "0.0", "0.0", "-", "-", "-"]
+    assert row == ["fedavg", "-", "-", "0.0", "0.0", "-", "-", "-"]
 
 
 def test_seeds_share_a_row_with_mean_and_deviation() -> None:
@@ -120,3 +124,24 @@ def test_seeds_share_a_row_with_mean_and_deviation() -> None:
     slow = score(rounds(0.9, 0.5), [2])
     ((*_, recover, _, _, _),) = cells({"a": [one, slow]}, ACCURACIES)
     assert recover == "never"
+
+
+def test_each_drift_has_its_own_accuracies_and_seeds_their_mean() -> None:
+    first = rounds(0.8, 0.9, 0.5, 0.7, 0.6, 0.8)
+    second = rounds(0.6, 0.7, None, 0.5, 0.4, 0.6)
+    drawn = drift_table("title", {"a": [first, second], "b": []}, [3, 5])
+    text = io.StringIO()
+    Console(file=text, width=100).print(drawn)
+    rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
+    assert "80.0 → 50.0 → 60.0" in rows[0]
+    assert "60.0 → 50.0 → 70.0" in rows[0]
+    assert "failed" in rows[1]
+
+
+def test_a_method_without_a_finished_run_is_marked() -> None:
+    drawn = table("title", {"a": [score(rounds(0.5), [])], "b": []})
+    text = io.StringIO()
+    Console(file=text, width=100).print(drawn)
+    last = [line for line in text.getvalue().splitlines() if line.startswith("│")][-1]
+    cells = [cell.strip() for cell in last.strip("│").split("│")]
+    assert cells == ["b", "failed", *[""] * 6]

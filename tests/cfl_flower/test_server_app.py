@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from cfl_flower.comparison import compare
 from cfl_flower.config import compose_config, compose_sweep
 from cfl_flower.errors import FailedRunsError
 from cfl_flower.inprocess import InProcessGrid
-from cfl_flower.server_app import compare, execute, execute_all, make_console
+from cfl_flower.server_app import execute, execute_all, make_console
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
 
@@ -45,8 +46,12 @@ def test_a_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
     with pytest.raises(FailedRunsError, match=r"1 of 2 runs .*raises1.*none of"):
         execute_all(InProcessGrid(), configs, Console(file=text, width=120))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
-    assert [row.split("│")[1].strip() for row in rows] == ["fielding"] * 2
-    assert "raises1 failed: round 1" in text.getvalue().replace("\n", "")
+    cells = [[cell.strip() for cell in row.split("│")[1:3]] for row in rows]
+    assert [name for name, _ in cells] == ["faults.raises0", "faults.raises1"] * 2
+    assert [first for _, first in cells if first == "failed"] == ["failed"] * 2
+    assert "raises1 seed 0 failed: round 1" in " ".join(text.getvalue().split())
+    (reason,) = tmp_path.rglob("failure.txt")
+    assert "none of" in reason.read_text()
 
 
 def test_many_drifts_are_counted(tmp_path: Path) -> None:

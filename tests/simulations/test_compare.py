@@ -1,8 +1,19 @@
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from simulations.compare import with_marks
+from simulations.compare import main, with_marks
+
+SMALL = ["clients=6", "participants=3", "partition.groups=3", "engine=inprocess"]
 
 
 @pytest.mark.parametrize(
@@ -22,3 +33,68 @@ def test_marks_are_added_to_whatever_way_strategies_are_swept(
     asked: str, found: str
 ) -> None:
     assert with_marks(["rounds=3", asked]) == ["rounds=3", found]
+
+
+def test_bad_input_is_one_line_before_any_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wrong in (["rounds=0"], ["--job=3"], ["--jobs=0"], ["strategy=fedavgs"]):
+        assert main([*wrong, f"output_dir={tmp_path}"]) == 2
+    assert capsys.readouterr().err.count("\n") == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def numbers(folder: Path) -> dict[str, list[Any]]:
+    found = {}
+    for path in sorted(folder.rglob("rounds.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        kept = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+        found[path.parent.name] = kept
+    return found
+
+
+def lines(folder: Path) -> int:
+    return sum(path.read_text().count("\n") for path in folder.rglob("rounds.jsonl"))
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(c) for task in tasks for c in (task / "children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs: a zombie has no command line."""
+    path = Path(f"/proc/{pid}/cmdline")
+    return path.exists() and bool(path.read_bytes())
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_the_same_command_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [*SMALL, "strategy=static", "rounds=30", "drift=regroup,none"]
+    asked = [*runs, "--bare", "--jobs=2", f"output_dir={tmp_path / 'killed'}"]
+    command = [sys.executable, "-m", "simulations.compare", *asked]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as door:
+        deadline = time.monotonic() + 90
+        while lines(tmp_path) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        ours = children(door.pid)
+        os.kill(door.pid, signal.SIGKILL)
+    time.sleep(0.5)
+    assert ours
+    assert not any(map(alive, ours))
+    done = {path.parent.name for path in tmp_path.rglob("summary.json")}
+    assert len(done) < 2
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    # A drift has other data than none: tables of results and of costs for both.
+    assert out.count("│ static") == 2 * 2 + 1
+    whole = [*runs, "--bare", "--jobs=1", f"output_dir={tmp_path / 'whole'}"]
+    assert main([*whole, "-q", "--markdown"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "| static " in out
+    assert len(numbers(tmp_path / "whole")) == 2
+    assert numbers(tmp_path / "killed") == numbers(tmp_path / "whole")

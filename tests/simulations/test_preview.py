@@ -14,17 +14,15 @@ from cfl_flower.data.drift import Regroup, Relabel, Release, Rotate
 from cfl_flower.data.mixtures import Mixtures
 from cfl_flower.data.partition import LabelGroups, Partition
 from cfl_flower.data.stream import Stream
-from simulations.preview import (
+from simulations.holdings import (
     ROWS,
-    bars,
-    main,
     period_starts,
     preview,
     rows_by_concept,
-    ruler,
     shares,
     shown_periods,
 )
+from simulations.preview import bars, main, ruler
 
 
 def test_periods_are_the_rounds_between_changes_within_the_run() -> None:

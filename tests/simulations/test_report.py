@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from axe_core_python.selenium import Axe
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, NoValidResultError
 from simulations.report import main, render
 from simulations.saved import load_run, name_runs
 
@@ -179,9 +182,55 @@ def test_names_tell_runs_apart(folders: list[Path]) -> None:
     assert name_runs([one, one]) == ["fedavg 1", "fedavg 2"]
 
 
+def test_runs_on_different_data_are_refused_with_the_reason(
+    folders: list[Path],
+    undisturbed: Runner,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = undisturbed("drift=none").folder
+    page = tmp_path / "page.html"
+    for wrong, why in (
+        ([folders[0], other], "drift.name: regroup and none"),
+        ([folders[0], _with_other_files(folders[1], tmp_path)], "seed 0 but different"),
+    ):
+        assert main([*map(str, wrong), "--output", str(page)]) == 2
+        complaint = capsys.readouterr().err
+        assert complaint.count("\n") == 1
+        assert "different data" in complaint
+        assert why in complaint
+    assert not page.exists()
+
+
+def _with_other_files(folder: Path, tmp_path: Path) -> Path:
+    """Return the run as it would be, had its clients held something else."""
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    summary = json.loads((other / "summary.json").read_text())
+    (other / "summary.json").write_text(json.dumps(summary | {"data": "0" * 32}))
+    return other
+
+
+def test_a_failed_run_is_shown_with_its_reason(
+    folders: list[Path], run_small: Runner, tmp_path: Path
+) -> None:
+    with pytest.raises(NoValidResultError):
+        run_small("strategy=local", "faults.raises=1", folder="early")
+    runs = [load_run(folder) for folder in (*folders, tmp_path / "early")]
+    text, _ = render(dict(zip(name_runs(runs), runs, strict=True)))
+    page = Page(text)
+    words = " ".join(" ".join(page.words).split())
+    assert "local failed: " in words
+    assert "Failed after 0 of 4 rounds: " in words
+    assert words.count("none of 12 clients") == 2
+    alone, pictures = render({"local": runs[2]})
+    assert "none of 12 clients" in alone
+    assert pictures == []
+
+
 @pytest.fixture
 def browser() -> Iterator[webdriver.Chrome]:
-    """A real browser of the size of a phone, without a network."""
+    """A real browser, without a network."""
     programs = [shutil.which("chromium"), shutil.which("chromedriver")]
     if None in programs:
         pytest.skip("no browser: install chromium and chromium-driver")
@@ -190,23 +239,27 @@ def browser() -> Iterator[webdriver.Chrome]:
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
         options.add_argument(argument)
     driver = webdriver.Chrome(options, webdriver.ChromeService(str(programs[1])))
-    driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True},
-    )
     yield driver
     driver.quit()
 
 
+def resize(browser: webdriver.Chrome, width: int, height: int) -> None:
+    """Give the browser the screen of a phone, or of a desktop."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1}
+    metrics = size | {"mobile": width < 800}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
 @pytest.mark.slow
-def test_a_phone_shows_it_all(
+def test_a_browser_shows_it_all_on_a_phone_and_on_a_desktop(
     folders: list[Path], tmp_path: Path, browser: webdriver.Chrome
 ) -> None:
     path = tmp_path / "page.html"
     assert main([*map(str, folders), "--output", str(path)]) == 0
+    resize(browser, 390, 844)
     browser.get(path.as_uri())
-    wide = browser.execute_script("return document.documentElement.scrollWidth")
-    assert wide <= 390
+    wide = "return document.documentElement.scrollWidth"
+    assert browser.execute_script(wide) <= 390
     for picture in browser.find_elements(By.CSS_SELECTOR, "figure svg"):
         assert 250 < picture.size["width"] <= 390
         assert picture.size["height"] > 60
@@ -221,7 +274,42 @@ def test_a_phone_shows_it_all(
     details[1].find_element(By.TAG_NAME, "summary").click()
     assert table.is_displayed()
     assert len(table.find_elements(By.CSS_SELECTOR, "tbody tr")) == 4
+    check_accessibility(browser)
+    resize(browser, 1440, 900)
+    assert browser.execute_script(wide) <= 1440
+    picture = browser.find_element(By.CSS_SELECTOR, "figure svg")
+    assert 700 < picture.size["width"] < 1000
+    check_keyboard(browser)
     assert browser.get_log("browser") == []
+
+
+def check_accessibility(browser: webdriver.Chrome) -> None:
+    """Let axe-core look for barriers: contrast, names, headings, order, targets."""
+    found = Axe().run(browser)
+    said = [
+        f"{each['help']}: {node['html'][:200]}"
+        for each in found["violations"]
+        for node in each["nodes"]
+    ]
+    assert said == []
+    passed = {each["id"] for each in found["passes"]}
+    assert {"color-contrast", "document-title", "svg-img-alt", "heading-order"} < passed
+
+
+def check_keyboard(browser: webdriver.Chrome) -> None:
+    """Reach everything that scrolls, folds or leads somewhere by the tabulator."""
+    wanted = "a[href], summary, [tabindex='0']"
+    shown = "return [...document.querySelectorAll(arguments[0])].filter("
+    shown += "e => e.checkVisibility()).length"
+    count = browser.execute_script(shown, wanted)
+    browser.execute_script("window.scrollTo(0, 0); document.activeElement.blur()")
+    browser.execute_script("document.body.focus()")
+    reached = set()
+    for _ in range(3 * count):
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+        reached.add(browser.switch_to.active_element.id)
+    body = browser.find_element(By.TAG_NAME, "body").id
+    assert len(reached - {body}) >= count
 
 
 @pytest.mark.parametrize("text", ["", "strategy: [", "a: 1\n"])

@@ -13,7 +13,9 @@ from rich.console import Console
 
 from cfl_flower.config import CONF, compose_config
 from cfl_flower.errors import ConfigError
+from cfl_flower.results import finished
 from simulations import reproduce
+from simulations.jobs import Job, work
 from simulations.reproduce import Measured, Published, lines, load_published, main
 
 TABLES = load_published()
@@ -32,6 +34,7 @@ tiny:
     digits:
       overrides: [clients=6, participants=3, rounds=4, drift=none, clusters=2]
       values: [80.0, 90.0]
+      seconds: 90
     others:
       overrides: [clients=6, participants=3, rounds=4, drift=none]
       values: [80.0, null]
@@ -105,12 +108,14 @@ def test_a_run_of_other_settings_is_not_taken_for_this_one(tmp_path: Path) -> No
     cell = reproduce.Cell("digits", "fedavg", None, ["strategy=fedavg", "clients=6"])
     small = [*cell.overrides, "participants=3", "rounds=2", "drift=none"]
     config = reproduce.make_job(replace(cell, overrides=small), 0, 1, tmp_path)
-    assert reproduce.work(config) == ""
-    assert reproduce.finished(config)
+    assert work([Job("digits", config)]).endswith("(exit code 0)")
+    assert finished(config)
     other = [*small, "strategy.local.mu=1"]
     changed = reproduce.make_job(replace(cell, overrides=other), 0, 1, tmp_path)
-    assert reproduce.finished(changed) is None
-    assert "another run" in reproduce.work(changed)
+    assert finished(changed) is None
+    assert "another run" in work([Job("digits", changed)])
+    assert finished(changed) is None, "the other run's numbers are not this one's"
+    assert finished(config)
 
 
 def test_rotated_mnist_is_stocfls_setting() -> None:
@@ -179,14 +184,25 @@ def test_the_list_names_tables_rows_and_data(
     published = tmp_path / "published.yaml"
     published.write_text(SMALL)
     monkeypatch.setattr(reproduce, "PUBLISHED", published)
-    assert main(["--list"]) == 0
+    run = tmp_path / "tiny" / "others"
+    for name, seconds in (("fedavg-s0", 60), ("fedavg-s1", 70), ("fedavg-s0-x0.1", 1)):
+        (run / name).mkdir(parents=True)
+        (run / name / "summary.json").write_text(f'{{"seconds": {seconds}}}')
+    assert main(["--list", "--output", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "tiny" in out
     assert "digits: here" in out
     assert "4 x 3" in out
+    assert "1:05, as here" in out
+    assert "1:30, two busy" in out
 
 
 def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flexcfl_table3", "--rows", "nowhere"]) == 2
     assert main(["flexcfl_table3", "--seeds", "0"]) == 2
-    assert capsys.readouterr().err.count("\n") == 2
+    assert main(["flexcfl_table3", "--jobs", "0"]) == 2
+    assert main(["flexcfl_table3", "--seed"]) == 2
+    assert main(["nothing"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 5
+    assert "flexcfl_table3, flexcfl_table4" in lines[-1]

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from simulations.run import main
+from cfl_flower.callbacks import Talk
+from cfl_flower.server_app import TALK, asked_talk
+from simulations.run import main, take_talk
 
 SMALL = ["engine=inprocess", "clients=6", "participants=3", "rounds=2"]
 SMALL += ["partition.groups=2", "strategy.local.epochs=1", "drift.rounds=[2]"]
@@ -59,6 +61,18 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     assert complaint.count("\n") == 1
     assert all(word in complaint for word in words), complaint
     assert not list(tmp_path.rglob("rounds.jsonl"))
+
+
+def test_quiet_and_verbose_are_no_overrides_and_reach_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(TALK, "normal")
+    assert take_talk(["rounds=2", "--multirun"]) == ["rounds=2", "--multirun"]
+    assert asked_talk() is Talk.NORMAL
+    assert take_talk(["rounds=2", "-v", "--multirun"]) == ["rounds=2", "--multirun"]
+    assert asked_talk() is Talk.VERBOSE
+    assert take_talk(["--quiet"]) == []
+    assert asked_talk() is Talk.QUIET
 
 
 @pytest.mark.slow

@@ -1,0 +1,290 @@
+"""Who holds what in each period of a run, in numbers: what a preview shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+from cfl_flower.data.stream import Stream, View
+from cfl_flower.types import FloatArray, IntArray
+
+ROWS = 12
+"""Periods in the table."""
+
+ROUNDS = 200
+"""Periods in the ribbon of the picture."""
+
+CLIENTS = 200
+"""Clients in the picture."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a client's samples are counted by: labels, or what a mixture is of.
+
+    Attributes
+    ----------
+    names : list of str
+    what : str
+        What one of them is.
+    """
+
+    names: list[str]
+    what: str
+
+    @classmethod
+    def of(cls, view: View) -> Columns:
+        """Return the distributions of a mixture by their rotation, or the labels."""
+        if len(view.turns) > 1:
+            return cls([f"{turn:.4g}°" for turn in view.turns], "rotation")
+        return cls([str(label) for label in range(len(view.relabel))], "label")
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What all clients hold in one round.
+
+    Attributes
+    ----------
+    counts : int array of shape (clients, columns)
+        Training samples by label, as the client calls it, or by distribution.
+    prints : list of bytes
+        A fingerprint of each client's samples, labels and rotation.
+    concepts : int array of shape (clients,)
+    """
+
+    counts: IntArray
+    prints: list[bytes]
+    concepts: IntArray
+
+
+@dataclass(frozen=True)
+class Period:
+    """Some rounds in which nothing changes.
+
+    Attributes
+    ----------
+    number : int
+        From 0.
+    start, end : int
+        The first round and the last.
+    concepts : int
+        Different true concepts.
+    moved, changed : int or None
+        Clients whose true concept, and whose data (samples, labels or rotation), are
+        not those of the period before; None for the first.
+    sizes : int array of shape (clients,)
+        Training samples of each client.
+    """
+
+    number: int
+    start: int
+    end: int
+    concepts: int
+    moved: int | None
+    changed: int | None
+    sizes: IntArray
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The numbers of a preview.
+
+    Attributes
+    ----------
+    total : int
+        Rounds of the run.
+    starts : list of int
+        The first round of every period.
+    late : list of int
+        Rounds of changes that come after the run.
+    periods : list of Period
+        At most `ROWS`, the last one included.
+    columns : Columns
+        What the samples are counted by.
+    counts : list of int arrays of shape (clients, columns)
+        Training samples in the first, the second and the last period, or in the first
+        alone if there is no other.
+    sampled : list of int
+        Starts of at most `ROUNDS` periods, evenly.
+    history : int array of shape (clients, len(sampled))
+        The true concepts in these periods.
+    sizes : int array of shape (clients in the picture, len(sampled)) or None
+        Training samples in these periods, where they change and no concept does.
+    """
+
+    total: int
+    starts: list[int]
+    late: list[int]
+    periods: list[Period]
+    columns: Columns
+    counts: list[IntArray]
+    sampled: list[int]
+    history: IntArray
+    sizes: IntArray | None
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """Return at most so many of the numbers below ``count``, first and last included.
+
+    Examples
+    --------
+    >>> evenly(9, 3)
+    [0, 4, 8]
+    """
+    chosen: list[int] = np.linspace(0, count - 1, min(count, most)).round().tolist()
+    return [int(number) for number in chosen]
+
+
+def period_starts(changes: Sequence[int], total: int) -> list[int]:
+    """Return the first round of every period of a run."""
+    return sorted({1, *(round for round in changes if round <= total)})
+
+
+def shown_periods(count: int) -> list[int]:
+    """Return which periods the table shows: all, or the first ones and the last."""
+    return list(range(count)) if count <= ROWS else [*range(ROWS - 1), count - 1]
+
+
+def fingerprint(view: View) -> bytes:
+    """Return what differs wherever a client's data differ."""
+    state = blake2b(digest_size=16)
+    arrays = (view.train_indices, view.labels, view.test_indices, view.test_labels)
+    state.update(repr((view.degrees, *(len(array) for array in arrays))).encode())
+    for array in arrays:
+        state.update(array.tobytes())
+    return state.digest()
+
+
+def tally(view: View) -> IntArray:
+    """Count training samples by the `Columns` of a view."""
+    mixed = len(view.turns) > 1
+    kinds, count = view.train_parts if mixed else view.labels, Columns.of(view).names
+    return np.bincount(kinds, minlength=len(count))
+
+
+def holdings(stream: Stream, round: int) -> Holdings:
+    """Look at all clients in one round."""
+    concepts = stream.timeline.concepts(round)
+    views = (stream.view(client, round) for client in range(len(concepts)))
+    counts, prints = zip(
+        *((tally(view), fingerprint(view)) for view in views),
+        strict=True,
+    )
+    return Holdings(np.stack(counts), list(prints), concepts)
+
+
+def summarise(
+    number: int, start: int, end: int, now: Holdings, before: Holdings | None
+) -> Period:
+    """Return the numbers of one period, compared with the one before."""
+    moved = changed = None
+    if before is not None:
+        moved = int((now.concepts != before.concepts).sum())
+        both = zip(now.prints, before.prints, strict=True)
+        changed = sum(new != old for new, old in both)
+    concepts = len(np.unique(now.concepts))
+    sizes = now.counts.sum(axis=1)
+    return Period(number, start, end, concepts, moved, changed, sizes)
+
+
+def preview(stream: Stream, total: int) -> Preview:
+    """Collect the numbers in one walk through the rounds.
+
+    Only the periods of the table and those before them are looked at client by client.
+
+    Parameters
+    ----------
+    stream : Stream
+    total : int
+        Rounds of the run.
+
+    Raises
+    ------
+    ConfigError
+        If the samples cannot be dealt as the partition wants.
+    """
+    starts = period_starts(stream.timeline.rounds, total)
+    count, ends = len(starts), [round - 1 for round in starts[1:]] + [total]
+    shown, sampled = shown_periods(count), evenly(count, ROUNDS)
+    periods, counts, history = [], [], []
+    before: Holdings | None = None
+    for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        if number in sampled:
+            history.append(stream.timeline.concepts(start))
+        now = None
+        if number in shown or number + 1 in shown:
+            now = holdings(stream, start)
+        if now and number in shown:
+            periods.append(summarise(number, start, end, now, before))
+        if now and number in (0, 1, count - 1):
+            counts.append(now.counts)
+        before = now
+    # Of two periods, the second is the last one, too.
+    counts += counts[1:] if count == 2 else []
+    late = [round for round in stream.timeline.rounds if round > total]
+    rounds = [starts[number] for number in sampled]
+    concepts = np.stack(history, axis=1)
+    return Preview(
+        total,
+        starts,
+        late,
+        periods,
+        Columns.of(stream.view(0, 1)),
+        counts,
+        rounds,
+        concepts,
+        changing_sizes(stream, rounds, concepts),
+    )
+
+
+def changing_sizes(
+    stream: Stream, rounds: Sequence[int], history: IntArray
+) -> IntArray | None:
+    """Return the training samples of the clients in the picture, if it needs them.
+
+    It does where no concept changes but the numbers of samples do.
+    """
+    if (history != history[:, :1]).any():
+        return None
+    rows = rows_by_concept(history)
+    sizes = np.array(
+        [
+            [len(stream.view(client, round).train_indices) for client in rows]
+            for round in rounds
+        ]
+    ).T
+    return sizes if (sizes != sizes[:, :1]).any() else None
+
+
+def rows_by_concept(history: IntArray, most: int = CLIENTS) -> IntArray:
+    """Return the clients of the picture by their first concept, then the later ones.
+
+    Sampled only when sorted: every fifth client by id would miss whole groups of those
+    that a drift chooses by id modulo 10.
+
+    Parameters
+    ----------
+    history : int array of shape (clients, periods)
+    most : int
+
+    Returns
+    -------
+    int array of shape (at most ``most``,)
+    """
+    order = np.lexsort(history.T[::-1])
+    return order[evenly(len(order), most)]
+
+
+def shares(counts: IntArray) -> FloatArray:
+    """Return each client's label distribution; 0 everywhere for one without samples."""
+    sums: FloatArray = np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return counts / sums
+
+
+def span(start: int, end: int) -> str:
+    """Name some rounds in a row."""
+    return f"round {start:,}" if start == end else f"rounds {start:,}–{end:,}"

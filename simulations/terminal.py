@@ -1,0 +1,59 @@
+"""What all doors share on the terminal: one-line complaints, quiet and verbose."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from rich.console import Console
+
+from cfl_flower.callbacks import Talk
+from cfl_flower.errors import ConfigError
+
+FLAGS = (
+    ("-q", "--quiet", Talk.QUIET, "only the result and what went wrong"),
+    ("-v", "--verbose", Talk.VERBOSE, "every round in detail"),
+)
+"""Short and long name, what it sets, and what that means."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Whose complaints are one line, as of a wrong setting.
+
+    Parameters
+    ----------
+    door : str
+        The module's name below `simulations`.
+    description : str
+    """
+
+    def __init__(self, door: str, description: str) -> None:
+        super().__init__(
+            prog=f"python -m simulations.{door}",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a `ConfigError`."""
+        raise ConfigError(f"{message}; see --help")
+
+    def add_talk(self) -> None:
+        """Add ``-q`` and ``-v``, read as `talk`."""
+        for short, name, talk, what in FLAGS:
+            self.add_argument(
+                short,
+                name,
+                dest="talk",
+                action="store_const",
+                const=talk,
+                default=Talk.NORMAL,
+                help=what,
+            )
+
+
+def make_error_console() -> Console:
+    """Return the console of progress, which stays out of a redirected result."""
+    console = Console(stderr=True)
+    return console if console.is_terminal else Console(stderr=True, width=110)

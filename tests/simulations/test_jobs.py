@@ -1,0 +1,83 @@
+"""Many runs: what shares a process, what is told, and why one failed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from cfl_flower.callbacks import Talk
+from cfl_flower.config import compose_sweep
+from cfl_flower.results import FAILURE
+from simulations import jobs
+from simulations.jobs import Job, Watch, at_once, carry_out
+
+SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
+
+
+def make(sweep: str, folder: Path) -> list[Job]:
+    configs = compose_sweep(f"{SMALL} {sweep} output_dir={folder}")
+    return [Job(Path(config.output_dir).name, config) for config in configs]
+
+
+def test_runs_on_ray_share_a_superlink_if_only_one_goes_on_at_a_time(
+    tmp_path: Path,
+) -> None:
+    found = make("engine=ray,inprocess seed=0,1", tmp_path)
+    ray, alone = found[:2], found[2:]
+    assert jobs._units(found, 1) == [ray, [alone[0]], [alone[1]]]
+    assert jobs._units(found, 2) == [[each] for each in found]
+
+
+def test_as_many_at_a_time_as_there_are_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    configs = [job.config for job in make("engine=ray,inprocess", tmp_path)]
+    assert at_once(configs) == 2  # each with two workers
+    assert at_once(configs[1:]) == 4
+    assert at_once(configs, asked=3) == 3
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    assert at_once(configs) == 1
+
+
+def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path: Path) -> None:
+    text = io.StringIO()
+    two = make("seed=0,1", tmp_path)
+    watch = Watch("title", two, Talk.NORMAL, Console(file=text, width=100))
+    with watch.open():
+        watch.look([two])
+        watch.tell(two[0], "no [/b] valid result")
+        watch.tell(two[0], "again")
+    assert text.getvalue() == "[1/2] seed0 failed: no [/b] valid result\n"
+
+
+def test_the_reason_of_a_failure_is_what_the_run_noted_else_what_it_said_last(
+    tmp_path: Path,
+) -> None:
+    job = make("seed=0,1", tmp_path)[0]
+    assert job.failure("killed (exit code -9)") == "killed (exit code -9)"
+    job.folder.mkdir(parents=True)
+    (job.folder / FAILURE).write_text("round 2: none of 3 clients\n")
+    assert job.failure("killed") == "round 2: none of 3 clients"
+
+
+@pytest.mark.slow
+def test_what_is_finished_is_kept_and_what_failed_is_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = make("faults.raises=0,1 engine=inprocess", tmp_path)
+    reasons = carry_out(two, 2, Talk.VERBOSE, "title")
+    assert list(reasons) == [two[1].config.output_dir]
+    assert "none of 6 clients" in reasons[two[1].config.output_dir]
+    said = capsys.readouterr().err
+    assert "round 2/2" in said
+    assert "faults.raises1 failed:" in said
+    kept = two[0].folder / "rounds.jsonl"
+    stamp = kept.stat().st_mtime_ns
+    assert carry_out(two, 2, Talk.QUIET, "title") == reasons
+    assert kept.stat().st_mtime_ns == stamp
+    assert capsys.readouterr().err == ""
+    assert carry_out(two[:1], 2, Talk.NORMAL, "title") == {}
