@@ -127,11 +127,10 @@ def ray_cluster(folder: Path) -> Iterator[str]:
             f"ray.init(address='{address}', logging_level='error')\n"
             "while len([n for n in ray.nodes() if n['Alive']]) < 2: time.sleep(0.2)\n"
         )
-        for _ in range(20):
-            if not subprocess.run(
-                [sys.executable, "-c", script], check=False
-            ).returncode:
-                break
+        joined = [sys.executable, "-c", script]
+        deadline = time.monotonic() + 90
+        while subprocess.run(joined, check=False, capture_output=True).returncode:
+            assert time.monotonic() < deadline, (folder / "node-0.log").read_text()
         yield address
 
 
