@@ -113,6 +113,11 @@ class RunDirectory:
     ----------
     config : RunConfig
 
+    Attributes
+    ----------
+    token : str
+        Names the run to devices: another one for a new run, kept by a resumed one.
+
     Raises
     ------
     ConfigError
@@ -121,7 +126,7 @@ class RunDirectory:
 
     def __init__(self, config: RunConfig) -> None:
         self.path = Path(config.output_dir)
-        self._config = config
+        self._config, self.token = config, ""
         check_output_dir(config)
         self._lock = FileLock(self.path / ".lock", timeout=LOCK_TIMEOUT)
 
@@ -136,19 +141,15 @@ class RunDirectory:
         command = "# python -m simulations.run " + " ".join(self._config.overrides)
         text = yaml.safe_dump(self._config.resolved, sort_keys=False)
         write_atomically(self.path / "config.yaml", f"{command}\n{text}".encode())
+        name = self.path / ".token"
+        if not (self._config.resume and name.exists()):
+            write_atomically(name, uuid4().hex.encode())
+        self.token = name.read_text()
         return self
 
     def __exit__(self, *exception: object) -> None:
         """Let go of the lock."""
         self._lock.release()
-
-    @property
-    def token(self) -> str:
-        """What names this run to devices: new for a new run, kept by a resumed one."""
-        path = self.path / ".token"
-        if not (self._config.resume and path.exists()):
-            write_atomically(path, uuid4().hex.encode())
-        return path.read_text()
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files; complete on disk when this returns."""

@@ -69,6 +69,7 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
     assert door.wait(PATIENCE) == 1, "it was killed more often than it may restart"
     wait_for(lambda: deployment.online() == 3, "the return of the devices", PATIENCE)
     assert deployment.start("submit", *command, "resume=true").wait(PATIENCE) == 0
+    assert "Failed to initialize the connection" in deployment.log("intruder")
     assert "SuperNode ID" not in deployment.log("intruder")
 
     other = tmp_path / "elsewhere"
