@@ -104,8 +104,10 @@ class InProcessGrid(Grid):
     def _call(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
         if node not in self.node_configs:
-            # As Flower answers for a node whose heartbeat stopped.
-            return Message(Error(5, "the node is not available"), reply_to=message)
+            # As the SuperLink answers, in its own name, for one without a heartbeat.
+            reply = Message(Error(5, "the node is not available"), reply_to=message)
+            reply.metadata.__dict__["_src_node_id"] = 1
+            return reply
         config = {"num-partitions": len(self.node_configs), **self.node_configs[node]}
         context = Context(1, node, config, RecordDict(), {})
         try:

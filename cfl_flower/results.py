@@ -125,6 +125,11 @@ class RunDirectory:
     ----------
     config : RunConfig
 
+    Attributes
+    ----------
+    token : str
+        Names the run to devices: another one for a new run, kept by a resumed one.
+
     Raises
     ------
     ConfigError
@@ -133,7 +138,7 @@ class RunDirectory:
 
     def __init__(self, config: RunConfig) -> None:
         self.path = Path(config.output_dir)
-        self._config = config
+        self._config, self.token = config, ""
         check_output_dir(config)
         self._lock = FileLock(self.path / ".lock", timeout=LOCK_TIMEOUT)
 
@@ -154,6 +159,10 @@ class RunDirectory:
         text = yaml.safe_dump(self._config.resolved, sort_keys=False)
         write_atomically(self.path / "config.yaml", f"{command}\n{text}".encode())
         (self.path / FAILURE).unlink(missing_ok=True)
+        name = self.path / ".token"
+        if not (self._config.resume and name.exists()):
+            write_atomically(name, uuid4().hex.encode())
+        self.token = name.read_text()
         return self
 
     def __exit__(
@@ -167,14 +176,6 @@ class RunDirectory:
             said = " ".join(str(error).split()) or type(error).__name__
             write_atomically(self.path / FAILURE, f"{said}\n".encode())
         self._lock.release()
-
-    @property
-    def token(self) -> str:
-        """What names this run to devices: new for a new run, kept by a resumed one."""
-        path = self.path / ".token"
-        if not (self._config.resume and path.exists()):
-            write_atomically(path, uuid4().hex.encode())
-        return path.read_text()
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files; complete on disk when this returns."""

@@ -21,19 +21,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import yaml
 from rich.console import Console
 from rich.table import Table
 
+from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.client_app import Workshop, open_workshop
 from cfl_flower.client_state import ClientState
 from cfl_flower.directions import nearest_direction
-from cfl_flower.errors import CflError
+from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.evaluation import Evaluator
 from cfl_flower.settings import require
+from cfl_flower.types import Json
 from clients.base import Surroundings
 from clients.stocfl import StoCFLClient
 from simulations.run import report
-from simulations.saved import load_state
 from strategies.stocfl import StoCFLState
 
 
@@ -84,10 +86,16 @@ def open_run(
     CheckpointError
         If its checkpoint is torn.
     """
-    resolved, done, state = load_state(folder)
-    method = resolved["strategy"]["_target_"]
+    try:
+        resolved: dict[str, Json] = yaml.safe_load((folder / "config.yaml").read_text())
+        method = resolved["strategy"]["_target_"]
+    except (OSError, TypeError, KeyError, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"{folder} holds no run ({type(error).__name__}); name its output_dir"
+        ) from error
     ok = method == "strategies.stocfl.StoCFL"
     require(ok, "strategy", method, "the output_dir of a run of strategy=stocfl")
+    done, state = Checkpoint(folder / "checkpoint", resolved).load(StoCFLState)
     require(len(state.models) > 1, "RUN", folder, "a run in which clients took part")
     if clients is not None:
         require(clients >= 1, "--clients", clients, "at least 1")

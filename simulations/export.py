@@ -16,7 +16,7 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,14 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.errors import CflError
 from cfl_flower.files import write_atomically
 from cfl_flower.models import FlatModel
-from cfl_flower.settings import build, require
+from cfl_flower.settings import build, locate, require
 from cfl_flower.types import FloatArray, Json, Vector
 from simulations.run import report
-from simulations.saved import load_state
+from simulations.saved import load_run
 
 DIRECTORY = "clusters.json"
 CENTRES = "centres.safetensors"
@@ -70,7 +71,7 @@ def export(run: Path, output: Path) -> list[int]:
     CflError
         If there is no run, or its checkpoint is torn.
     """
-    resolved, done, state = load_state(run)
+    resolved, done, state = open_saved(run)
     settings = {
         name: build(resolved[name]) for name in ("strategy", "dataset", "model")
     }
@@ -110,6 +111,14 @@ def export(run: Path, output: Path) -> list[int]:
     text = json.dumps(content, indent=1)
     write_atomically(output / DIRECTORY, text.encode())
     return clusters
+
+
+def open_saved(run: Path) -> tuple[Mapping[str, Json], int, Any]:
+    """Return a run's configuration, its last saved round, and the state after it."""
+    resolved = load_run(run).config
+    state_class = locate(resolved["strategy"]["_target_"]).State
+    done, state = Checkpoint(run / "checkpoint", resolved).load(state_class)
+    return resolved, done, state
 
 
 def write_model(

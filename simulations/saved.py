@@ -7,18 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
 from safetensors.numpy import load_file
 
-from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.data.world import Timeline
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import first_line
 from cfl_flower.results import FAILURE, read_lines
-from cfl_flower.settings import build, locate
+from cfl_flower.settings import build
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
 
 
@@ -154,28 +152,6 @@ def load_run(folder: Path) -> SavedRun:
             f"{folder} cannot be read ({why}); it may be of another version"
         ) from error
     return run
-
-
-def load_state(folder: Path) -> tuple[dict[str, Json], int, Any]:
-    """Return a run's configuration, its last saved round, and the state after it.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds no run.
-    CheckpointError
-        If its checkpoint is torn.
-    """
-    try:
-        resolved: dict[str, Json] = yaml.safe_load((folder / "config.yaml").read_text())
-        method = resolved["strategy"]["_target_"]
-    except (OSError, TypeError, KeyError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"{folder} holds no run ({type(error).__name__}); name its output_dir"
-        ) from error
-    checkpoint = Checkpoint(folder / "checkpoint", resolved)
-    done, state = checkpoint.load(locate(method).State)
-    return resolved, done, state
 
 
 def _read(path: Path) -> str:

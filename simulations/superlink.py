@@ -116,9 +116,12 @@ def _submit(
     """Submit the run and relay its lines; return the reason if it gives up."""
     federation = (
         f"num-supernodes={workers} client-resources-num-cpus=1 "
-        f"client-resources-num-gpus={gpus_per_worker} init-args-num-cpus={workers} "
+        f"client-resources-num-gpus={gpus_per_worker} "
         'init-args-logging-level="error" init-args-log-to-driver=false'
     )
+    # A Ray cluster that exists has the CPUs that it has.
+    if "RAY_ADDRESS" not in environment:
+        federation += f" init-args-num-cpus={workers}"
     # A file, because a value on the command line cannot hold every quote.
     run_config = home / "run-config.toml"
     run_config.write_text(f"{OVERRIDES} = {json.dumps(overrides)}\n")

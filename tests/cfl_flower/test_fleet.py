@@ -116,6 +116,24 @@ def test_a_device_that_never_connected_is_a_failure(two: RunConfig) -> None:
     assert [result.client for result in outcome.results] == [0]
 
 
+def test_a_message_that_flower_cannot_take_costs_only_that_device(
+    two: RunConfig,
+) -> None:
+    class Unregistered(InProcessGrid):
+        def push_messages(self, messages: Any) -> list[str]:
+            ids = super().push_messages(messages)
+            lost = [message.metadata.dst_node_id == 1000 for message in messages]
+            trained = [message.metadata.message_type == "train" for message in messages]
+            gone = zip(ids, lost, trained, strict=True)
+            return ["" if a and b else key for key, a, b in gone]
+
+    fleet = Fleet(Unregistered([{"client-id": 0}, {"client-id": 1}]), two)
+    fleet.discover()
+    outcome = train(fleet, plan(two, [0, 1]))
+    assert [result.client for result in outcome.results] == [1]
+    assert [failure.client for failure in outcome.failures] == [0]
+
+
 def test_a_lost_worker_of_a_simulation_ends_the_run(config: RunConfig) -> None:
     fleet = Fleet(InProcessGrid([{}, {}], failing(node=1001)), config)
     fleet.discover()

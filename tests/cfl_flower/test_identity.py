@@ -50,6 +50,8 @@ def test_a_device_that_moves_during_a_run_loses_that_round_only(
     assert "client site-a has left with node 1000" in caplog.text
     lost = [[f["client"] for f in row["failures"]] for row in run.rounds]
     assert lost == [[], ["site-a"] * 2, [], []]
+    details = {f["detail"] for f in run.rounds[1]["failures"]}
+    assert details == {"the node is not available"}
     assert clusters(run, 4) == clusters(run, 1)
 
 

@@ -13,8 +13,7 @@ from safetensors.numpy import load_file
 from cfl_flower.config import compose_config
 from cfl_flower.models import FlatModel
 from simulations.deploy import find, samples
-from simulations.export import export, main
-from simulations.saved import load_state
+from simulations.export import export, main, open_saved
 from tests.conftest import Runner
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -25,7 +24,7 @@ def test_each_clusters_model_comes_out_as_it_is(
 ) -> None:
     run, served = run_small("strategy=fielding"), tmp_path / "served"
     clusters = export(run.folder, served)
-    resolved, done, state = load_state(run.folder)
+    resolved, done, state = open_saved(run.folder)
     directory = json.loads((served / "clusters.json").read_text())
     assert done == directory["round"] == 4
     expected = dict(zip(map(str, state.clients), state.clusters.tolist(), strict=True))
@@ -84,7 +83,7 @@ def test_a_stranger_finds_its_model_by_its_folder(
     run = run_small("strategy=fielding", "partition.purity=1")
     served = tmp_path / "served"
     export(run.folder, served)
-    _, _, state = load_state(run.folder)
+    _, _, state = open_saved(run.folder)
     cluster = int(state.clusters[0])
     labels = np.flatnonzero(state.centres[cluster] > 0.05)
     samples.put(tmp_path / "site", labels.tolist(), 100)

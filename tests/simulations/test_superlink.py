@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +98,59 @@ def test_ray_gives_the_numbers_of_the_run_in_process(
     assert "round 12/12" in done.stdout
     assert "INFO" not in done.stdout
     assert numbers(folder) == reference
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+@contextmanager
+def ray_cluster(folder: Path) -> Iterator[str]:
+    """Two Ray nodes on the loopback, with a CPU each; yields their address."""
+    ray, address = str(Path(sys.executable).parent / "ray"), f"127.0.0.1:{free_port()}"
+    head = ["--head", "--port", address.partition(":")[2], "--include-dashboard=false"]
+    head += ["--ray-client-server-port", free_port(), "--temp-dir", str(folder)]
+    with ExitStack() as stack:
+        for number, where in enumerate((head, ["--address", address])):
+            agent = ["--dashboard-agent-listen-port", free_port()]
+            node = subprocess.Popen(
+                [ray, "start", "--block", "--num-cpus=1", *where, *agent],
+                stdout=(folder / f"node-{number}.log").open("w"),
+                stderr=subprocess.STDOUT,
+            )
+            stack.callback(node.wait, 60)
+            stack.callback(node.terminate)
+        script = (
+            "import ray, time\n"
+            f"ray.init(address='{address}', logging_level='error')\n"
+            "while len([n for n in ray.nodes() if n['Alive']]) < 2: time.sleep(0.2)\n"
+        )
+        joined = [sys.executable, "-c", script]
+        deadline = time.monotonic() + 90
+        while subprocess.run(joined, check=False, capture_output=True).returncode:
+            assert time.monotonic() < deadline, (folder / "node-0.log").read_text()
+        yield address
+
+
+def test_an_existing_ray_cluster_gives_the_same_numbers(
+    tmp_path: Path, reference: list[dict[str, Any]]
+) -> None:
+    # Ray's sockets need a short path.
+    with (
+        tempfile.TemporaryDirectory(prefix="ray") as place,
+        ray_cluster(Path(place)) as address,
+    ):
+        done = subprocess.run(
+            command(tmp_path / "run", "workers=2"),
+            env={**os.environ, "RAY_ADDRESS": address},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert numbers(tmp_path / "run") == reference
 
 
 def test_kill_9_and_resume_give_the_numbers_of_an_uninterrupted_run(

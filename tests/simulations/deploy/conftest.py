@@ -44,6 +44,7 @@ class Deployment:
             # Marks every process, whoever starts it, and keeps Flower's files here.
             "FLWR_HOME": str(root / "operator"),
             "PYTHONPATH": str(PROJECT),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
 
     def log(self, name: str) -> str:
@@ -99,6 +100,17 @@ class Deployment:
             if ours and part in line and int(entry.name) != os.getpid():
                 found.append(int(entry.name))
         return found
+
+    def online(self) -> int:
+        """Return how many devices the SuperLink sees."""
+        done = subprocess.run(
+            ["flwr", "supernode", "list", "loopback", "--format", "json"],
+            env=self.variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout.count('"online"')
 
     def kill(self, *parts: str) -> int:
         """Kill -9 what was started here; return how many processes that were."""

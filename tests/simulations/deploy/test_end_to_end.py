@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from tests.conftest import Run, Runner
 from tests.simulations.deploy.conftest import Deployment, wait_for
 
 pytestmark = pytest.mark.slow
+
+PATIENCE = 300.0
+"""Seconds, for machines that have other things to do."""
 
 RUN = [*SITES, "clients=2", "participants=2", "strategy=fielding", "partition.groups=2"]
 EVERYTHING = ["drift.rounds=[]", "strategy.local.epochs=1", *RUN]
@@ -29,7 +33,12 @@ def later_data(root: Path) -> None:
     add_samples(root / "site-c", "first", LOW)
 
 
-def test_a_run_survives_its_server_and_devices_that_drift_and_join(
+def saved_round(folder: Path) -> int:
+    header = folder / "checkpoint" / "checkpoint.json"
+    return int(json.loads(header.read_text())["round"]) if header.exists() else 0
+
+
+def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
     deployment: Deployment, run_small: Runner, tmp_path: Path
 ) -> None:
     """The numbers are those of a run in process that was interrupted by nothing."""
@@ -41,35 +50,41 @@ def test_a_run_survives_its_server_and_devices_that_drift_and_join(
     for name in ("site-a", "site-b", "intruder"):
         deployment.start_device(name)
     folder = deployment.root / "run"
-    door = deployment.start(
-        "submit",
-        "simulations.deploy.submit",
-        *("loopback", *EVERYTHING, "rounds=2", f"output_dir={folder}"),
-        *("--restarts", "2"),
-    )
-    header = folder / "checkpoint" / "checkpoint.json"
-    wait_for(header.exists, "the first round", 300)
-    assert deployment.kill("flower-superlink", "flwr-serverapp") >= 2
+    command = ["simulations.deploy.submit", "loopback", *EVERYTHING]
+    command += ["rounds=3", f"output_dir={folder}"]
+    door = deployment.start("submit", *command, "--restarts", "1")
+
+    wait_for(lambda: saved_round(folder) == 1, "the first round", PATIENCE)
+    assert deployment.kill("flwr-serverapp")
+    wait_for(lambda: saved_round(folder) == 2, "the second round", PATIENCE)
+    assert "resumed after round 1" in deployment.log("submit"), "it goes on by itself"
+
+    assert deployment.kill("flower-superlink")
+    assert deployment.kill("flwr-serverapp")
+    assert deployment.kill(f"private-key {deployment.keys}/site-b") == 1
     later_data(deployment.root)
-    deployment.start_device("site-c")
     deployment.start_superlink()
-    assert door.wait(500) == 0, deployment.log("submit")
-    assert "resumed after round 1" in deployment.log("submit")
+    for name in ("site-b", "site-c"):
+        deployment.start_device(name)
+    assert door.wait(PATIENCE) == 1, "it was killed more often than it may restart"
+    wait_for(lambda: deployment.online() == 3, "the return of the devices", PATIENCE)
+    assert deployment.start("submit", *command, "resume=true").wait(PATIENCE) == 0
+    assert "Failed to initialize the connection" in deployment.log("intruder")
     assert "SuperNode ID" not in deployment.log("intruder")
 
     other = tmp_path / "elsewhere"
     other.mkdir()
     first_data(other)
     grid = InProcessGrid([node_config(other, f"site-{name}") for name in "ab"])
-    run_small(*RUN, "rounds=1", grid=grid, folder="reference")
+    run_small(*RUN, "rounds=2", grid=grid, folder="reference")
     later_data(other)
     grid.add_node(node_config(other, "site-c"))
     reference = run_small(
-        *RUN, "rounds=2", "resume=true", grid=grid, folder="reference"
+        *RUN, "rounds=3", "resume=true", grid=grid, folder="reference"
     )
     run = Run(folder)
     assert run.numbers == reference.numbers, "each result counts once, none is lost"
-    assert [row["drifted"] for row in run.rounds] == [0, 1]
-    assert [row["moved"] for row in run.rounds] == [0, 1]
-    assert {row["client"] for row in run.clients if row["round"] == 2} == set(devices)
+    assert [row["drifted"] for row in run.rounds] == [0, 0, 1]
+    assert [row["moved"] for row in run.rounds] == [0, 0, 1]
+    assert {row["client"] for row in run.clients if row["round"] == 3} == set(devices)
     assert (folder / "summary.json").exists()

@@ -1,0 +1,113 @@
+"""A client that finds drift by the losses of the model that it is served.
+
+The representation test of `clients.base` reports any change beyond a tolerance; with a
+detector a client keeps silent about those that do not matter to the model. Computes:
+the loss of every training sample under the served model, and river's ADWIN (Bifet and
+Gavaldà, SDM 2007) or KSWIN (Raab et al., Neurocomputing 2020) over them. Sends: its
+representation when the detector says that losses rose and it is another one than the
+server holds. Keeps: the losses since then, at most `WINDOW`.
+
+    python -m simulations.run strategy.client=clients.detecting.AdwinClient
+
+Needs river, `pip install 'cfl-flower[drift]'`. The detector is run anew over the losses
+that were kept, so it needs no state of its own, and a device that was switched off goes
+on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.types import FloatArray, Scalar, Vector
+from clients.base import ClusteredClient
+
+# Optional: most devices do without.
+DETECTORS: Any = import_module("river.drift") if find_spec("river") else None
+
+WINDOW = 2000
+"""Losses that a client keeps."""
+
+
+def rises(detector: Any, losses: FloatArray, known: int) -> bool:
+    """Return whether a detector finds that losses rose with the latest ones.
+
+    A model that improves lowers them, which is no drift.
+
+    Parameters
+    ----------
+    detector : river's
+        Fresh.
+    losses : array of shape (n,)
+        In the order of time.
+    known : int
+        Losses that were looked at before; what is found in them is old.
+    """
+    for place, loss in enumerate(losses.tolist()):
+        detector.update(loss)
+        if detector.drift_detected and place >= known:
+            return float(losses[known:].mean()) > float(losses[:known].mean())
+    return False
+
+
+class DetectingClient(ClusteredClient):
+    """A client that reports when a detector says so."""
+
+    detector: ClassVar[Any] = None
+
+    def report(
+        self,
+        config: dict[str, Any],
+        round: int,
+        parameters: Sequence[Vector] = (),
+    ) -> dict[str, Scalar]:
+        """Return the representation if losses rose, or the server has none yet.
+
+        Raises
+        ------
+        ConfigError
+            If river is not installed.
+        """
+        if "held" not in config or not parameters:
+            return super().report(config, round, parameters)
+        if self.detector is None:
+            raise ConfigError("river is missing; pip install 'cfl-flower[drift]'")
+        state = self.around.state.part("losses")
+        known = state.load(before=self.around.round).get("losses", np.zeros(0))
+        losses = self.sample_losses(self.served(list(parameters)), round)
+        every = np.concatenate([known, losses])[-WINDOW:]
+        old = max(0, len(every) - len(losses))
+        drifted = old > 0 and rises(self.detector(), every, old)
+        state.save(
+            self.around.round, {"losses": losses[-WINDOW:] if drifted else every}
+        )
+        return super().report(config, round, parameters) if drifted else {}
+
+    def sample_losses(self, model: Vector, round: int) -> FloatArray:
+        """Return the model's loss on each training sample of a round, shape (n,)."""
+        x, y = self.samples(round)
+        network = self.around.model.load(model).module.eval()
+        with torch.no_grad():
+            losses: FloatArray = cross_entropy(network(x), y, reduction="none").numpy()
+        return losses.astype(np.float64)
+
+
+class AdwinClient(DetectingClient):
+    """A client with an adaptive window: the mean loss of its newer part is higher."""
+
+    detector = DETECTORS and DETECTORS.ADWIN
+
+
+class KswinClient(DetectingClient):
+    """A client with a Kolmogorov-Smirnov test of the latest losses against earlier."""
+
+    # Its draws must be the same in every run.
+    detector = DETECTORS and partial(DETECTORS.KSWIN, seed=0)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.errors import ConfigError
+from clients.detecting import AdwinClient, DetectingClient, KswinClient, rises
+from tests.clients.conftest import Surround
+from tests.conftest import Runner
+
+CLIENTS = [AdwinClient, KswinClient]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("later", "expected"), [(2.0, True), (1.0, False), (0.2, False)]
+)
+def test_only_losses_that_rise_are_drift(
+    client: type[DetectingClient], later: float, expected: bool
+) -> None:
+    pytest.importorskip("river")
+    rng = np.random.default_rng(0)
+    losses = rng.normal(1.0, 0.1, 600)
+    losses[300:] += later - 1
+    assert rises(client.detector(), losses, 300) is expected
+
+
+def test_what_was_found_before_is_not_found_again() -> None:
+    pytest.importorskip("river")
+    losses = np.concatenate([np.zeros(300), np.ones(300), np.ones(50)])
+    assert not rises(AdwinClient.detector(), losses, 600)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_drift_is_reported_when_it_comes_and_then_no_more(
+    client: type[DetectingClient], run_small: Runner
+) -> None:
+    pytest.importorskip("river")
+    path = f"strategy.client=clients.detecting.{client.__name__}"
+    asked = [path, "strategy=fielding", "drift.rounds=[7]", "rounds=9"]
+    run = run_small(*asked)
+    drifted = [row["drifted"] for row in run.rounds]
+    assert drifted[5] >= 6, "what arrives next is looked at in the round before"
+    assert sum(drifted) == drifted[5]
+    again = run_small(*asked[:-1], "rounds=6", folder="again")
+    assert again.numbers == [row for row in run.numbers if row["round"] <= 6]
+    resumed = run_small(*asked, "resume=true", folder="again")
+    assert resumed.numbers == run.numbers
+
+
+def test_without_river_a_client_says_what_is_missing(surround: Surround) -> None:
+    around = surround(1)
+    model = around.initial()
+    config: dict[str, Any] = {"representation": "label_histogram"}
+    client = DetectingClient(around)
+    assert "representation" in client.report(config, 1), "the hello needs none"
+    with pytest.raises(ConfigError, match=r"cfl-flower\[drift\]"):
+        client.report({**config, "held": "0"}, 1, [model])
