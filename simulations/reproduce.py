@@ -27,7 +27,7 @@ from cfl_flower.callbacks import clock
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import quoted
-from cfl_flower.results import finished
+from cfl_flower.results import finished, read_lines
 from cfl_flower.server_app import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import Json
@@ -64,7 +64,8 @@ class Published:
     ----------
     title, source : str
     measure : str
-        The key of `summary.json` whose accuracy is compared: ``best`` or ``final``.
+        What is compared: ``best`` or ``final``, whose accuracy is in `summary.json`; or
+        ``last KEY`` or ``mean KEY``, of all rounds that have it in `rounds.jsonl`.
     tolerance : float
         Points within which a figure counts as reproduced.
     methods : dict of str to list of str
@@ -74,6 +75,8 @@ class Published:
     rows : dict
         The overrides and the values of each row, what a method has beside in it, and
         the mean `seconds` of its runs where they were measured.
+    runs : str, optional
+        The table that has the same runs, and looks at something else.
     """
 
     title: str
@@ -83,6 +86,16 @@ class Published:
     methods: Mapping[str, list[str]]
     columns: list[str]
     rows: Mapping[str, Mapping[str, Json]]
+    runs: str | None = None
+
+    def value(self, config: RunConfig, summary: Mapping[str, Json]) -> float:
+        """Return what is compared of a finished run, in percent."""
+        kind, _, key = self.measure.partition(" ")
+        if not key:
+            return 100 * float(summary[kind]["accuracy"])
+        lines = read_lines(Path(config.output_dir) / "rounds.jsonl")
+        known = [row[key] for row in lines if row.get(key) is not None]
+        return 100 * float(known[-1] if kind == "last" else fmean(known))
 
     def cells(self, rows: Sequence[str], methods: Sequence[str]) -> list[Cell]:
         """Return the cells of the methods, and of the rows whose names start as asked.
@@ -180,8 +193,7 @@ def reproduce(
         if reason := reasons.get(job.output_dir):
             found[row, method].reasons.append(f"seed {seed}: {reason}")
         if summary := finished(job):
-            accuracy = summary[table.measure]["accuracy"]
-            found[row, method].values.append(100 * accuracy)
+            found[row, method].values.append(table.value(job, summary))
     return found
 
 
@@ -265,7 +277,7 @@ def listing(tables: Mapping[str, Published], root: Path) -> Table:
         for row, entry in table.rows.items():
             first = [*entry["overrides"], *table.methods[table.columns[0]]]
             size, data = _size_and_data(first)
-            taken = _time_of_a_run(entry, root / name / row)
+            taken = _time_of_a_run(entry, root / (table.runs or name) / row)
             result.add_row(name, row, str(len(table.columns)), size, taken, data)
     return result
 
@@ -332,7 +344,9 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         table = tables[asked.table]
         cells = table.cells(asked.rows, asked.methods)
-        found = reproduce(table, cells, asked, asked.output / asked.table)
+        found = reproduce(
+            table, cells, asked, asked.output / (table.runs or asked.table)
+        )
     except CflError as error:
         return report(error)
     rows = lines(table, cells, found)

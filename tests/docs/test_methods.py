@@ -14,8 +14,11 @@ from cfl_flower.config import CONF, compose_config
 
 DOCS = Path(__file__).parents[2] / "docs" / "methods"
 METHODS = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
-COMMON = ("local", "shift")
+COMMON = ("local", "shift", "policy")
 """Groups of settings that are described once, for every method."""
+
+AGAIN = "pretraining"
+"""The group that has the settings of `local` again."""
 
 SECTIONS = ["What it does", "When to use it", "What leaves the device", "Settings"]
 
@@ -31,7 +34,8 @@ def settings(name: str) -> dict[str, str]:
 def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in node.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            if key != AGAIN:
+                yield from _flat(value, f"{prefix}{key}.")
         elif f"{prefix}{key}" not in ("client", "name") and key != "_target_":
             yield f"{prefix}{key}", shown(value)
 
@@ -40,7 +44,8 @@ def _fields(settings: Any, prefix: str = "") -> Iterator[str]:
     for field in fields(settings):
         value = getattr(settings, field.name)
         if is_dataclass(value):
-            yield from _fields(value, f"{prefix}{field.name}.")
+            if field.name != AGAIN:
+                yield from _fields(value, f"{prefix}{field.name}.")
         elif field.name != "client":
             yield f"{prefix}{field.name}"
 
@@ -98,7 +103,7 @@ def test_a_page_says_what_a_reader_asks(name: str) -> None:
 
 def test_what_is_common_is_described_once() -> None:
     described = table((DOCS / "README.md").read_text())
-    code = settings("flexcfl")
+    code = settings("ccfl") | settings("flexcfl")
     common = {key for key in code if key.split(".")[0] in COMMON}
     assert described == {key: code[key] for key in common}
 
