@@ -103,6 +103,8 @@ def compare(arguments: Sequence[str], console: Console) -> int:
         announce(jobs, arguments)
     most = at_once([job.config for job in jobs], asked.jobs)
     reasons = carry_out(jobs, most, asked.talk, "compare")
+    if asked.markdown:
+        console.width = 200  # a cell of a document is one line
     compare_saved([job.config for job in jobs], console, reasons, asked.markdown)
     return int(bool(reasons))
 
