@@ -63,7 +63,15 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
     for name in ("site-b", "site-c"):
         deployment.start_device(name)
     # Site-a was left alone, and finds the SuperLink again by itself.
-    wait_for(lambda: deployment.online() == 3, "the return of the devices", PATIENCE)
+    wait_for(
+        lambda: (
+            deployment.joined("site-b") == 2
+            and deployment.joined("site-c") == 1
+            and deployment.online() == 3
+        ),
+        "the return of the devices",
+        PATIENCE,
+    )
     # The door would wait for a minute, until the SuperLink misses the old ServerApp.
     door.kill()
     assert deployment.start("again", *command, "resume=true").wait(PATIENCE) == 0
