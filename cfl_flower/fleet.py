@@ -188,25 +188,27 @@ class Fleet:
         content = RecordDict({"hello": ConfigRecord({})})
         messages = [Message(content, node, "query.hello") for node in nodes]
         hellos: dict[int, Hello] = {}
-        refusals = dict.fromkeys(nodes, f"no answer within {HELLO_TIMEOUT:g} s")
+        refusals: dict[int, str] = {}
         for reply in self.grid.send_and_receive(messages, timeout=HELLO_TIMEOUT):
             node = self.grid.addressee(reply)
             try:
                 hellos[node] = read_hello(reply)
-                del refusals[node]
             except InvalidResultError as error:
                 refusals[node] = error.detail
+        # It may be busy with a task of a run that was stopped: asked again later.
+        silent = set(nodes) - hellos.keys() - refusals.keys()
+        late = dict.fromkeys(silent, f"no answer within {HELLO_TIMEOUT:g} s")
         devices = {n: h.client for n, h in hellos.items() if h.client is not None}
         if not self._claims and not devices:
-            if refusals:
-                raise WorkerLostError(next(iter(refusals.values())))
+            for reason in [*refusals.values(), *late.values()]:
+                raise WorkerLostError(reason)
             self.simulated = True
             self._nodes += hellos
             return max(hello.nodes for hello in hellos.values())
         for node in hellos.keys() - devices.keys():
             refusals[node] = f"it has no {CLIENT_ID} in its node config"
-        for node, reason in refusals.items():
-            log.warning("node %s is left out: %s", self._name(node), reason)
+        for node, reason in (refusals | late).items():
+            log.warning("%s is left out: %s", self._name(node), reason)
         self._refused |= refusals.keys()
         self._nodes += devices
         self._claims |= devices

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from flwr.app import Message
 
+from cfl_flower.inprocess import InProcessGrid
 from tests.cfl_flower.test_site import (
     HIGH,
     LOW,
@@ -118,4 +121,26 @@ def test_a_node_without_a_name_is_left_out_among_devices(
     with caplog.at_level(logging.WARNING, "cfl_flower.fleet"):
         run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
     assert "node 1003 is left out: it has no client-id" in caplog.text
+    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
+
+
+def test_a_device_that_is_busy_when_it_is_greeted_is_asked_again(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfl_flower.fleet.HELLO_TIMEOUT", 0.05)
+    grid, rest = Sites(tmp_path), InProcessGrid.pull_messages
+
+    def pull(message_ids: Iterable[str]) -> list[Message]:
+        found = rest(grid, message_ids)
+        greeted = [m for m in found if m.metadata.message_type == "query.hello"]
+        busy = [m for m in greeted if m.metadata.src_node_id == 1001]
+        if busy and not missed:
+            missed.extend(busy)
+            found.remove(busy[0])
+        return found
+
+    missed: list[Message] = []
+    monkeypatch.setattr(grid, "pull_messages", pull)
+    run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    assert missed
     assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}

@@ -112,6 +112,10 @@ class Deployment:
         )
         return done.stdout.count('"online"')
 
+    def joined(self, name: str) -> int:
+        """Return how often a device was let in; one that died seems online for long."""
+        return self.log(name).count("SuperNode ID")
+
     def kill(self, *parts: str) -> int:
         """Kill -9 what was started here; return how many processes that were."""
         targets = [pid for part in parts for pid in self.processes(part)]
