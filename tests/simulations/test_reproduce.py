@@ -54,10 +54,16 @@ def test_every_cell_composes_where_its_data_are(name: str) -> None:
 
 
 def test_every_row_is_an_experiment_and_the_other_way_round() -> None:
-    for name, table in TABLES.items():
-        files = {path.stem for path in (CONF / "experiment" / name).glob("*.yaml")}
-        used = {row["overrides"][0].split("/")[1] for row in table.rows.values()}
-        assert files == used
+    used: dict[str, set[str]] = {}
+    for table in TABLES.values():
+        for row in table.rows.values():
+            folder, _, name = row["overrides"][0].partition("=")[2].partition("/")
+            used.setdefault(folder, set()).add(name)
+        assert table.runs is None or TABLES[table.runs].rows.keys() == table.rows.keys()
+    for folder, names in used.items():
+        files = (CONF / "experiment" / folder).glob("*.yaml")
+        assert {path.stem for path in files} == names
+    for table in TABLES.values():
         assert all(
             len(row["values"]) == len(table.columns) for row in table.rows.values()
         )
