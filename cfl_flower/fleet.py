@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -20,6 +20,14 @@ from flwr.supercore.run import Run
 
 from cfl_flower.client_app import CLIENT_ID, code_digest
 from cfl_flower.errors import InvalidResultError, WorkerLostError
+from cfl_flower.folding import (
+    Sums,
+    add_result,
+    merge_sums,
+    read_sums,
+    remaining_reply,
+    shared_versions,
+)
 from cfl_flower.records import (
     Answer,
     encode_models,
@@ -49,12 +57,15 @@ class Outcome:
         In client-id order, whatever the order of arrival.
     failures : list of Failure
         In client-id order.
+    sums : Sums
+        Where the plan folds, what the results' arrays were added up to.
     bytes_up, bytes_down : int
         Models and representations, as if every client were a device of its own.
     """
 
     results: list[Result] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    sums: Sums = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
 
@@ -96,6 +107,11 @@ class Fleet:
         if self.simulated:
             return list(range(self._config.clients))
         return sorted(self._hosts, key=client_order)
+
+    @property
+    def adders(self) -> int:
+        """How many nodes add up what their virtual clients send."""
+        return len(self._nodes) if self.simulated else 0
 
     def discover(self) -> None:
         """Say hello to new nodes; at the start, wait until there are enough.
@@ -151,9 +167,11 @@ class Fleet:
         self._plan = plan
         self._parcels = self._spread(plan.tasks)
         encoded = encode_models(plan)
+        # A device is one client, and has nothing to add up.
+        told = plan if self.simulated else replace(plan, fold=None)
         return [
             Message(
-                pack_tasks(phase, round, self._settings, plan, parcel.tasks, encoded),
+                pack_tasks(phase, round, self._settings, told, parcel.tasks, encoded),
                 parcel.node,
                 phase,
                 group_id=str(round),
@@ -195,8 +213,13 @@ class Fleet:
         self, phase: str, parcel: Parcel, reply: Message | None, outcome: Outcome
     ) -> None:
         """Sort the answers of one node into results and failures."""
+        plan = self._plan
+        shared = shared_versions(parcel.tasks, plan.fold) if self.simulated else set()
+        sums: Sums = {}
         try:
-            answers = self._answers(reply)
+            answers, content = self._answers(reply)
+            if shared:
+                sums = read_sums(content, parcel.tasks, plan)
         except InvalidResultError as error:
             if self.simulated:
                 raise WorkerLostError(
@@ -210,22 +233,32 @@ class Fleet:
             missing = Answer(task.client, error=("missing", "the client sent nothing"))
             answer = answers.get(task.client, missing)
             try:
-                result = validate(answer, phase, self._plan.reply)
+                expected = remaining_reply(task, plan, shared)
+                result = validate(answer, phase, expected)
+                if plan.fold is not None:
+                    add_result(outcome.sums, task, result, plan.fold)
+                    result = replace(result, arrays=[])
             except InvalidResultError as error:
                 failure = Failure(task.client, phase, error.reason, error.detail)
                 outcome.failures.append(failure)
             else:
                 outcome.results.append(result)
-                outcome.bytes_up += payload_bytes(result.arrays, result.metrics)
+                # As a device of its own would have sent it.
+                outcome.bytes_up += 4 * sum(plan.reply)
+                outcome.bytes_up += payload_bytes([], result.metrics)
+        merge_sums(outcome.sums, sums)
 
     @staticmethod
-    def _answers(reply: Message | None) -> dict[ClientId, Answer]:
+    def _answers(
+        reply: Message | None,
+    ) -> tuple[dict[ClientId, Answer], RecordDict]:
         if reply is None:
             detail = "no answer within system.message_timeout"
             raise InvalidResultError("node", detail)
         if reply.has_error():
             raise InvalidResultError("node", _reason(reply))
-        return {answer.client: answer for answer in unpack_answers(reply.content)}
+        content = reply.content
+        return {answer.client: answer for answer in unpack_answers(content)}, content
 
 
 def _reason(reply: Message) -> str:

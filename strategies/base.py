@@ -9,7 +9,8 @@ beside this one holds a paper and no plumbing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -25,6 +26,7 @@ from torch import nn
 from cfl_flower.aggregation import mean_model
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.fleet import Fleet, Outcome
+from cfl_flower.folding import Sums, Version, merge_sums, versions
 from cfl_flower.models import hollow_network, initial_vector
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
@@ -167,6 +169,7 @@ class ClusteredStrategy(Strategy):
         self.state = self.initial_state()
         self.record = RoundRecord(0)
         self._done = 0
+        self.sums: Sums = {}
         self._later: list[Plan] = []
         self._started = 0.0
 
@@ -196,18 +199,12 @@ class ClusteredStrategy(Strategy):
         ]
         return Plan(tasks, state.models, {}, reply=(len(state.models[0]),))
 
-    def fold(self, results: list[Result]) -> list[Result]:
-        """Take in some of a round's results; return what `absorb_train` needs of them.
-
-        A method that sums them up here, in client-id order, and leaves their arrays
-        out, sets ``folds``: a large round then comes in portions, and is never held.
-        """
-        return results
-
-    folds: ClassVar[bool] = False
-
     def absorb_train(self, round: int, results: list[Result]) -> None:
-        """Average each cluster's results; a cluster without any keeps its model."""
+        """Average each cluster's results; a cluster without any keeps its model.
+
+        If the plan has a `Fold`, the results come without arrays, and ``self.sums`` has
+        what they were added up to: a large round is never held.
+        """
         rows = self.rows(result.client for result in results)
         clusters = self.state.clusters[rows]
         for cluster in np.unique(clusters):
@@ -367,7 +364,10 @@ class ClusteredStrategy(Strategy):
         self._greet(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
-        first, *self._later = portions(plan) if self.folds else [plan]
+        self.sums = {}
+        first, *self._later = [plan]
+        if plan.fold is not None:
+            first, *self._later = portions(plan, self.fleet.adders)
         return self._send("train", first)
 
     def aggregate_train(
@@ -380,13 +380,15 @@ class ClusteredStrategy(Strategy):
         if self.record.participants:
             self.require_any(results, "train")
         self.absorb_train(self.record.round, results)
+        self.sums = {}
         self.measure_train(results)
         return None, None
 
     def _take_in(self, replies: Iterable[Message]) -> list[Result]:
         check = partial(self.check_report, "train")
-        found = self._receive("train", replies).results
-        return self.fold(self.screen("train", found, check))
+        outcome = self._receive("train", replies)
+        merge_sums(self.sums, outcome.sums)
+        return self.screen("train", outcome.results, check)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -504,15 +506,44 @@ class ClusteredStrategy(Strategy):
             record.ari = float(adjusted_rand_score(truth, state.clusters))
 
 
-def portions(plan: Plan) -> list[Plan]:
+def portions(plan: Plan, adders: int = 0) -> list[Plan]:
     """Return a plan in parts with answers of at most `ANSWER_FLOATS`, at least one.
 
     In client-id order, so that results are absorbed in the same order as at once.
+
+    Parameters
+    ----------
+    plan : Plan
+    adders : int
+        How many nodes add up what the plan folds; 0 if every result comes by itself.
     """
-    size = max(1, ANSWER_FLOATS // max(1, sum(plan.reply)))
-    tasks = sorted(plan.tasks, key=lambda task: client_order(task.client))
-    starts = range(0, max(1, len(tasks)), size)
-    return [replace(plan, tasks=tasks[start : start + size]) for start in starts]
+    parts: list[list[Task]] = [[]]
+    floats, taken = 0, Counter[Version]()
+    for task in sorted(plan.tasks, key=lambda task: client_order(task.client)):
+        size = _answer_floats(task, plan, adders, taken)
+        if parts[-1] and floats + size > ANSWER_FLOATS:
+            parts.append([])
+            taken.clear()
+            floats, size = 0, _answer_floats(task, plan, adders, taken)
+        parts[-1].append(task)
+        floats += size
+        if plan.fold is not None:
+            taken.update(versions(task, plan.fold))
+    return [replace(plan, tasks=tasks) for tasks in parts]
+
+
+def _answer_floats(
+    task: Task, plan: Plan, adders: int, taken: Mapping[Version, int]
+) -> int:
+    """Return by how many floats, at most, a task makes the answers longer."""
+    if plan.fold is None or not adders:
+        return sum(plan.reply)
+    floats = 0
+    for version, length in zip(versions(task, plan.fold), plan.reply, strict=True):
+        # A result alone is one vector, a sum as long as four, at each of the nodes.
+        count = taken.get(version, 0)
+        floats += length * (1 if count == 0 else 4 if count <= adders else 0)
+    return floats
 
 
 def _personalised(result: Result) -> float | None:

@@ -45,8 +45,9 @@ Deviations and readings, where the paper and its code part ways:
   `directions.sketch`). The cosine of two clients has a standard error of at most
   sqrt(2 / k), of two clusters likewise; 0.04 for k = 1,024. The server then never holds
   n x d numbers.
-* Replies of a large round come in portions, and are added to the means at once: the
-  server holds omega, the clusters' models and their sums, and never all replies.
+* Results are added up where they are made (`cfl_flower.folding`): the server receives
+  sums, from each worker one for omega and one for each cluster, and never holds all
+  replies. A device sends its own result.
 * `refresh: on_drift` is ours: StoCFL never asks for psi again, so it is blind to drift.
   With it, a client whose data changed reports again after the test, and is placed anew
   as one that joins, in force from the next round on.
@@ -54,9 +55,8 @@ Deviations and readings, where the paper and its code part ways:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,7 @@ from cfl_flower.settings import require, require_one_of
 from cfl_flower.types import (
     BoolArray,
     FloatArray,
+    Fold,
     IntArray,
     Plan,
     Result,
@@ -412,7 +413,6 @@ class StoCFL(ClusteredStrategy):
         state, chosen = self.state, self.choose_participants(round)
         # What is still to be written of the last round must not see this one's changes.
         self.fleet.grid.finish()
-        self._means, self._omega = defaultdict(RunningMean), RunningMean()
         known = state.known()
         strangers = [row for row in chosen if not known[row]]
         if strangers:
@@ -424,48 +424,31 @@ class StoCFL(ClusteredStrategy):
         for cluster in np.flatnonzero(~state.trained):
             if cluster != UNKNOWN:
                 state.models[cluster] = start
-        clusters = state.clusters[chosen]
-        used = np.union1d([UNKNOWN], clusters)
-        places = np.searchsorted(used, clusters).tolist()
         tasks = [
-            Task(state.clients[row], (0, place))
-            for row, place in zip(chosen, places, strict=True)
+            Task(state.clients[row], (UNKNOWN, int(state.clusters[row])))
+            for row in chosen
         ]
-        reply = (len(start),) * (1 if self.settings.omega == "sequential" else 2)
-        return Plan(tasks, [state.models[cluster] for cluster in used], {}, reply)
-
-    folds = True
-
-    def fold(self, results: list[Result]) -> list[Result]:
-        """Add up omega over all, and each cluster's theta: lines 17 to 19."""
-        rows = self.rows(result.client for result in results)
-        for cluster, result in zip(self.state.clusters[rows], results, strict=True):
-            weight = self.weight(result)
-            self._means[int(cluster)].add(result.arrays[0], weight)
-            if len(result.arrays) > 1:
-                self._omega.add(result.arrays[1], weight)
-        return [replace(result, arrays=[]) for result in results]
+        # theta, then omega.
+        bases = (1,) if self.settings.omega == "sequential" else (1, 0)
+        fold = Fold(bases, self.settings.weighting == "samples")
+        reply = (len(start),) * len(bases)
+        return Plan(tasks, list(state.models), {}, reply, fold)
 
     def absorb_train(self, round: int, results: list[Result]) -> None:
-        """Take the means as the next models."""
+        """Take the means as the next models: lines 17 to 19."""
         state, step = self.state, self.config.server_optimizer.step
         before = state.models[UNKNOWN]
-        for cluster, mean in self._means.items():
-            if cluster != UNKNOWN:
-                state.models[cluster] = step(state.models[cluster], mean.value())
+        for (array, cluster), total in sorted(self.sums.items()):
+            if array == 0 and cluster != UNKNOWN:
+                state.models[cluster] = step(state.models[cluster], total.mean())
                 state.trained[cluster] = True
         state.models[UNKNOWN] = step(before, self.next_omega(round, before, results))
-        # The sums are as large as the models, and are not needed any more.
-        self._means, self._omega = defaultdict(RunningMean), RunningMean()
         self.measure(round)
-
-    _means: defaultdict[int, RunningMean]
-    _omega: RunningMean
 
     def next_omega(self, round: int, omega: Vector, results: list[Result]) -> Vector:
         """Return the mean of omega as the participants trained it."""
         if self.settings.omega == "parallel":
-            return self._omega.value()
+            return self.sums[1, UNKNOWN].mean()
         trained = RunningMean()
         for result in results:
             task = Task(result.client, (0,))
