@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from cfl_flower.data.world import Timeline
 
 
-ANSWER_FLOATS = 2**26
-"""Floats in the answers that are taken in at a time, where portions are: 256 MB."""
+ANSWER_FLOATS = 2**27
+"""Floats in the answers that are taken in at a time, where portions are: 512 MB."""
 
 
 @dataclass(frozen=True)

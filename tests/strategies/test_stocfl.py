@@ -438,15 +438,32 @@ def test_refresh_resumes_and_runs_on_any_number_of_nodes(
 
 
 @pytest.mark.parametrize("option", ["weighting=samples", "omega=sequential"])
-def test_a_round_in_portions_gives_the_same_numbers(
+def test_who_adds_up_and_in_how_many_portions_makes_no_difference(
     option: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = [*STO, f"strategy.{option}", "participants=11", "faults.drops=0.1"]
-    whole = run_small(*options, folder="whole")
+    faults = ["faults.drops=0.1", "faults.nan=0.1", "faults.shape=0.1"]
+    options = [*STO, f"strategy.{option}", "participants=11", *faults]
+    # One worker, three, and every client a device.
+    grids = [[{}], [{}] * 3, [{"client-id": client} for client in range(12)]]
+    runs = [
+        run_small(*options, folder=str(len(nodes)), grid=InProcessGrid(nodes))
+        for nodes in grids
+    ]
     # Two clients at a time: each sends two models of 650 floats.
     monkeypatch.setattr("strategies.base.ANSWER_FLOATS", 4 * 650)
-    parts = run_small(*options, folder="parts", grid=InProcessGrid([{}, {}, {}]))
-    assert parts.numbers == whole.numbers
+    for nodes in grids:
+        grid = InProcessGrid(nodes)
+        runs.append(run_small(*options, folder=f"{len(nodes)}-parts", grid=grid))
+    models = [state_of(run.folder).models for run in runs]
+    # Nobody knows the true concepts of devices.
+    truth = ("ari", "purity")
+    numbers = [
+        [{k: v for k, v in row.items() if k not in truth} for row in run.numbers]
+        for run in runs
+    ]
+    for said, found in zip(numbers, models, strict=True):
+        assert said == numbers[0]
+        assert all(map(np.array_equal, found, models[0]))
 
 
 @pytest.mark.parametrize(
