@@ -3,13 +3,13 @@
 A plan with a `Fold` says of which model each array of a reply is a new version. The
 worker that hosts many virtual clients adds up all versions of a model, and sends one
 sum; a device sends its own result, and the server adds it. The sums are exact, so it
-makes no difference who adds what.
+makes no difference who adds what, nor in how many portions a large round comes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -19,12 +19,15 @@ from flwr.app import RecordDict
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.exact import ExactSum, check_range
 from cfl_flower.records import Answer, number_models, unpack_sums, validate
-from cfl_flower.types import Fold, Plan, Result, Task, Vector
+from cfl_flower.types import Fold, Plan, Result, Task, Vector, client_order
 
 Version: TypeAlias = tuple[int, int]
 """Which array of a reply, and of which of the plan's models it is a new version."""
 
 Sums: TypeAlias = dict[Version, ExactSum]
+
+ANSWER_FLOATS = 2**27
+"""Floats in the answers that the server takes in at a time, in portions: 512 MB."""
 
 NOTHING: Vector = np.zeros(0, np.float32)
 """In the place of an array that is in a sum."""
@@ -130,3 +133,43 @@ class Folder:
             return Answer(answer.client, error=(error.reason, error.detail))
         rest = [NOTHING if v in self._shared else a for v, a in pairs]
         return replace(answer, arrays=rest)
+
+
+def portions(plan: Plan, adders: int = 0) -> list[Plan]:
+    """Return a plan in parts with answers of at most `ANSWER_FLOATS`, at least one.
+
+    In client-id order, so that results are absorbed in the same order as at once.
+
+    Parameters
+    ----------
+    plan : Plan
+    adders : int
+        How many nodes add up what the plan folds; 0 if every result comes by itself.
+    """
+    parts: list[list[Task]] = [[]]
+    floats, taken = 0, Counter[Version]()
+    for task in sorted(plan.tasks, key=lambda task: client_order(task.client)):
+        size = _answer_floats(task, plan, adders, taken)
+        if parts[-1] and floats + size > ANSWER_FLOATS:
+            parts.append([])
+            taken.clear()
+            floats, size = 0, _answer_floats(task, plan, adders, taken)
+        parts[-1].append(task)
+        floats += size
+        if plan.fold is not None:
+            taken.update(versions(task, plan.fold))
+    return [replace(plan, tasks=tasks) for tasks in parts]
+
+
+def _answer_floats(
+    task: Task, plan: Plan, adders: int, taken: Mapping[Version, int]
+) -> int:
+    """Return by how many floats, at most, a task makes the answers longer."""
+    if plan.fold is None or not adders:
+        return sum(plan.reply)
+    floats = 0
+    for version, length in zip(versions(task, plan.fold), plan.reply, strict=True):
+        # A result alone is one vector, a sum as long as four, at each of the nodes.
+        count = taken.get(version, 0)
+        floats += length * (1 if count == 0 else 4 if count <= adders else 0)
+    return floats

@@ -124,7 +124,7 @@ class Failure:
         ``query``, ``train`` or ``evaluate``.
     reason : str
         One word: ``raised``, ``timeout``, ``missing``, ``non-finite``, ``shape``,
-        ``count``, ``representation`` or ``node``.
+        ``count``, ``range``, ``representation`` or ``node``.
     detail : str
         One line for a person.
     """

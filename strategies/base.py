@@ -9,9 +9,8 @@ beside this one holds a paper and no plumbing.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -26,7 +25,7 @@ from torch import nn
 from cfl_flower.aggregation import mean_model
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.fleet import Fleet, Outcome
-from cfl_flower.folding import Sums, Version, merge_sums, versions
+from cfl_flower.folding import Sums, merge_sums, portions
 from cfl_flower.models import hollow_network, initial_vector
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
@@ -43,16 +42,11 @@ from cfl_flower.types import (
     Scalar,
     Task,
     Vector,
-    client_order,
 )
 
 if TYPE_CHECKING:
     from cfl_flower.config import RunConfig
     from cfl_flower.data.world import Timeline
-
-
-ANSWER_FLOATS = 2**27
-"""Floats in the answers that are taken in at a time, where portions are: 512 MB."""
 
 
 @dataclass(frozen=True)
@@ -365,9 +359,8 @@ class ClusteredStrategy(Strategy):
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
         self.sums = {}
-        first, *self._later = [plan]
-        if plan.fold is not None:
-            first, *self._later = portions(plan, self.fleet.adders)
+        parts = [plan] if plan.fold is None else portions(plan, self.fleet.adders)
+        first, *self._later = parts
         return self._send("train", first)
 
     def aggregate_train(
@@ -504,46 +497,6 @@ class ClusteredStrategy(Strategy):
         truth = self.true_concepts(record.round)
         if truth is not None:
             record.ari = float(adjusted_rand_score(truth, state.clusters))
-
-
-def portions(plan: Plan, adders: int = 0) -> list[Plan]:
-    """Return a plan in parts with answers of at most `ANSWER_FLOATS`, at least one.
-
-    In client-id order, so that results are absorbed in the same order as at once.
-
-    Parameters
-    ----------
-    plan : Plan
-    adders : int
-        How many nodes add up what the plan folds; 0 if every result comes by itself.
-    """
-    parts: list[list[Task]] = [[]]
-    floats, taken = 0, Counter[Version]()
-    for task in sorted(plan.tasks, key=lambda task: client_order(task.client)):
-        size = _answer_floats(task, plan, adders, taken)
-        if parts[-1] and floats + size > ANSWER_FLOATS:
-            parts.append([])
-            taken.clear()
-            floats, size = 0, _answer_floats(task, plan, adders, taken)
-        parts[-1].append(task)
-        floats += size
-        if plan.fold is not None:
-            taken.update(versions(task, plan.fold))
-    return [replace(plan, tasks=tasks) for tasks in parts]
-
-
-def _answer_floats(
-    task: Task, plan: Plan, adders: int, taken: Mapping[Version, int]
-) -> int:
-    """Return by how many floats, at most, a task makes the answers longer."""
-    if plan.fold is None or not adders:
-        return sum(plan.reply)
-    floats = 0
-    for version, length in zip(versions(task, plan.fold), plan.reply, strict=True):
-        # A result alone is one vector, a sum as long as four, at each of the nodes.
-        count = taken.get(version, 0)
-        floats += length * (1 if count == 0 else 4 if count <= adders else 0)
-    return floats
 
 
 def _personalised(result: Result) -> float | None:

@@ -12,7 +12,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.fleet import Fleet, Outcome
-from cfl_flower.folding import Folder, read_sums, remaining_reply, shared_versions
+from cfl_flower.folding import (
+    Folder,
+    portions,
+    read_sums,
+    remaining_reply,
+    shared_versions,
+)
 from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.models import initial_vector
 from cfl_flower.records import Answer, pack_answers
@@ -133,6 +139,27 @@ def test_sums_are_read_as_they_were_sent() -> None:
 def test_sums_that_cannot_be_read_are_refused(content: RecordDict) -> None:
     with pytest.raises(InvalidResultError, match="sum"):
         read_sums(content, TASKS, PLAN)
+
+
+def sizes(plan: Plan, adders: int) -> list[int]:
+    return [len(part.tasks) for part in portions(plan, adders)]
+
+
+def test_portions_are_as_large_as_their_answers_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cfl_flower.folding.ANSWER_FLOATS", 40)
+    # Each result is 2 x 2 floats; a sum is 8.
+    alike = replace(PLAN, tasks=[Task(i, (0, 3)) for i in range(100)])
+    assert sizes(alike, 0) == [10] * 10
+    assert sizes(replace(alike, fold=None), 2) == [10] * 10
+    assert sizes(alike, 1) == sizes(alike, 2) == [100]
+    apart = replace(PLAN, tasks=[Task(i, (0, i)) for i in range(100)])
+    # omega: 2 + 2 x 8 floats; each theta 2.
+    assert sizes(apart, 2) == [11] * 9 + [1]
+    order = [task.client for part in portions(apart, 2) for task in part.tasks]
+    assert order == list(range(100))
+    assert sizes(replace(PLAN, tasks=[]), 2) == [0]
 
 
 @pytest.fixture(scope="module")

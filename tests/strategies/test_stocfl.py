@@ -334,7 +334,7 @@ def test_who_adds_up_and_in_how_many_portions_makes_no_difference(
         for nodes in grids
     ]
     # Two clients at a time: each sends two models of 650 floats.
-    monkeypatch.setattr("strategies.base.ANSWER_FLOATS", 4 * 650)
+    monkeypatch.setattr("cfl_flower.folding.ANSWER_FLOATS", 4 * 650)
     for nodes in grids:
         grid = InProcessGrid(nodes)
         runs.append(run_small(*options, folder=f"{len(nodes)}-parts", grid=grid))
