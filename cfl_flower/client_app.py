@@ -27,6 +27,7 @@ from cfl_flower.deadline import interruptible, time_limit
 from cfl_flower.errors import TaskTimeoutError
 from cfl_flower.evaluation import Evaluator
 from cfl_flower.faults import draw_fault, fault_odds, strike_after, strike_before
+from cfl_flower.folding import Folder
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.records import Answer, Batch, mark, pack_answers, unpack_tasks
 from cfl_flower.seeding import seed_torch, torch_seed
@@ -150,10 +151,14 @@ def work(message: Message, context: Context) -> Message:
     workshop = open_workshop(batch.settings, own, version)
     models = zip(batch.plan.models, batch.sharers, strict=True)
     evaluator = Evaluator(workshop.model, {id(m): count for m, count in models})
+    folder = Folder(batch.plan, batch.phase)
     with interruptible():
-        tasks = batch.plan.tasks
-        answers = [do_task(workshop, batch, evaluator, task, site) for task in tasks]
-    content = pack_answers(answer for answer in answers if answer is not None)
+        answers = [
+            folder.take(task, do_task(workshop, batch, evaluator, task, site))
+            for task in batch.plan.tasks
+        ]
+    sent = (answer for answer in answers if answer is not None)
+    content = pack_answers(sent, folder.sums)
     mark(content, batch.phase, batch.round)
     return Message(content, reply_to=message)
 

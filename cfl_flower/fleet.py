@@ -12,7 +12,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -22,6 +22,14 @@ from flwr.supercore.run import Run
 
 from cfl_flower.client_app import code_digest
 from cfl_flower.errors import InvalidResultError, WorkerLostError
+from cfl_flower.folding import (
+    Sums,
+    add_result,
+    merge_sums,
+    read_sums,
+    remaining_reply,
+    shared_versions,
+)
 from cfl_flower.models import hollow_network
 from cfl_flower.records import (
     ROOM,
@@ -61,12 +69,15 @@ class Outcome:
         In client-id order, whatever the order of arrival.
     failures : list of Failure
         In client-id order.
+    sums : Sums
+        Where the plan folds, what the results' arrays were added up to.
     bytes_up, bytes_down : int
         Models and representations, as if every client were a device of its own.
     """
 
     results: list[Result] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    sums: Sums = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
 
@@ -142,6 +153,11 @@ class Fleet:
         if self.simulated:
             return list(range(self._config.clients))
         return sorted(self._hosts, key=client_order)
+
+    @property
+    def adders(self) -> int:
+        """How many nodes add up what their virtual clients send."""
+        return len(self._nodes) if self.simulated else 0
 
     def discover(self) -> None:
         """Say hello to new nodes; at the start, wait until there are enough.
@@ -247,8 +263,10 @@ class Fleet:
         self._plan, self._round = plan, round
         self._parcels = self._spread(plan.tasks)
         encoded = encode_models(plan)
+        # A device is one client, and has nothing to add up.
+        told = plan if self.simulated else replace(plan, fold=None)
         return [
-            self.address(phase, round, plan, parcel, encoded)
+            self.address(phase, round, told, parcel, encoded)
             for parcel in self._parcels
             if parcel.node is not None
         ]
@@ -313,9 +331,13 @@ class Fleet:
         WorkerLostError
             If the node is a simulation's, and did not answer.
         """
-        phase, parcel = errand.phase, errand.parcel
+        phase, plan, parcel = errand.phase, errand.plan, errand.parcel
+        shared = shared_versions(parcel.tasks, plan.fold) if self.simulated else set()
+        sums: Sums = {}
         try:
-            answers = self._answers(errand, reply)
+            answers, content = self._answers(errand, reply)
+            if shared:
+                sums = read_sums(content, parcel.tasks, plan)
         except InvalidResultError as error:
             if self.simulated:
                 raise WorkerLostError(
@@ -329,16 +351,25 @@ class Fleet:
             missing = Answer(task.client, error=("missing", "the client sent nothing"))
             answer = answers.get(task.client, missing)
             try:
-                result = validate(answer, phase, errand.plan.reply)
+                expected = remaining_reply(task, plan, shared)
+                result = validate(answer, phase, expected)
+                if plan.fold is not None:
+                    add_result(outcome.sums, task, result, plan.fold)
+                    result = replace(result, arrays=[])
             except InvalidResultError as error:
                 failure = Failure(task.client, phase, error.reason, error.detail)
                 self._note(failure)
                 outcome.failures.append(failure)
             else:
                 outcome.results.append(result)
-                outcome.bytes_up += payload_bytes(result.arrays, result.metrics)
+                # As a device of its own would have sent it.
+                outcome.bytes_up += 4 * sum(plan.reply)
+                outcome.bytes_up += payload_bytes([], result.metrics)
+        merge_sums(outcome.sums, sums)
 
-    def _answers(self, errand: Errand, reply: Message | None) -> dict[ClientId, Answer]:
+    def _answers(
+        self, errand: Errand, reply: Message | None
+    ) -> tuple[dict[ClientId, Answer], RecordDict]:
         parcel = errand.parcel
         if parcel.node is None:
             (client,) = (task.client for task in parcel.tasks)
@@ -357,7 +388,7 @@ class Fleet:
         found = [answer.client for answer in answers]
         if not set(found) <= set(asked) or len(set(found)) < len(found):
             raise InvalidResultError("foreign", f"answers of {found}, not of {asked}")
-        return {answer.client: answer for answer in answers}
+        return {answer.client: answer for answer in answers}, reply.content
 
     def _note(self, failure: Failure) -> None:
         """Log the failure of a device, and ask one that is another client now again."""

@@ -2,8 +2,8 @@
 
 A message carries a batch of tasks for one node: each distinct model once, the tasks as
 JSON rows, and the settings a client needs. A reply carries one JSON row per task, all
-arrays end to end as one float32 vector, and representations as bytes. Nothing is ever
-unpickled.
+arrays end to end as one float32 vector, sums of arrays, and representations as bytes.
+Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -13,14 +13,25 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate, pairwise
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import ClientId, Json, Plan, Result, Scalar, Task, Vector
+from cfl_flower.exact import ExactSum
+from cfl_flower.types import (
+    ClientId,
+    Fold,
+    IntArray,
+    Json,
+    Plan,
+    Result,
+    Scalar,
+    Task,
+    Vector,
+)
 
 
 @dataclass(frozen=True)
@@ -67,26 +78,34 @@ def encode_models(plan: Plan) -> dict[int, EncodedModel]:
     }
 
 
+def number_models(tasks: Iterable[Task]) -> dict[int, int]:
+    """Return the number in a message of each of a plan's models that tasks use."""
+    used: dict[int, int] = {}
+    for task in tasks:
+        for index in task.models:
+            used.setdefault(index, len(used))
+    return used
+
+
 def pack_tasks(
     phase: str,
     round: int,
     settings: str,
     plan: Plan,
-    tasks: Iterable[Task],
+    tasks: Sequence[Task],
     encoded: Mapping[int, EncodedModel],
 ) -> RecordDict:
     """Pack some of a plan's tasks for one node, with the models that they use."""
-    rows: list[Json] = []
-    used: dict[int, int] = {}
-    for task in tasks:
-        places = [used.setdefault(index, len(used)) for index in task.models]
-        rows.append([task.client, places, task.config])
+    used = number_models(tasks)
+    rows = [[t.client, [used[index] for index in t.models], t.config] for t in tasks]
     header = {
         "phase": phase,
         "round": round,
         "config": plan.config,
         "tasks": rows,
         "sharers": [encoded[index].sharers for index in used],
+        "reply": plan.reply,
+        "fold": None if plan.fold is None else asdict(plan.fold),
     }
     return RecordDict(
         {
@@ -105,7 +124,10 @@ def unpack_tasks(content: RecordDict) -> Batch:
     arrays = content.array_records["models"]
     models = [arrays[str(place)].numpy() for place in range(len(arrays))]
     tasks = [Task(client, tuple(at), config) for client, at, config in header["tasks"]]
-    plan = Plan(tasks, models, header["config"])
+    told, fold = header["fold"], None
+    if told is not None:
+        fold = Fold(tuple(told["bases"]), told["by_samples"])
+    plan = Plan(tasks, models, header["config"], tuple(header["reply"]), fold)
     return Batch(
         header["phase"],
         header["round"],
@@ -161,8 +183,10 @@ def check_reply(content: RecordDict, phase: str, round: int, limit: int) -> None
         raise InvalidResultError("replayed", f"an answer to {found}, not to this task")
 
 
-def pack_answers(answers: Iterable[Answer]) -> RecordDict:
-    """Pack the answers of one node."""
+def pack_answers(
+    answers: Iterable[Answer], sums: Mapping[tuple[int, int], ExactSum] | None = None
+) -> RecordDict:
+    """Pack the answers of one node, and the sums of what is missing in them."""
     rows, raw, vectors = [], ConfigRecord(), [np.zeros(0, np.float32)]
     for index, answer in enumerate(map(_without_oddities, answers)):
         plain = {}
@@ -180,8 +204,48 @@ def pack_answers(answers: Iterable[Answer]) -> RecordDict:
             "bytes": raw,
             # One array for all: Flower takes 0.1 ms for each, at both ends.
             "arrays": ArrayRecord({"all": Array(np.concatenate(vectors))}),
+            **_pack_sums(sums or {}),
         }
     )
+
+
+def _pack_sums(
+    sums: Mapping[tuple[int, int], ExactSum],
+) -> dict[str, ArrayRecord | ConfigRecord]:
+    rows = [[*key, each.terms, each.weight] for key, each in sums.items()]
+    limbs = {str(i): Array(each.limbs) for i, each in enumerate(sums.values())}
+    return {
+        "sums": ArrayRecord(limbs),
+        "summed": ConfigRecord({"rows": json.dumps(rows)}),
+    }
+
+
+def unpack_sums(content: RecordDict) -> dict[tuple[int, int], ExactSum]:
+    """Read the sums that `pack_answers` wrote, by array and number of the model.
+
+    Raises
+    ------
+    InvalidResultError
+        If they cannot be read.
+    """
+    try:
+        rows = json.loads(str(content.config_records["summed"]["rows"]))
+        arrays = content.array_records["sums"]
+        return {
+            (int(array), int(model)): ExactSum(
+                _read_limbs(arrays[str(place)].numpy()), int(terms), int(weight)
+            )
+            for place, (array, model, terms, weight) in enumerate(rows)
+        }
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        detail = f"the sums cannot be read: {type(error).__name__}: {error}"
+        raise InvalidResultError("shape", detail) from error
+
+
+def _read_limbs(limbs: IntArray) -> IntArray:
+    if limbs.dtype != np.int64 or limbs.ndim != 2 or len(limbs) != 2:
+        raise ValueError(f"limbs {limbs.dtype}{limbs.shape}, not two rows of int64")
+    return limbs
 
 
 def _without_oddities(answer: Answer) -> Answer:

@@ -48,6 +48,26 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """That the results of a phase are added up, and never held one by one.
+
+    A worker adds up what its virtual clients send (see `folding`); what is not valid is
+    left out there, so the method's own check of a result comes too late for arrays.
+
+    Attributes
+    ----------
+    bases : tuple of int
+        For each array of a reply, the place in the task's ``models`` of the one that it
+        is a new version of. Versions of one model are added up.
+    by_samples : bool
+        Results weigh as many as their samples, or all alike.
+    """
+
+    bases: tuple[int, ...]
+    by_samples: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     """The tasks of one phase and the models they share.
 
@@ -60,12 +80,15 @@ class Plan:
         Common to all tasks.
     reply : tuple of int
         The length of every array that a valid result carries.
+    fold : Fold or None
+        How results are added up; None if they come one by one.
     """
 
     tasks: list[Task]
     models: list[Vector] = field(default_factory=list)
     config: dict[str, Scalar] = field(default_factory=dict)
     reply: tuple[int, ...] = ()
+    fold: Fold | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +124,8 @@ class Failure:
         ``query``, ``train`` or ``evaluate``.
     reason : str
         One word: ``raised``, ``timeout``, ``missing``, ``non-finite``, ``shape``,
-        ``count``, ``representation``, ``oversized``, ``replayed``, ``foreign``,
-        ``identity`` or ``node``.
+        ``count``, ``range``, ``representation``, ``oversized``, ``replayed``,
+        ``foreign``, ``identity``, ``stamp`` or ``node``.
     detail : str
         One line for a person.
     """

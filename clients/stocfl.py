@@ -60,7 +60,7 @@ class StoCFLClient(BilevelClient):
     def direction_of(self, anchor: Vector, x: Tensor, y: Tensor, round: int) -> Vector:
         """Return psi of samples, as the settings have it.
 
-        A sketch is normalised, too: all members of a cluster have one weight.
+        A sketch is normalised: all members of a cluster have one weight.
 
         Parameters
         ----------
@@ -81,10 +81,9 @@ class StoCFLClient(BilevelClient):
             rng = generator(around.seed, "representation", round, around.client)
             train(model, x, y, local, rng)
             vector[:count] = (anchor - model.to_vector())[:count]
-        vector = normalise(vector)
         if settings.sketch:
-            vector = normalise(sketch(vector, settings.sketch, around.seed))
-        return vector
+            vector = sketch(vector, settings.sketch, around.seed)
+        return normalise(vector)
 
     def likeness(
         self,

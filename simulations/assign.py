@@ -1,14 +1,16 @@
-"""Which cluster of a saved StoCFL run a client belongs to, whether it ever trained.
+"""Which cluster of a saved run a client belongs to, whether it ever trained.
 
     python -m simulations.assign outputs/my-run --client 3 7
     python -m simulations.assign outputs/my-run --clients 500 --client 400-499
     python -m simulations.assign outputs/my-run --client 3 --unlabelled
 
-The client takes the direction of its loss at the run's anchor and goes to the nearest
-cluster; below tau the server would give it one of its own, which starts from that one's
-model (StoCFL, section 4.4). With `--unlabelled` it has samples and no labels: each
-cluster's model labels them, and the cluster fits whose direction that gives. Nothing is
-written. Exit codes as `simulations.run`.
+In a run of StoCFL the client takes the direction of its loss at the run's anchor and
+goes to the nearest cluster; below tau the server would give it one of its own, which
+starts from that one's model (section 4.4). With `--unlabelled` it has samples and no
+labels: each cluster's model labels them, and the cluster fits whose direction that
+gives. In a run of another method it goes to the model with the smallest loss on its
+training samples, as in IFCA; where there is one model, to that. Nothing is written.
+Exit codes as `simulations.run`.
 """
 
 from __future__ import annotations
@@ -21,22 +23,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import yaml
 from rich.console import Console
 from rich.table import Table
 
-from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.client_app import Workshop, open_workshop
 from cfl_flower.client_state import ClientState
 from cfl_flower.directions import nearest_direction
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import CflError
 from cfl_flower.evaluation import Evaluator
-from cfl_flower.settings import require
-from cfl_flower.types import Json
-from clients.base import Surroundings
+from cfl_flower.settings import locate, require
+from clients.base import ClusteredClient, Surroundings
 from clients.stocfl import StoCFLClient
 from simulations.run import report
+from simulations.saved import SavedRun, load_run
+from strategies.base import ClusteredState
 from strategies.stocfl import StoCFLState
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A saved run and what its clients need.
+
+    Attributes
+    ----------
+    saved : SavedRun
+    workshop : Workshop
+    state : ClusteredState
+        The strategy's own, after its last saved round.
+    done : int
+        That round.
+    """
+
+    saved: SavedRun
+    workshop: Workshop
+    state: ClusteredState
+    done: int
 
 
 @dataclass(frozen=True)
@@ -50,9 +71,11 @@ class Assignment:
         Its true one.
     cluster : int
         The nearest.
-    cosine : float
+    fit : float
+        The cosine of their directions; for other methods than StoCFL the model's mean
+        loss on the client's training samples.
     joins : bool
-        Whether that is at least tau.
+        Whether the cosine is at least tau.
     accuracy : float or None
         Of the cluster's model on its test samples; None without any.
     """
@@ -60,15 +83,15 @@ class Assignment:
     client: int
     concept: int
     cluster: int
-    cosine: float
+    fit: float
     joins: bool
     accuracy: float | None
 
 
 def open_run(
     folder: Path, clients: int | None = None, data_dir: str | None = None
-) -> tuple[Workshop, StoCFLState, int]:
-    """Return what clients of a saved run need, its state, and its last round.
+) -> Opened:
+    """Open a saved run.
 
     Parameters
     ----------
@@ -82,49 +105,57 @@ def open_run(
     Raises
     ------
     ConfigError
-        If it is no run of StoCFL.
+        If it is no run.
     CheckpointError
         If its checkpoint is torn.
     """
-    try:
-        resolved: dict[str, Json] = yaml.safe_load((folder / "config.yaml").read_text())
-        method = resolved["strategy"]["_target_"]
-    except (OSError, TypeError, KeyError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"{folder} holds no run ({type(error).__name__}); name its output_dir"
-        ) from error
-    ok = method == "strategies.stocfl.StoCFL"
-    require(ok, "strategy", method, "the output_dir of a run of strategy=stocfl")
-    done, state = Checkpoint(folder / "checkpoint", resolved).load(StoCFLState)
-    require(len(state.models) > 1, "RUN", folder, "a run in which clients took part")
+    saved = load_run(folder)
+    changed = dict(saved.config)
     if clients is not None:
         require(clients >= 1, "--clients", clients, "at least 1")
-        resolved["clients"] = clients
+        changed["clients"] = clients
     if data_dir is not None:
-        resolved["data_dir"] = data_dir
-    return open_workshop(json.dumps(resolved)), state, done
+        changed["data_dir"] = data_dir
+    done, state = saved.load_state(locate(saved.config["strategy"]["_target_"]).State)
+    return Opened(saved, open_workshop(json.dumps(changed)), state, done)
 
 
 def assign(
-    workshop: Workshop,
-    state: StoCFLState,
-    client: int,
-    round: int,
-    unlabelled: bool = False,
+    opened: Opened, client: int, round: int, unlabelled: bool = False
 ) -> Assignment:
-    """Find the cluster of a client by its data of a round: section 4.4.
+    """Find the cluster of a client by its data of a round.
 
     Raises
     ------
     ConfigError
         If there is no such client, or it has no samples.
     """
+    workshop, models = opened.workshop, opened.state.models
     settings = workshop.settings
     allowed = f"a client from 0 to {settings['clients'] - 1}, or more with --clients"
     require(0 <= client < settings["clients"], "--client", client, allowed)
     view = workshop.stream.view(client, round)
     require(len(view.labels) > 0, "--client", client, "a client with samples")
-    device = StoCFLClient(
+    device = make_device(workshop, client, round)
+    if isinstance(device, StoCFLClient):
+        cluster, fit = nearest_by_direction(opened, device, round, unlabelled)
+        joins = fit >= settings["strategy"].threshold
+    else:
+        losses = device.losses(models, round)
+        cluster, joins = int(losses.argmin()), True
+        fit = float(losses[cluster])
+    accuracy = None
+    if count := len(view.test_indices):
+        evaluator = Evaluator(workshop.model, {})
+        accuracy = evaluator.evaluate(models[cluster], view)[1] / count
+    concept = int(workshop.stream.timeline.concepts(round)[client])
+    return Assignment(client, concept, cluster, fit, joins, accuracy)
+
+
+def make_device(workshop: Workshop, client: int, round: int) -> ClusteredClient:
+    """Return a client of a saved run, to be asked about its data of a round."""
+    settings = workshop.settings
+    return workshop.client_class(
         Surroundings(
             client,
             round,
@@ -137,21 +168,24 @@ def assign(
             workshop.copy_initial,
         )
     )
+
+
+def nearest_by_direction(
+    opened: Opened, device: StoCFLClient, round: int, unlabelled: bool
+) -> tuple[int, float]:
+    """Return the cluster with the nearest direction, and the cosine: section 4.4."""
+    state, anchor = opened.state, opened.workshop.initial
+    assert isinstance(state, StoCFLState)
+    # Cluster 0 are the clients that were not met.
     models, sums = state.models[1:], state.sums[1:]
+    allowed = "a run in which clients took part"
+    require(len(models) > 0, "RUN", opened.saved.folder, allowed)
     if unlabelled:
-        samples, _ = view.train()
-        cosines = device.likeness(workshop.initial, models, sums, samples, round)
-        found, cosine = int(np.argmax(cosines)), max(cosines)
-    else:
-        direction = device.direction(workshop.initial, round)
-        found, cosine = nearest_direction(direction, sums)
-    accuracy = None
-    if count := len(view.test_indices):
-        evaluator = Evaluator(workshop.model, {})
-        accuracy = evaluator.evaluate(models[found], view)[1] / count
-    concept = int(workshop.stream.timeline.concepts(round)[client])
-    joins = cosine >= settings["strategy"].threshold
-    return Assignment(client, concept, found + 1, cosine, joins, accuracy)
+        samples, _ = device.data(round).train()
+        cosines = device.likeness(anchor, models, sums, samples, round)
+        return int(np.argmax(cosines)) + 1, max(cosines)
+    found, cosine = nearest_direction(device.direction(anchor, round), sums)
+    return found + 1, cosine
 
 
 def numbers(text: str) -> list[int]:
@@ -186,19 +220,24 @@ def main(arguments: Sequence[str]) -> int:
     """Run the door and return the exit code."""
     asked = parse(arguments)
     try:
-        workshop, state, done = open_run(asked.run, asked.clients, asked.data_dir)
-        round = done if asked.round is None else asked.round
-        allowed = f"a round from 1 to {workshop.settings['rounds']}"
-        require(1 <= round <= workshop.settings["rounds"], "--round", round, allowed)
+        opened = open_run(asked.run, asked.clients, asked.data_dir)
+        method, settings = opened.saved.strategy, opened.workshop.settings
+        by_direction = isinstance(opened.state, StoCFLState)
+        allowed = "--unlabelled is for runs of strategy=stocfl"
+        require(by_direction or not asked.unlabelled, "strategy", method, allowed)
+        round = opened.done if asked.round is None else asked.round
+        allowed = f"a round from 1 to {settings['rounds']}"
+        require(1 <= round <= settings["rounds"], "--round", round, allowed)
         clients = [client for each in asked.client for client in each]
-        found = [
-            assign(workshop, state, client, round, asked.unlabelled)
-            for client in clients
-        ]
+        found = [assign(opened, client, round, asked.unlabelled) for client in clients]
     except CflError as error:
         return report(error)
+    title, fit = f"clusters of {method} by the smallest loss", "loss"
+    if by_direction:
+        title = f"nearest clusters, tau = {settings['strategy'].threshold:g}"
+        fit = "cosine"
     console = Console()
-    console.print(draw(found, workshop.settings["strategy"].threshold))
+    console.print(draw(found, title, fit))
     tested = [each.accuracy for each in found if each.accuracy is not None]
     if tested:
         mean = 100 * float(np.mean(tested))
@@ -206,10 +245,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def draw(found: Sequence[Assignment], threshold: float) -> Table:
+def draw(found: Sequence[Assignment], title: str, fit: str) -> Table:
     """Return the table of a few clients."""
-    table = Table(title=f"nearest clusters, tau = {threshold:g}")
-    for name in ("client", "true concept", "cluster", "cosine", "", "accuracy"):
+    table = Table(title=title)
+    for name in ("client", "true concept", "cluster", fit, "", "accuracy"):
         table.add_column(name)
     for each in found:
         accuracy = "-" if each.accuracy is None else f"{100 * each.accuracy:.1f}"
@@ -217,7 +256,7 @@ def draw(found: Sequence[Assignment], threshold: float) -> Table:
             str(each.client),
             str(each.concept),
             str(each.cluster),
-            f"{each.cosine:.3f}",
+            f"{each.fit:.3f}",
             "joins" if each.joins else "one of its own, from that model",
             accuracy,
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,6 @@ from sklearn.manifold import TSNE
 from cfl_flower.client_app import Workshop
 from cfl_flower.directions import cosine_matrix
 from cfl_flower.errors import CflError
-from cfl_flower.results import read_lines
 from cfl_flower.settings import require
 from cfl_flower.threads import one_thread
 from cfl_flower.types import FloatArray, IntArray, Json, Vector
@@ -76,7 +75,10 @@ def concepts(workshop: Workshop, state: StoCFLState, rows: IntArray) -> IntArray
 
 
 def draw(
-    places: FloatArray, truth: IntArray, clusters: IntArray, rounds: list[Json]
+    places: FloatArray,
+    truth: IntArray,
+    clusters: IntArray,
+    rounds: Sequence[Mapping[str, Json]],
 ) -> Figure:
     """Return the picture.
 
@@ -84,7 +86,7 @@ def draw(
     ----------
     places : array of shape (n, 2)
     truth, clusters : int arrays of shape (n,)
-    rounds : list of dict
+    rounds : sequence of dict
         The lines of rounds.jsonl.
     """
     figure = Figure(figsize=(9, 7), layout="constrained")
@@ -136,15 +138,18 @@ def main(arguments: Sequence[str]) -> int:
     try:
         known = output.suffix.lower() in FORMATS
         require(known, "--output", output, f"a name that ends in {', '.join(FORMATS)}")
-        workshop, state, done = open_run(asked.run)
+        opened = open_run(asked.run)
+        workshop, state, done = opened.workshop, opened.state, opened.done
+        allowed, method = "the output_dir of a run of stocfl", opened.saved.strategy
+        require(isinstance(state, StoCFLState), "strategy", method, allowed)
+        assert isinstance(state, StoCFLState)
         rows = np.flatnonzero(state.known())
         allowed = f"a run that has met at least {FEWEST} clients"
         require(len(rows) >= FEWEST, "RUN", asked.run, allowed)
         directions = [state.representations[row] for row in rows]
         places = embed(directions, workshop.settings["seed"])
         truth = concepts(workshop, state, rows)
-        lines = read_lines(asked.run / "rounds.jsonl")
-        rounds = [row for row in lines if row["round"] <= done]
+        rounds = [row for row in opened.saved.rounds if row["round"] <= done]
         write(draw(places, truth, state.clusters[rows], rounds), output)
     except CflError as error:
         return report(error)

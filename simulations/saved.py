@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 from safetensors.numpy import load_file
 
+from cfl_flower.checkpoint import Checkpoint, State
 from cfl_flower.data.world import Timeline
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import first_line
@@ -72,6 +73,16 @@ class SavedRun:
             found: FloatArray | None = load_file(path).get(".distances")
             return found if found is not None and found.size else None
         return None
+
+    def load_state(self, state_class: type[State]) -> tuple[int, State]:
+        """Return the last saved round and the strategy's state after it.
+
+        Raises
+        ------
+        CheckpointError
+            If the checkpoint is torn, or of another run.
+        """
+        return Checkpoint(self.folder / "checkpoint", self.config).load(state_class)
 
     @property
     def complete(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -25,6 +25,7 @@ from torch import nn
 from cfl_flower.aggregation import mean_model
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.fleet import Fleet, Outcome
+from cfl_flower.folding import Sums, merge_sums, portions
 from cfl_flower.models import hollow_network, initial_vector
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
@@ -41,16 +42,11 @@ from cfl_flower.types import (
     Scalar,
     Task,
     Vector,
-    client_order,
 )
 
 if TYPE_CHECKING:
     from cfl_flower.config import RunConfig
     from cfl_flower.data.world import Timeline
-
-
-ANSWER_FLOATS = 2**26
-"""Floats in the answers that are taken in at a time, where portions are: 256 MB."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +163,7 @@ class ClusteredStrategy(Strategy):
         self.state = self.initial_state()
         self.record = RoundRecord(0)
         self._done = 0
+        self.sums: Sums = {}
         self._later: list[Plan] = []
         self._started = 0.0
 
@@ -196,18 +193,12 @@ class ClusteredStrategy(Strategy):
         ]
         return Plan(tasks, state.models, {}, reply=(len(state.models[0]),))
 
-    def fold(self, results: list[Result]) -> list[Result]:
-        """Take in some of a round's results; return what `absorb_train` needs of them.
-
-        A method that sums them up here, in client-id order, and leaves their arrays
-        out, sets ``folds``: a large round then comes in portions, and is never held.
-        """
-        return results
-
-    folds: ClassVar[bool] = False
-
     def absorb_train(self, round: int, results: list[Result]) -> None:
-        """Average each cluster's results; a cluster without any keeps its model."""
+        """Average each cluster's results; a cluster without any keeps its model.
+
+        If the plan has a `Fold`, the results come without arrays, and ``self.sums`` has
+        what they were added up to: a large round is never held.
+        """
         rows = self.rows(result.client for result in results)
         clusters = self.state.clusters[rows]
         for cluster in np.unique(clusters):
@@ -367,7 +358,9 @@ class ClusteredStrategy(Strategy):
         self._greet(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
-        first, *self._later = portions(plan) if self.folds else [plan]
+        self.sums = {}
+        parts = [plan] if plan.fold is None else portions(plan, self.fleet.adders)
+        first, *self._later = parts
         return self._send("train", first)
 
     def aggregate_train(
@@ -380,13 +373,15 @@ class ClusteredStrategy(Strategy):
         if self.record.participants:
             self.require_any(results, "train")
         self.absorb_train(self.record.round, results)
+        self.sums = {}
         self.measure_train(results)
         return None, None
 
     def _take_in(self, replies: Iterable[Message]) -> list[Result]:
         check = partial(self.check_report, "train")
-        found = self._receive("train", replies).results
-        return self.fold(self.screen("train", found, check))
+        outcome = self._receive("train", replies)
+        merge_sums(self.sums, outcome.sums)
+        return self.screen("train", outcome.results, check)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -502,17 +497,6 @@ class ClusteredStrategy(Strategy):
         truth = self.true_concepts(record.round)
         if truth is not None:
             record.ari = float(adjusted_rand_score(truth, state.clusters))
-
-
-def portions(plan: Plan) -> list[Plan]:
-    """Return a plan in parts with answers of at most `ANSWER_FLOATS`, at least one.
-
-    In client-id order, so that results are absorbed in the same order as at once.
-    """
-    size = max(1, ANSWER_FLOATS // max(1, sum(plan.reply)))
-    tasks = sorted(plan.tasks, key=lambda task: client_order(task.client))
-    starts = range(0, max(1, len(tasks)), size)
-    return [replace(plan, tasks=tasks[start : start + size]) for start in starts]
 
 
 def _personalised(result: Result) -> float | None:

@@ -45,8 +45,9 @@ Deviations and readings, where the paper and its code part ways:
   `directions.sketch`). The cosine of two clients has a standard error of at most
   sqrt(2 / k), of two clusters likewise; 0.04 for k = 1,024. The server then never holds
   n x d numbers.
-* Replies of a large round come in portions, and are added to the means at once: the
-  server holds omega, the clusters' models and their sums, and never all replies.
+* Results are added up where they are made (`cfl_flower.folding`): the server receives
+  sums, from each worker one for omega and one for each cluster, and never holds all
+  replies. A device sends its own result.
 * `refresh: on_drift` is ours: StoCFL never asks for psi again, so it is blind to drift.
   With it, a client whose data changed reports again after the test, and is placed anew
   as one that joins, in force from the next round on.
@@ -54,20 +55,21 @@ Deviations and readings, where the paper and its code part ways:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cfl_flower.aggregation import RunningMean, mean_model
-from cfl_flower.directions import gram_matrix, nearest_direction, normalise
+from cfl_flower.directions import gram_matrix, nearest_direction
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.merging import find_merges, objective, purity
 from cfl_flower.settings import require, require_one_of
 from cfl_flower.types import (
     BoolArray,
     FloatArray,
+    Fold,
     IntArray,
     Plan,
     Result,
@@ -160,124 +162,6 @@ class StoCFLState(ClusteredState):
     def known(self) -> BoolArray:
         """Return which clients have reported psi, shape (n,)."""
         return np.array([len(each) > 0 for each in self.representations], bool)
-
-
-def find_merges(
-    products: FloatArray, threshold: float, recompute: bool = True
-) -> list[tuple[int, int]]:
-    """Return which clusters become one, the best pair first: Algorithm 1, lines 10-13.
-
-    Parameters
-    ----------
-    products : array of shape (t, t)
-        Inner products of the clusters' sums of psi. They are all that is needed: the
-        sum of a merged cluster has the sums of its parts' products.
-    threshold : float
-        tau; a pair with a cosine of at most tau is left.
-    recompute : bool
-        False keeps comparing the clusters of before, by the best pair of two merged
-        ones (single linkage).
-
-    Returns
-    -------
-    list of (int, int)
-        In order; the second goes into the first, which is the lower one.
-
-    Examples
-    --------
-    Three directions at 0, 40 and 75 degrees, tau = cos 50. The second pair is merged
-    first; their mean lies at 57.5 degrees from the first.
-
-    >>> angles = np.radians([0, 40, 75])
-    >>> cosines = np.cos(angles[:, None] - angles)
-    >>> find_merges(cosines, np.cos(np.radians(50)))
-    [(1, 2)]
-    >>> find_merges(cosines, np.cos(np.radians(50)), recompute=False)
-    [(1, 2), (0, 1)]
-    """
-    if len(products) < 2:
-        return []
-    products = (products + products.T) / 2
-    cosines = _cosines(products)
-    np.fill_diagonal(cosines, -np.inf)
-    # The best partner of each, so that a merge costs O(t) and not O(t^2).
-    nearest = cosines.argmax(axis=1)
-    best = cosines.max(axis=1)
-    merges: list[tuple[int, int]] = []
-    while len(merges) < len(products) - 1:
-        first = int(best.argmax())
-        if not best[first] > threshold:
-            break
-        second = int(nearest[first])
-        merges.append((first, second))
-        if recompute:
-            products[first] += products[second]
-            products[:, first] += products[:, second]
-            row = _cosines(products, first)
-        else:
-            row = np.maximum(cosines[first], cosines[second])
-        row[np.isneginf(cosines[first]) | np.isneginf(cosines[second])] = -np.inf
-        row[first] = row[second] = -np.inf
-        cosines[first] = cosines[:, first] = row
-        cosines[second] = cosines[:, second] = -np.inf
-        # Who was nearest to one of the two has to look again, unless it came nearer.
-        touched = (nearest == first) | (nearest == second)
-        nearer = (row > best) | ((row == best) & ((first < nearest) | touched))
-        nearest[nearer], best[nearer] = first, row[nearer]
-        again = np.flatnonzero(touched & ~nearer)
-        again = np.union1d(again, [first, second])
-        nearest[again] = cosines[again].argmax(axis=1)
-        best[again] = cosines[again].max(axis=1)
-    return merges
-
-
-def _cosines(products: FloatArray, rows: int | slice = slice(None)) -> FloatArray:
-    """Return cosines from inner products, all or those of one row; 0 for zero sums."""
-    lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
-    lengths = np.where(lengths > 0, lengths, 1)
-    scale = np.multiply.outer(lengths[rows], lengths)
-    cosines: FloatArray = np.clip(products[rows] / scale, -1, 1)
-    return cosines
-
-
-def objective(sums: Sequence[FloatArray]) -> float:
-    """Return the sum of the cosines of all pairs of clusters: eq. 2.
-
-    From |sum of units|^2 = K + twice that sum, without any pair.
-
-    Examples
-    --------
-    >>> objective([np.array([2.0, 0.0]), np.array([0.0, 3.0]), np.array([-1.0, 0.0])])
-    -1.0
-    """
-    if not sums:
-        return 0.0
-    total, squares = np.zeros_like(sums[0]), 0.0
-    for each in sums:
-        unit = normalise(each)
-        total += unit
-        squares += float(np.einsum("i,i", unit, unit))
-    return (float(np.einsum("i,i", total, total)) - squares) / 2
-
-
-def purity(clusters: IntArray, truth: IntArray) -> float:
-    """Return the share of clients that are in a cluster with most of their concept.
-
-    Parameters
-    ----------
-    clusters, truth : int arrays of shape (n,)
-        n is at least 1.
-
-    Examples
-    --------
-    >>> purity(np.array([1, 1, 1, 2]), np.array([0, 0, 5, 5]))
-    0.75
-    """
-    _, clusters = np.unique(clusters, return_inverse=True)
-    _, truth = np.unique(truth, return_inverse=True)
-    table = np.zeros((clusters.max() + 1, truth.max() + 1))
-    np.add.at(table, (clusters, truth), 1)
-    return float(table.max(axis=1).sum() / len(clusters))
 
 
 class StoCFL(ClusteredStrategy):
@@ -412,7 +296,6 @@ class StoCFL(ClusteredStrategy):
         state, chosen = self.state, self.choose_participants(round)
         # What is still to be written of the last round must not see this one's changes.
         self.fleet.grid.finish()
-        self._means, self._omega = defaultdict(RunningMean), RunningMean()
         known = state.known()
         strangers = [row for row in chosen if not known[row]]
         if strangers:
@@ -424,48 +307,31 @@ class StoCFL(ClusteredStrategy):
         for cluster in np.flatnonzero(~state.trained):
             if cluster != UNKNOWN:
                 state.models[cluster] = start
-        clusters = state.clusters[chosen]
-        used = np.union1d([UNKNOWN], clusters)
-        places = np.searchsorted(used, clusters).tolist()
         tasks = [
-            Task(state.clients[row], (0, place))
-            for row, place in zip(chosen, places, strict=True)
+            Task(state.clients[row], (UNKNOWN, int(state.clusters[row])))
+            for row in chosen
         ]
-        reply = (len(start),) * (1 if self.settings.omega == "sequential" else 2)
-        return Plan(tasks, [state.models[cluster] for cluster in used], {}, reply)
-
-    folds = True
-
-    def fold(self, results: list[Result]) -> list[Result]:
-        """Add up omega over all, and each cluster's theta: lines 17 to 19."""
-        rows = self.rows(result.client for result in results)
-        for cluster, result in zip(self.state.clusters[rows], results, strict=True):
-            weight = self.weight(result)
-            self._means[int(cluster)].add(result.arrays[0], weight)
-            if len(result.arrays) > 1:
-                self._omega.add(result.arrays[1], weight)
-        return [replace(result, arrays=[]) for result in results]
+        # theta, then omega.
+        bases = (1,) if self.settings.omega == "sequential" else (1, 0)
+        fold = Fold(bases, self.settings.weighting == "samples")
+        reply = (len(start),) * len(bases)
+        return Plan(tasks, list(state.models), {}, reply, fold)
 
     def absorb_train(self, round: int, results: list[Result]) -> None:
-        """Take the means as the next models."""
+        """Take the means as the next models: lines 17 to 19."""
         state, step = self.state, self.config.server_optimizer.step
         before = state.models[UNKNOWN]
-        for cluster, mean in self._means.items():
-            if cluster != UNKNOWN:
-                state.models[cluster] = step(state.models[cluster], mean.value())
+        for (array, cluster), total in sorted(self.sums.items()):
+            if array == 0 and cluster != UNKNOWN:
+                state.models[cluster] = step(state.models[cluster], total.mean())
                 state.trained[cluster] = True
         state.models[UNKNOWN] = step(before, self.next_omega(round, before, results))
-        # The sums are as large as the models, and are not needed any more.
-        self._means, self._omega = defaultdict(RunningMean), RunningMean()
         self.measure(round)
-
-    _means: defaultdict[int, RunningMean]
-    _omega: RunningMean
 
     def next_omega(self, round: int, omega: Vector, results: list[Result]) -> Vector:
         """Return the mean of omega as the participants trained it."""
         if self.settings.omega == "parallel":
-            return self._omega.value()
+            return self.sums[1, UNKNOWN].mean()
         trained = RunningMean()
         for result in results:
             task = Task(result.client, (0,))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from simulations.assign import assign, main, open_run
+from strategies.stocfl import StoCFLState
 
 Runner = Callable[..., Any]
 OPTIONS = ["drift.rounds=[]", "clients=12", "rounds=4", "strategy.local.epochs=5"]
@@ -22,8 +23,10 @@ def run(run_small: Runner) -> Any:
 
 
 def test_clients_that_never_trained_find_their_concept(run: Any) -> None:
-    workshop, state, done = open_run(run.folder)
-    found = [assign(workshop, state, client, done) for client in range(12)]
+    opened = open_run(run.folder)
+    state = opened.state
+    assert isinstance(state, StoCFLState)
+    found = [assign(opened, client, opened.done) for client in range(12)]
     seen = [len(each) > 0 for each in state.representations]
     assert 0 < sum(seen) < 12
     # Clusters of one concept that never met in a round are still apart.
@@ -37,7 +40,7 @@ def test_clients_that_never_trained_find_their_concept(run: Any) -> None:
     for each in found:
         if each.joins:
             assert members[each.cluster] == {each.concept}
-            assert each.cosine >= 0.5
+            assert each.fit >= 0.5
         else:
             assert {each.concept} not in members.values()
     assert sum(each.joins for each in found) > sum(seen)
@@ -47,9 +50,10 @@ def test_clients_that_never_trained_find_their_concept(run: Any) -> None:
 def test_without_labels_most_still_do(option: str, run_small: Runner) -> None:
     options = [*OPTIONS, option, "participants=12"]
     run = run_small("strategy=stocfl", *options)
-    workshop, state, done = open_run(run.folder)
+    opened = open_run(run.folder)
+    state, done = opened.state, opened.done
     right = [
-        assign(workshop, state, client, done, unlabelled=True).cluster == cluster
+        assign(opened, client, done, unlabelled=True).cluster == cluster
         for client, cluster in zip(state.clients, state.clusters.tolist(), strict=True)
     ]
     assert sum(right) >= 10
@@ -63,6 +67,18 @@ def test_clients_beyond_the_runs_are_told_too(
     out = capsys.readouterr().out
     assert "4 clients, mean accuracy" in out
     assert "19" in out
+
+
+def test_clients_of_other_methods_go_where_their_loss_is_smallest(
+    run_small: Runner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [*OPTIONS, "participants=12", "clusters=3", "strategy.local.epochs=5"]
+    run = run_small("strategy=ifca", *options)
+    opened = open_run(run.folder)
+    found = [assign(opened, client, opened.done) for client in range(12)]
+    assert [each.cluster for each in found] == opened.state.clusters.tolist()
+    assert main([str(run.folder), "--clients", "15", "--client", "12-14"]) == 0
+    assert "3 clients, mean accuracy" in capsys.readouterr().out
 
 
 def test_nothing_is_written(run: Any) -> None:
@@ -83,7 +99,7 @@ def test_bad_input_is_one_line(
         ([str(run.folder), "--client", "12"], "a client from 0 to 11"),
         ([str(run.folder), "--client", "0", "--round", "9"], "a round from 1 to 2"),
         ([str(tmp_path / "none"), "--client", "0"], "holds no run"),
-        ([str(other.folder), "--client", "0"], "strategy=stocfl"),
+        ([str(other.folder), "--client", "0", "--unlabelled"], "strategy=stocfl"),
     ):
         assert main(arguments) == 2
         err = capsys.readouterr().err

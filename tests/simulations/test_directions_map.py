@@ -11,13 +11,16 @@ import pytest
 
 from simulations.assign import open_run
 from simulations.directions_map import concepts, embed, main
+from strategies.stocfl import StoCFLState
 
 Runner = Callable[..., Any]
 
 
 def test_clients_of_one_concept_lie_together(run_small: Runner) -> None:
     run = run_small("strategy=stocfl", "clients=24", "participants=24", "rounds=2")
-    workshop, state, _ = open_run(run.folder)
+    opened = open_run(run.folder)
+    workshop, state = opened.workshop, opened.state
+    assert isinstance(state, StoCFLState)
     rows = np.flatnonzero(state.known())
     truth = concepts(workshop, state, rows)
     places = embed([state.representations[row] for row in rows], 0)
@@ -44,9 +47,11 @@ def test_bad_input_is_one_line(
     run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_small("strategy=stocfl", "participants=2", "rounds=1")
+    other = run_small("strategy=fedavg", "rounds=1", folder="other")
     for arguments, words in (
         ([str(tmp_path / "none")], "holds no run"),
         ([str(run.folder)], "at least 4 clients"),
+        ([str(other.folder)], "a run of stocfl"),
         ([str(run.folder), "--output", "a.txt"], ".png"),
     ):
         assert main(arguments) == 2

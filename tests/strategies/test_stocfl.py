@@ -18,25 +18,13 @@ from cfl_flower.aggregation import mean_model
 from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.client_app import open_workshop
 from cfl_flower.config import RunConfig, compose_config
-from cfl_flower.directions import (
-    cosine_matrix,
-    nearest_direction,
-    normalise,
-    sketch,
-)
+from cfl_flower.directions import nearest_direction, normalise, sketch
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.seeding import generator
 from cfl_flower.training import train
 from cfl_flower.types import Result, Vector
-from strategies.stocfl import (
-    StoCFLState,
-    check_direction,
-    find_merges,
-    objective,
-    purity,
-    read_direction,
-)
+from strategies.stocfl import StoCFLState, check_direction, read_direction
 
 Runner = Callable[..., Any]
 STO = ["strategy=stocfl", "drift.rounds=[]"]
@@ -61,115 +49,11 @@ def outcomes(run: Any) -> list[tuple[int, int, float]]:
     return [(row["round"], row["client"], row["accuracy"]) for row in run.clients]
 
 
-# Merging: Algorithm 1, lines 10 to 13
-
-
-def products_of(angles: list[float]) -> np.ndarray:
-    """Return the cosines of directions in the plane."""
-    turns = np.radians(angles)
-    return np.cos(turns[:, None] - turns)
-
-
-def test_the_best_pair_goes_first_and_its_mean_is_compared_next() -> None:
-    # 0, 40 and 70: the last two merge to 55, which is as near to 100 as to 10.
-    limit = float(np.cos(np.radians(50)))
-    assert find_merges(products_of([0, 40, 70, 100]), limit) == [(1, 2), (1, 3)]
-    assert find_merges(products_of([0, 40, 70]), limit) == [(1, 2)]
-    assert find_merges(products_of([15, 40, 70]), limit) == [(0, 1), (0, 2)]
-
-
-def test_sums_weigh_by_members() -> None:
-    # Three at 0 degrees and one at 60 have their sum at 13.9 degrees, one and one at
-    # 30: that makes 111.1 or 95 degrees to the third.
-    turns, limit = np.radians([0, 60, 125]), float(np.cos(np.radians(100)))
-    units = np.column_stack([np.cos(turns), np.sin(turns)])
-    for members, merges in ((3, [(0, 1)]), (1, [(0, 1), (0, 2)])):
-        vectors = np.array([members, 1, 1])[:, None] * units
-        assert find_merges(vectors @ vectors.T, limit) == merges
-
-
-def test_without_recomputing_clusters_chain() -> None:
-    limit = float(np.cos(np.radians(45)))
-    chain = products_of([0, 40, 80, 120])
-    assert len(find_merges(chain, limit, recompute=False)) == 3
-    assert len(find_merges(chain, limit)) == 2
-
-
-def test_the_threshold_itself_is_not_above_it() -> None:
-    same = np.ones((3, 3))
-    assert find_merges(same, 1.0) == []
-    assert find_merges(same, 0.99) == [(0, 1), (0, 2)]
-    assert find_merges(-np.ones((2, 2)) + 2 * np.eye(2), -1.0) == []
-    assert find_merges(np.zeros((0, 0)), 0.5) == []
-
-
-def slow_merges(vectors: list[np.ndarray], threshold: float) -> list[tuple[int, int]]:
-    """Merge as Algorithm 1 says, from the vectors themselves."""
-    sums: dict[int, np.ndarray] = dict(enumerate(vectors))
-    merges = []
-    while True:
-        found = [
-            (float(normalise(sums[i]) @ normalise(sums[j])), i, j)
-            for i in sums
-            for j in sums
-            if i < j
-        ]
-        cosine, i, j = max(found, default=(-2.0, 0, 0), key=lambda each: each[0])
-        if not cosine > threshold:
-            return merges
-        merges.append((i, j))
-        sums[i] = sums[i] + sums.pop(j)
-
-
-@given(st.integers(0, 10**6), st.integers(1, 12), st.floats(-1, 1))
-@settings(deadline=None, max_examples=60)
-def test_merges_are_those_of_the_plain_loop(
-    seed: int, count: int, threshold: float
-) -> None:
-    rng = np.random.default_rng(seed)
-    vectors = list(rng.normal(size=(count, 4)))
-    gram = np.array([[a @ b for b in vectors] for a in vectors])
-    assert find_merges(gram, threshold) == slow_merges(vectors, threshold)
-
-
-@given(st.integers(0, 10**6), st.floats(0.1, 0.9))
-@settings(deadline=None, max_examples=30)
-def test_chained_merges_are_the_connected_parts(seed: int, threshold: float) -> None:
-    rng = np.random.default_rng(seed)
-    vectors = list(rng.normal(size=(9, 3)).astype(np.float32))
-    cosines = cosine_matrix(vectors)
-    label = np.arange(9)
-    for first, second in find_merges(cosines, threshold, recompute=False):
-        label[label == second] = first
-    for i in range(9):
-        for j in range(i):
-            if cosines[i, j] > threshold:
-                assert label[i] == label[j]
-    assert all(label <= np.arange(9))
-
-
-def test_the_objective_is_the_sum_over_pairs() -> None:
-    rng = np.random.default_rng(0)
-    vectors = list(rng.normal(size=(6, 5)))
-    cosines = [
-        normalise(a) @ normalise(b)
-        for place, a in enumerate(vectors)
-        for b in vectors[:place]
-    ]
-    assert objective(vectors) == pytest.approx(sum(cosines))
-    assert objective([]) == objective(vectors[:1]) == 0
-
-
 def test_nearest_is_by_direction_alone() -> None:
     sums = [np.array([0.0, 0.0]), np.array([9.0, 1.0]), np.array([0.0, 2.0])]
     assert nearest_direction(np.float32([1, 0]), sums)[0] == 1
     assert nearest_direction(np.float32([0, 5]), sums) == (2, 1.0)
     assert nearest_direction(np.float32([0, 0]), sums) == (0, 0.0)
-
-
-def test_purity_by_hand() -> None:
-    clusters, truth = np.array([3, 3, 3, 7, 7]), np.array([1, 1, 2, 2, 2])
-    assert purity(clusters, truth) == pytest.approx(4 / 5)
 
 
 def test_a_representation_must_be_a_direction_of_the_anchors_length() -> None:
@@ -438,15 +322,32 @@ def test_refresh_resumes_and_runs_on_any_number_of_nodes(
 
 
 @pytest.mark.parametrize("option", ["weighting=samples", "omega=sequential"])
-def test_a_round_in_portions_gives_the_same_numbers(
+def test_who_adds_up_and_in_how_many_portions_makes_no_difference(
     option: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = [*STO, f"strategy.{option}", "participants=11", "faults.drops=0.1"]
-    whole = run_small(*options, folder="whole")
+    faults = ["faults.drops=0.1", "faults.nan=0.1", "faults.shape=0.1"]
+    options = [*STO, f"strategy.{option}", "participants=11", *faults]
+    # One worker, three, and every client a device.
+    grids = [[{}], [{}] * 3, [{"client-id": client} for client in range(12)]]
+    runs = [
+        run_small(*options, folder=str(len(nodes)), grid=InProcessGrid(nodes))
+        for nodes in grids
+    ]
     # Two clients at a time: each sends two models of 650 floats.
-    monkeypatch.setattr("strategies.base.ANSWER_FLOATS", 4 * 650)
-    parts = run_small(*options, folder="parts", grid=InProcessGrid([{}, {}, {}]))
-    assert parts.numbers == whole.numbers
+    monkeypatch.setattr("cfl_flower.folding.ANSWER_FLOATS", 4 * 650)
+    for nodes in grids:
+        grid = InProcessGrid(nodes)
+        runs.append(run_small(*options, folder=f"{len(nodes)}-parts", grid=grid))
+    models = [state_of(run.folder).models for run in runs]
+    # Nobody knows the true concepts of devices.
+    truth = ("ari", "purity")
+    numbers = [
+        [{k: v for k, v in row.items() if k not in truth} for row in run.numbers]
+        for run in runs
+    ]
+    for said, found in zip(numbers, models, strict=True):
+        assert said == numbers[0]
+        assert all(map(np.array_equal, found, models[0]))
 
 
 @pytest.mark.parametrize(
