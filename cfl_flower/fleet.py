@@ -51,12 +51,15 @@ class Outcome:
         In client-id order.
     bytes_up, bytes_down : int
         Models and representations, as if every client were a device of its own.
+    traffic : dict
+        Bytes of each client, both ways; without the models of a test.
     """
 
     results: list[Result] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
+    traffic: dict[ClientId, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -185,7 +188,9 @@ class Fleet:
         for parcel in self._parcels:
             for task in parcel.tasks:
                 models = [self._plan.models[index] for index in task.models]
-                outcome.bytes_down += payload_bytes(models, task.config)
+                down = payload_bytes(models, task.config)
+                outcome.bytes_down += down
+                outcome.traffic[task.client] = down if phase != "evaluate" else 0
             self._open(phase, parcel, by_node.get(parcel.node), outcome)
         outcome.results.sort(key=lambda result: client_order(result.client))
         outcome.failures.sort(key=lambda failure: client_order(failure.client))
@@ -216,7 +221,9 @@ class Fleet:
                 outcome.failures.append(failure)
             else:
                 outcome.results.append(result)
-                outcome.bytes_up += payload_bytes(result.arrays, result.metrics)
+                up = payload_bytes(result.arrays, result.metrics)
+                outcome.bytes_up += up
+                outcome.traffic[task.client] += up
 
     @staticmethod
     def _answers(reply: Message | None) -> dict[ClientId, Answer]:

@@ -21,6 +21,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import ClientId, Json, Plan, Result, Scalar, Task, Vector
 
+PASSES = "passes"
+"""The metric in which a client app tells what it computed: `FlatModel.passes`."""
+
 
 @dataclass(frozen=True)
 class Batch:

@@ -27,6 +27,9 @@ worker."""
 
 BUFFERS = ("average", "local")
 
+TRAINING_PASSES = 3
+"""Forward passes that a training step's forward and backward pass take, per sample."""
+
 WHOLE = slice(None)
 """All weights of a network."""
 
@@ -188,6 +191,7 @@ def full_gradient(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     """
     switch_mode(model, training=False)
     total, write_gradient = torch.zeros_like(model.gradient), gradient_writer(model)
+    model.passes += TRAINING_PASSES * len(y)
     blocks = [torch.split(data, BLOCK) for data in (x, y)]
     for x_block, y_block in zip(*blocks, strict=True):
         if len(y_block):
@@ -232,6 +236,7 @@ def train(
     if y.shape[0] == 0 or weights.shape[0] == 0:
         return
     switch_mode(model, training=True)
+    model.passes += TRAINING_PASSES * settings.count_samples(len(y))
     if anchor is not None:
         anchor = anchor[part]
     elif settings.mu:
@@ -263,6 +268,7 @@ def switch_mode(model: FlatModel, training: bool) -> None:
 def predictions(model: FlatModel, x: Tensor) -> Tensor:
     """Return the most probable label of each sample, shape (n,)."""
     switch_mode(model, training=False)
+    model.passes += len(x)
     parts = [model.module(block).argmax(1) for block in torch.split(x, BLOCK)]
     return torch.cat(parts)
 
@@ -279,6 +285,7 @@ def evaluate(model: FlatModel, x: Tensor, y: Tensor) -> tuple[float, int]:
     if y.shape[0] == 0:
         raise ValueError("the client has no test samples in this round")
     switch_mode(model, training=False)
+    model.passes += len(y)
     parts = [torch.split(data, BLOCK) for data in (x, y)]
     loss, correct = 0.0, 0
     for x_block, y_block in zip(*parts, strict=True):

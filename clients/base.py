@@ -207,12 +207,15 @@ class ClusteredClient(NumPyClient):
         count = len(view.test_indices)
         if count == 0:
             return 0.0, 0, report
+        paid = self.around.model.passes
         test = self.make_test(parameters)
         loss, correct = test(view)
         found: dict[str, Scalar] = {"correct": correct}
         if own.whole and len(own.test_indices):
             found["own_correct"] = test(own)[1]
             found["own_tested"] = len(own.test_indices)
+        # A test is a measurement, no work of the device.
+        self.around.model.passes = paid
         return loss, count, {**found, **report}
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:

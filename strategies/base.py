@@ -23,9 +23,11 @@ from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
 from cfl_flower.aggregation import mean_model
+from cfl_flower.devices import first_to_finish
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.fleet import Fleet, Outcome
 from cfl_flower.models import hollow_network, initial_vector
+from cfl_flower.records import PASSES
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.selection import share_participants
@@ -130,6 +132,22 @@ def discrepancies(
     return np.array(gaps, float)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What the participants of a round were drawn from.
+
+    Attributes
+    ----------
+    pots : dict
+        The pot of each: 0 for all clients, or its cluster.
+    shares : int array of shape (P,)
+        How many of each pot are wanted.
+    """
+
+    pots: dict[ClientId, int]
+    shares: IntArray
+
+
 class Callback(Protocol):
     """What happens around a run; a method itself never prints or writes."""
 
@@ -166,6 +184,9 @@ class ClusteredStrategy(Strategy):
         self.callbacks = callbacks
         self.state = self.initial_state()
         self.record = RoundRecord(0)
+        self._device_of = config.devices.open(config.seed, config.data_dir)
+        self._finished: dict[ClientId, float] = {}
+        self._drawn = Drawn({}, no_clusters())
         self._done = 0
         self._later: list[Plan] = []
         self._started = 0.0
@@ -270,16 +291,23 @@ class ClusteredStrategy(Strategy):
         return generator(self.config.seed, purpose, round)
 
     def choose_participants(self, round: int) -> list[int]:
-        """Return the rows of at most M participants, from all or from each cluster."""
+        """Return the rows of at most M participants, from all or from each cluster.
+
+        More than M with `devices.over_commitment`: the first M to finish are kept.
+        """
         state, rng = self.state, self.rng("selection", round)
         pots, sizes = state.clusters, state.sizes
         if self.settings.sampling == "all":
             pots, sizes = np.zeros_like(pots), np.array([len(pots)])
-        chosen: list[int] = []
+        chosen: dict[int, int] = {}
         shares = share_participants(self.config.participants, sizes, rng)
-        for pot, share in enumerate(shares):
+        for pot, asked in enumerate(self.config.devices.over_commit(shares, sizes)):
             members = np.flatnonzero(pots == pot)
-            chosen += self.config.selection.choose(members, share, rng).tolist()
+            found = self.config.selection.choose(members, asked, rng).tolist()
+            chosen |= dict.fromkeys(found, pot)
+        self._drawn = Drawn(
+            {state.clients[row]: pot for row, pot in chosen.items()}, shares
+        )
         return sorted(chosen)
 
     def average(self, results: list[Result]) -> Vector:
@@ -307,6 +335,7 @@ class ClusteredStrategy(Strategy):
         for part in portions(plan) if plan.tasks else []:
             replies = self._exchange(self._send("query", part, round - 1))
             results += self._receive("query", replies).results
+        self._pass_time(self._finished)
         return results
 
     def screen(
@@ -364,10 +393,14 @@ class ClusteredStrategy(Strategy):
         del arrays, config, grid
         round = self._done + server_round
         self.record = RoundRecord(round)
+        self.record.virtual_seconds = 0.0 if self.fleet.simulated else None
+        self._drawn = Drawn({}, no_clusters())
         self._greet(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
-        first, *self._later = portions(plan) if self.folds else [plan]
+        # Who is among the first is known only when all have finished.
+        folds = self.folds and not self._over_committed
+        first, *self._later = portions(plan) if folds else [plan]
         return self._send("train", first)
 
     def aggregate_train(
@@ -379,6 +412,7 @@ class ClusteredStrategy(Strategy):
             results += self._take_in(self._exchange(self._send("train", part)))
         if self.record.participants:
             self.require_any(results, "train")
+        self._pass_time(result.client for result in results)
         self.absorb_train(self.record.round, results)
         self.measure_train(results)
         return None, None
@@ -386,7 +420,18 @@ class ClusteredStrategy(Strategy):
     def _take_in(self, replies: Iterable[Message]) -> list[Result]:
         check = partial(self.check_report, "train")
         found = self._receive("train", replies).results
-        return self.fold(self.screen("train", found, check))
+        return self.fold(self.keep_first(self.screen("train", found, check)))
+
+    def keep_first(self, results: list[Result]) -> list[Result]:
+        """Leave out who finished after as many as were wanted of each pot."""
+        drawn = self._drawn
+        if not (self._over_committed and self._finished and drawn.pots):
+            return results
+        seconds = np.array([self._finished[result.client] for result in results])
+        pots = np.array([drawn.pots[result.client] for result in results], np.int64)
+        kept = first_to_finish(seconds, pots, drawn.shares)
+        self.record.measures["late"] = int(np.count_nonzero(~kept))
+        return [result for result, first in zip(results, kept, strict=True) if first]
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -405,6 +450,7 @@ class ClusteredStrategy(Strategy):
     ) -> MetricRecord | None:
         """Close a round: note the tests, absorb the reports, tell the callbacks."""
         outcome = self._receive("evaluate", replies)
+        self._pass_time(self._finished)
         tested = [result for result in outcome.results if result.num_examples]
         rows = self._note_tests(tested)
         self._note_clusters()
@@ -454,7 +500,29 @@ class ClusteredStrategy(Strategy):
         record.bytes_down += outcome.bytes_down if phase != "evaluate" else 0
         if outcome.failures and phase == "evaluate":
             self.require_any(outcome.results, phase)
+        self._clock(outcome)
         return outcome
+
+    def _clock(self, outcome: Outcome) -> None:
+        """Note how long simulated devices took."""
+        if self.record.virtual_seconds is None:
+            return
+        for result in outcome.results:
+            client, passes = result.client, result.metrics.get(PASSES, 0)
+            device, sent = self._device_of(client), outcome.traffic[client]
+            self._finished[client] = device.seconds(float(passes), sent)
+
+    def _pass_time(self, clients: Iterable[ClientId]) -> None:
+        """Let the virtual clock wait for the slowest device of some."""
+        if self.record.virtual_seconds is not None:
+            longest = max((self._finished[client] for client in clients), default=0.0)
+            self.record.virtual_seconds += longest
+        self._finished = {}
+
+    @property
+    def _over_committed(self) -> bool:
+        over_commitment: float = self.config.devices.over_commitment
+        return over_commitment > 1
 
     def require_any(self, valid: Sequence[object], phase: str) -> None:
         """End the run if nothing is valid.
