@@ -196,7 +196,7 @@ ACCURACIES: tuple[Column, ...] = (
 
 COSTS: tuple[Column, ...] = (
     ("at target from round", attrgetter("reached"), 1, "g", "never"),
-    ("device s to target", attrgetter("seconds_to_reach"), 1, ".0f", "never"),
+    ("device min to target", attrgetter("seconds_to_reach"), 1 / 60, ".0f", "never"),
     ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", "never"),
     ("kB up", attrgetter("bytes_up"), 1e-3, ".1f", "-"),
     ("kB down", attrgetter("bytes_down"), 1e-3, ".1f", "-"),
