@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from scipy.spatial.distance import cdist
 from sklearn.cluster import AgglomerativeClustering, KMeans, kmeans_plusplus
 
-from cfl_flower.representations import METRICS, Distance, distances
+from cfl_flower.representations import Distance, distances
 from cfl_flower.settings import require
 from cfl_flower.threads import one_thread
 from cfl_flower.types import FloatArray, IntArray
@@ -139,8 +138,11 @@ def _distance_sums(
     for start in range(0, n, BLOCK_ROWS):
         rows = slice(start, min(start + BLOCK_ROWS, n))
         rest = slice(rows.stop, n)
-        block = cdist(points[rows], points[start:], METRICS[metric])
-        half = np.nan_to_num(block, copy=False).astype(np.float32)
+        block = distances(points[rows], points[start:], metric)
+        if metric == "cosine":
+            # A vector of zeros is 1 from itself.
+            np.fill_diagonal(block, 0.0)
+        half = block.astype(np.float32)
         sums[rows] += half @ onehot[start:]
         sums[rest] += half[:, rows.stop - start :].T @ onehot[rows]
     return sums
@@ -163,7 +165,11 @@ def _silhouette(sums: FloatArray, labels: IntArray) -> float:
 
 
 def choose_clusters(
-    points: FloatArray, metric: Distance, scan: KMeansScan, rng: np.random.Generator
+    points: FloatArray,
+    metric: Distance,
+    scan: KMeansScan,
+    rng: np.random.Generator,
+    least: float = -1.0,
 ) -> IntArray:
     """Cluster clients by k-means with the K of the largest silhouette.
 
@@ -173,12 +179,17 @@ def choose_clusters(
     Parameters
     ----------
     points : array of shape (n, L)
+    metric : Distance
+    scan : KMeansScan
+    rng : numpy.random.Generator
+    least : float
+        The silhouette below which there are no clusters.
 
     Returns
     -------
     int array of shape (n,)
         Numbered by first appearance, so that equal clusterings have equal ids. One
-        cluster only if there are not enough distinct points for two.
+        cluster if there are not enough distinct points for two, or none is good enough.
     """
     distinct = len(np.unique(points, axis=0))
     largest = min(scan.largest, len(points) - 1, distinct)
@@ -187,7 +198,8 @@ def choose_clusters(
     with one_thread():
         labelings = _kmeans_for_each_k(points, scan, largest, rng)
         scores = silhouettes(points, labelings, metric)
-    return labelings[int(np.argmax(scores))]
+    best = int(np.argmax(scores))
+    return labelings[best] if scores[best] >= least else np.zeros(len(points), np.int64)
 
 
 def _kmeans_for_each_k(

@@ -26,7 +26,7 @@ from cfl_flower.models import FlatModel
 from cfl_flower.representations import digest, label_histogram
 from cfl_flower.seeding import generator
 from cfl_flower.training import LocalTraining, evaluate, train
-from cfl_flower.types import FloatArray, IntArray, Scalar, Vector
+from cfl_flower.types import FloatArray, Scalar, Vector
 
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""
@@ -240,9 +240,9 @@ class ClusteredClient(NumPyClient):
         """Return the representation of a round's data unless the server holds it.
 
         ``config["representation"]`` asks for it, ``config["held"]`` is the digest of
-        the one that the server holds, and ``config["tolerance"]`` the L1 change up to
-        which a client keeps silent. So does a client that has no data left: its
-        histogram is undefined. Beside the histogram goes its number of samples.
+        the one that the server holds; with ``config["tolerance"]`` a client keeps
+        silent about changes that are small (`changed`). So does a client that has no
+        data left: its histogram is undefined. Beside it goes its number of samples.
         """
         del parameters
         if not config.get("representation"):
@@ -250,29 +250,33 @@ class ClusteredClient(NumPyClient):
         labels = self.data(round).labels
         if len(labels) == 0 and "held" in config:
             return {}
-        histogram = self.histogram(labels)
-        if digest(histogram) == config.get("held"):
+        told = self.represent(config, round)
+        if digest(told) == config.get("held"):
             return {}
         tolerance = float(config.get("tolerance", 0))
-        if tolerance and self._within(tolerance, histogram, config.get("held")):
+        if tolerance and self._within(tolerance, told, config.get("held")):
             return {}
-        return {"representation": histogram.tobytes(), "samples": len(labels)}
+        return {"representation": told.tobytes(), "samples": len(labels)}
 
-    def histogram(self, labels: IntArray) -> Vector:
+    def represent(self, config: dict[str, Any], round: int) -> Vector:
         """Return the label histogram to report; a malicious client's is spoilt."""
-        around = self.around
+        del config
+        around, labels = self.around, self.data(round).labels
         classes, attack = around.stream.classes, around.attack
         honest = label_histogram(spoil_labels(attack, labels, classes), classes)
         return spoil_report(attack, honest, around.seed, around.client)
 
-    def _within(self, tolerance: float, histogram: Vector, held: str | None) -> bool:
+    def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
+        """Return whether a histogram changed by more than is tolerated, in L1."""
+        return float(abs(now - last).sum()) > tolerance
+
+    def _within(self, tolerance: float, told: Vector, held: str | None) -> bool:
         """Compare with the last report if the server has it; else remember this one."""
         state, round = self.around.state.part("report"), self.around.round
         remembered = state.load(before=round + 1)
         last = remembered.get("reported")
-        if last is None or digest(last) != held:
-            last = np.full_like(histogram, np.inf)
-        if float(abs(histogram - last).sum()) <= tolerance:
+        known = last is not None and digest(last) == held
+        if known and not self.changed(np.asarray(last), told, tolerance):
             return True
-        state.save(round, {"reported": histogram})
+        state.save(round, {"reported": told})
         return False

@@ -201,6 +201,10 @@ class ClusteredStrategy(Strategy):
         """Return what the hello asks of a client, beside its number of samples."""
         return {}
 
+    def introduction(self) -> list[Vector]:
+        """Return the models that come with the hello, to be kept."""
+        return []
+
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Take newcomers into the state, all into cluster 0."""
         self.join(newcomers, np.zeros(len(newcomers), np.int64))
@@ -474,7 +478,9 @@ class ClusteredStrategy(Strategy):
         strangers = [client for client in self.fleet.clients if client not in known]
         if not strangers:
             return
-        plan = Plan([Task(client) for client in strangers], [], self.question())
+        models = self.introduction()
+        tasks = [Task(client, tuple(range(len(models)))) for client in strangers]
+        plan = Plan(tasks, models, self.question())
         check = partial(self.check_report, "query")
         newcomers = self.screen("query", self.ask(round, plan), check)
         if newcomers:
