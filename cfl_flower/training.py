@@ -274,6 +274,15 @@ def predictions(model: FlatModel, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def sample_losses(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
+    """Return the cross-entropy of each sample, shape (n,), as at a test."""
+    switch_mode(model, training=False)
+    model.passes += len(y)
+    logits = torch.cat([model.module(block) for block in torch.split(x, BLOCK)])
+    return cross_entropy(logits, y, reduction="none")
+
+
+@torch.no_grad()
 def evaluate(model: FlatModel, x: Tensor, y: Tensor) -> tuple[float, int]:
     """Return the mean cross-entropy and the number of correct answers.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from cfl_flower.evaluation import Evaluator
 from cfl_flower.models import FlatModel
 from cfl_flower.representations import digest, label_histogram
 from cfl_flower.seeding import generator
-from cfl_flower.training import LocalTraining, evaluate, train
+from cfl_flower.training import LocalTraining, evaluate, sample_losses, train
 from cfl_flower.types import FloatArray, Scalar, Vector
 
 Tested: TypeAlias = tuple[float, int]
@@ -77,6 +77,10 @@ class ClusteredClient(NumPyClient):
     around : Surroundings
     """
 
+    tells_loss: ClassVar[bool] = False
+    """Whether an overridden `fit` still tells the loss of the model that it starts
+    from, if it is asked for."""
+
     def __init__(self, around: Surroundings) -> None:
         self.around = around
 
@@ -115,10 +119,22 @@ class ClusteredClient(NumPyClient):
     def fit(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
-        """Train the received model, parameters[0], on the data of this round."""
-        del config
+        """Train the received model, parameters[0], on the data of this round.
+
+        Where the server chooses or weighs clients by it, its loss goes along.
+        """
+        found = self.start_loss(parameters[0], config)
         trained, count = self.train_from(parameters[0])
-        return [trained], count, {}
+        return [trained], count, found
+
+    def start_loss(self, received: Vector, config: dict[str, Any]) -> dict[str, Scalar]:
+        """Return a received model's mean loss and root of its mean square, if asked."""
+        x, y = self.samples(self.around.round)
+        if len(y) == 0 or not config.get("start_loss"):
+            return {}
+        losses = sample_losses(self.around.model.load(received), x, y).double()
+        squares = float(losses.square().mean())
+        return {"start_loss": float(losses.mean()), "start_rms": squares**0.5}
 
     def train_from(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -22,15 +22,16 @@ from flwr.serverapp.strategy import Strategy
 from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
-from cfl_flower.aggregation import mean_model
+from cfl_flower.aggregation import Memory, QFedAvg, mean_model
 from cfl_flower.devices import first_to_finish
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.fleet import Fleet, Outcome
 from cfl_flower.models import hollow_network, initial_vector
 from cfl_flower.records import PASSES
+from cfl_flower.representations import digest
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
-from cfl_flower.selection import share_participants
+from cfl_flower.selection import History, Known, share_participants
 from cfl_flower.settings import locate, require, require_one_of
 from cfl_flower.training import LocalTraining
 from cfl_flower.types import (
@@ -98,11 +99,22 @@ class ClusteredState:
         The cluster of each client.
     models : list of Vector
         One per cluster.
+    memories : dict
+        What the server optimiser remembers of models, by their digests.
+    history : History
+        What the selection knows of clients.
     """
 
     clients: list[ClientId]
     clusters: IntArray
     models: list[Vector]
+    memories: dict[str, Memory] = field(default_factory=dict, kw_only=True)
+    history: History = field(default_factory=History, kw_only=True)
+
+    def __post_init__(self) -> None:
+        # A checkpoint gives the inner dataclass back as a mapping.
+        if isinstance(self.history, dict):
+            self.history = History(**self.history)
 
     @property
     def sizes(self) -> IntArray:
@@ -187,9 +199,48 @@ class ClusteredStrategy(Strategy):
         self._device_of = config.devices.open(config.seed, config.data_dir)
         self._finished: dict[ClientId, float] = {}
         self._drawn = Drawn({}, no_clusters())
+        self._memories: dict[str, Memory] = {}
+        self._check_groups()
         self._done = 0
         self._later: list[Plan] = []
         self._started = 0.0
+
+    def _check_groups(self) -> None:
+        """Refuse a selection or server optimiser that this method cannot use.
+
+        Raises
+        ------
+        ConfigError
+        """
+        names, optimizer = self.config.names, self.config.server_optimizer
+        average = not (optimizer.remembers or optimizer.by_loss)
+        others = f"another one with strategy={names['strategy']}"
+        require(
+            average or not self.steps_itself,
+            "server_optimizer",
+            names["server_optimizer"],
+            f"{others}, which has a step of its own",
+        )
+        # The loss is told by a client that trains the one model it receives.
+        client = locate(self.settings.client)
+        plain = client.fit.__qualname__ == "ClusteredClient.fit"
+        fair = (plain or client.tells_loss) and not self.folds
+        require(
+            fair or not optimizer.by_loss,
+            "server_optimizer",
+            names["server_optimizer"],
+            f"{others}, whose clients do not tell the loss of one received model",
+        )
+        represented = type(self).centre_distances is not (
+            ClusteredStrategy.centre_distances
+        )
+        require(
+            represented or not self.config.selection.by_distance,
+            "selection",
+            names["selection"],
+            f"random or oort with strategy={names['strategy']}, which has no "
+            "representations",
+        )
 
     # The method: what a paper decides ------------------------------------------------
 
@@ -201,7 +252,7 @@ class ClusteredStrategy(Strategy):
         """Return what the hello asks of a client, beside its number of samples."""
         return {}
 
-    def introduction(self) -> list[Vector]:
+    def with_hello(self) -> list[Vector]:
         """Return the models that come with the hello, to be kept."""
         return []
 
@@ -231,15 +282,18 @@ class ClusteredStrategy(Strategy):
 
     folds: ClassVar[bool] = False
 
+    steps_itself: ClassVar[bool] = False
+    """Whether the method's own way from results to models leaves no room for a server
+    optimiser."""
+
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Average each cluster's results; a cluster without any keeps its model."""
         rows = self.rows(result.client for result in results)
         clusters = self.state.clusters[rows]
         for cluster in np.unique(clusters):
             members = [results[i] for i in np.flatnonzero(clusters == cluster)]
-            mean = self.average(members)
-            optimizer, models = self.config.server_optimizer, self.state.models
-            models[cluster] = optimizer.step(models[cluster], mean)
+            models = self.state.models
+            models[cluster] = self.next_model(models[cluster], members)
 
     def measure_train(self, results: list[Result]) -> None:
         """Note how far the participants' models are from their clusters' new ones."""
@@ -265,6 +319,13 @@ class ClusteredStrategy(Strategy):
 
     def absorb_reports(self, round: int, results: list[Result]) -> None:
         """Take in what clients say about their data of the next round."""
+
+    def centre_distances(self) -> FloatArray:
+        """Return the distance of each client to its cluster's centre, shape (n,).
+
+        Empty for a method without representations.
+        """
+        return np.zeros(0)
 
     def heterogeneity(self) -> float | None:
         """Return the mean client distance within clusters, if it is known."""
@@ -303,16 +364,58 @@ class ClusteredStrategy(Strategy):
         pots, sizes = state.clusters, state.sizes
         if self.settings.sampling == "all":
             pots, sizes = np.zeros_like(pots), np.array([len(pots)])
+        known = self.known(round)
         chosen: dict[int, int] = {}
         shares = share_participants(self.config.participants, sizes, rng)
         for pot, asked in enumerate(self.config.devices.over_commit(shares, sizes)):
             members = np.flatnonzero(pots == pot)
-            found = self.config.selection.choose(members, asked, rng).tolist()
+            found = self.config.selection.choose(members, asked, rng, known).tolist()
             chosen |= dict.fromkeys(found, pot)
         self._drawn = Drawn(
             {state.clients[row]: pot for row, pot in chosen.items()}, shares
         )
         return sorted(chosen)
+
+    def known(self, round: int) -> Known:
+        """Return what a selection can choose by."""
+        history = self.state.history.extended(len(self.state.clients))
+        by_distance = self.config.selection.by_distance
+        gaps = self.centre_distances() if by_distance else np.zeros(0)
+        return Known(round, history, gaps)
+
+    def next_model(self, model: Vector, results: list[Result]) -> Vector:
+        """Return a cluster's next model, through the server optimiser."""
+        optimizer = self.config.server_optimizer
+        if not isinstance(optimizer, QFedAvg):
+            return self.step(model, self.average(results))
+        arrays = [result.arrays[0] for result in results]
+        losses = np.array([float(r.metrics["start_loss"]) for r in results])
+        return optimizer.combine(model, arrays, losses, self.weights)
+
+    def step(self, model: Vector, mean: Vector, absent: int = 0) -> Vector:
+        """Return the server optimiser's step from a model to the mean of its results.
+
+        What it remembers goes by the model's content: it stays with a model whose
+        number changes, and a model that was made otherwise begins anew.
+
+        Parameters
+        ----------
+        model, mean : Vector, shape (d,)
+        absent : int
+            Weights of the network that are not in the model: a personal classifier.
+        """
+        optimizer, memories = self.config.server_optimizer, self.state.memories
+        if not optimizer.remembers:
+            return mean
+        memory = memories.get(digest(model), [])
+        fresh, memory = optimizer.step(model, mean, self.weights - absent, memory)
+        self._memories[digest(fresh)] = memory
+        return fresh
+
+    @cached_property
+    def weights(self) -> int:
+        """The number of the network's weights, without running statistics."""
+        return sum(each.numel() for each in self.hollow_network().parameters())
 
     def average(self, results: list[Result]) -> Vector:
         """Return the mean of the results' first arrays, weighted as configured."""
@@ -402,6 +505,8 @@ class ClusteredStrategy(Strategy):
         self._greet(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
+        if self.config.server_optimizer.by_loss or self.config.selection.learns:
+            plan.config["start_loss"] = True
         # Who is among the first is known only when all have finished.
         folds = self.folds and not self._over_committed
         first, *self._later = portions(plan) if folds else [plan]
@@ -416,15 +521,47 @@ class ClusteredStrategy(Strategy):
             results += self._take_in(self._exchange(self._send("train", part)))
         if self.record.participants:
             self.require_any(results, "train")
+        seconds = [self._finished.get(result.client, np.nan) for result in results]
         self._pass_time(result.client for result in results)
+        self._note_participants(results, np.array(seconds))
+        self._memories = {}
         self.absorb_train(self.record.round, results)
+        self._forget()
         self.measure_train(results)
         return None, None
+
+    def _note_participants(self, results: list[Result], seconds: FloatArray) -> None:
+        """Note what selections know clients by."""
+        if not self.config.selection.learns:
+            return
+        rows = self.rows(result.client for result in results)
+        rms = [float(r.metrics.get("start_rms", 1.0)) for r in results]
+        utilities = np.array(rms) * [result.num_examples for result in results]
+        history = self.state.history.extended(len(self.state.clients))
+        round = self.record.round
+        self.state.history = history.noted(round, rows, utilities, seconds)
+
+    def _forget(self) -> None:
+        """Keep the optimiser's memories of models that there still are."""
+        if not self.config.server_optimizer.remembers:
+            return
+        old = self.state.memories
+        alive = {digest(model) for model in self.state.models} & set(old)
+        self.state.memories = {name: old[name] for name in alive} | self._memories
 
     def _take_in(self, replies: Iterable[Message]) -> list[Result]:
         check = partial(self.check_report, "train")
         found = self._receive("train", replies).results
-        return self.fold(self.keep_first(self.screen("train", found, check)))
+        sound = self.screen("train", self.screen("train", found, check), self._has_loss)
+        return self.fold(self.keep_first(sound))
+
+    def _has_loss(self, result: Result) -> None:
+        """Refuse a result without the loss that it is weighed by."""
+        loss = result.metrics.get("start_loss")
+        ok = isinstance(loss, float) and loss >= 0
+        if self.config.server_optimizer.by_loss and not ok:
+            detail = f"start_loss={loss!r}, not a number of at least 0"
+            raise InvalidResultError("representation", detail)
 
     def keep_first(self, results: list[Result]) -> list[Result]:
         """Leave out who finished after as many as were wanted of each pot."""
@@ -478,7 +615,7 @@ class ClusteredStrategy(Strategy):
         strangers = [client for client in self.fleet.clients if client not in known]
         if not strangers:
             return
-        models = self.introduction()
+        models = self.with_hello()
         tasks = [Task(client, tuple(range(len(models)))) for client in strangers]
         plan = Plan(tasks, models, self.question())
         check = partial(self.check_report, "query")

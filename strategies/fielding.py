@@ -397,7 +397,7 @@ class Fielding(ClusteredStrategy):
         gradient = self.settings.sketch or numbers
         return gradient + (classes if kind == "combined" else 0)
 
-    def introduction(self) -> list[Vector]:
+    def with_hello(self) -> list[Vector]:
         """Broadcast the shared model once, with the hello."""
         return self.shared
 
@@ -561,6 +561,16 @@ class Fielding(ClusteredStrategy):
                 state.representations, state.clusters, self.distance
             )
         return self._heterogeneity
+
+    def centre_distances(self) -> FloatArray:
+        """Return the distance of each client to its cluster's centre."""
+        state = self.state
+        gaps = np.zeros(len(state.clients))
+        for cluster in range(len(state.models)):
+            members = np.flatnonzero(state.clusters == cluster)
+            points, centre = state.representations[members], state.centres[[cluster]]
+            gaps[members] = distances(points, centre, self.distance)[:, 0]
+        return gaps
 
     _heterogeneity: float | None = None
 

@@ -448,7 +448,7 @@ class StoCFL(ClusteredStrategy):
 
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Take the means as the next models."""
-        state, step = self.state, self.config.server_optimizer.step
+        state, step = self.state, self.step
         before = state.models[UNKNOWN]
         for cluster, mean in self._means.items():
             if cluster != UNKNOWN:
