@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from sklearn.cluster import AgglomerativeClustering, KMeans, kmeans_plusplus
+from sklearn.cluster import (
+    AgglomerativeClustering,
+    KMeans,
+    MiniBatchKMeans,
+    kmeans_plusplus,
+)
 
 from cfl_flower.representations import Distance, distances
 from cfl_flower.settings import require
@@ -16,6 +21,12 @@ from cfl_flower.types import FloatArray, IntArray
 
 BLOCK_ROWS = 1024
 """Rows of the distance matrix made at a time: 40 MB of float64 at 5,000 clients."""
+
+EXACT = 10_000
+"""Clients up to which k-means takes all points and silhouettes all pairs."""
+
+SAMPLED = 5_000
+"""Clients whose silhouettes stand for those of more."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +207,12 @@ def choose_clusters(
     if largest < scan.smallest:
         return np.zeros(len(points), np.int64)
     with one_thread():
-        labelings = _kmeans_for_each_k(points, scan, largest, rng)
-        scores = silhouettes(points, labelings, metric)
+        if len(points) <= EXACT:
+            labelings = _kmeans_for_each_k(points, scan, largest, rng)
+            scores = silhouettes(points, labelings, metric)
+        else:
+            labelings = _mini_batch_for_each_k(points, scan, largest, rng)
+            scores = _sampled_silhouettes(points, labelings, metric, rng)
     best = int(np.argmax(scores))
     return labelings[best] if scores[best] >= least else np.zeros(len(points), np.int64)
 
@@ -219,6 +234,33 @@ def _kmeans_for_each_k(
         best = min(fits, key=lambda fit: float(fit.inertia_))
         labelings.append(number_by_appearance(best.labels_))
     return labelings
+
+
+def _mini_batch_for_each_k(
+    points: FloatArray, scan: KMeansScan, largest: int, rng: np.random.Generator
+) -> list[IntArray]:
+    """Return one mini-batch k-means clustering (Sculley, 2010) for every K."""
+    labelings = []
+    for k in range(scan.smallest, largest + 1):
+        state = int(rng.integers(2**31))
+        method = MiniBatchKMeans(k, n_init=3, batch_size=4096, random_state=state)
+        labelings.append(number_by_appearance(method.fit(points).labels_))
+    return labelings
+
+
+def _sampled_silhouettes(
+    points: FloatArray,
+    labelings: list[IntArray],
+    metric: Distance,
+    rng: np.random.Generator,
+) -> list[float]:
+    """Return the silhouettes of some of the points, the same for all clusterings."""
+    some = np.sort(rng.choice(len(points), SAMPLED, replace=False))
+    parts = [np.unique(labels[some], return_inverse=True)[1] for labels in labelings]
+    several = [part if part.max() else None for part in parts]
+    known = silhouettes(points[some], [p for p in several if p is not None], metric)
+    scores = iter(known)
+    return [-1.0 if part is None else next(scores) for part in several]
 
 
 def kmeans(

@@ -30,6 +30,8 @@ Deviations and readings, where the paper is silent or contradicts itself:
 * K is scanned from 2 to min(20, n - 1). The silhouette cannot choose K = 1: the clients
   are one cluster if chance explains their histograms (`significance`; 0 for the
   paper's rule). theta is 0 then, so that every report asks the question anew.
+* Above 10,000 clients k-means is Sculley's mini-batch one, and silhouettes are those of
+  5,000 clients; the mean client distance is over 10,000 members of a cluster.
 * M/K is rounded down, the remainder goes to the largest clusters, and a cluster smaller
   than its share gives all its members, so fewer than M may take part. With M < K, M
   clusters are drawn in each round.
