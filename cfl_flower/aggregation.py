@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Vector
+
+Memory: TypeAlias = list[Vector]
+"""What a server optimiser remembers of one cluster's model."""
 
 
 class RunningMean:
@@ -83,7 +88,133 @@ def mix_models(models: list[Vector], mixing: FloatArray) -> list[Vector]:
 class Average:
     """Server optimiser: a cluster's next model is the mean of its results."""
 
-    def step(self, model: Vector, mean: Vector) -> Vector:
-        """Return the next model from the current one and the mean of the results."""
-        del model
-        return mean
+    remembers: ClassVar[bool] = False
+    by_loss: ClassVar[bool] = False
+
+    def step(
+        self, model: Vector, mean: Vector, weights: int, memory: Memory
+    ) -> tuple[Vector, Memory]:
+        """Return the next model and what is remembered for the one after.
+
+        Parameters
+        ----------
+        model, mean : Vector, shape (d,)
+            The current model, and the mean of the results.
+        weights : int
+            p; behind them are running statistics.
+        memory : list of Vector
+            What the step to ``model`` returned; empty if that was no step.
+        """
+        del model, weights, memory
+        return mean, []
+
+
+@dataclass(frozen=True)
+class FedYogi:
+    """Server optimiser of Reddi et al. (ICLR 2021), with FedScale's start v_0 = tau.
+
+    Its moments belong to a cluster's model. Running statistics are no weights: they are
+    averaged.
+
+    Attributes
+    ----------
+    learning_rate : float
+        eta.
+    tau : float
+        Adaptivity, and where the second moment starts.
+    beta1, beta2 : float
+        Decay of the two moments.
+    """
+
+    learning_rate: float = 3e-3
+    tau: float = 1e-8
+    beta1: float = 0.9
+    beta2: float = 0.99
+
+    remembers: ClassVar[bool] = True
+    by_loss: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        where = "server_optimizer"
+        for name in ("learning_rate", "tau"):
+            value = getattr(self, name)
+            require(value > 0, f"{where}.{name}", value, "a number above 0")
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            require(0 <= value < 1, f"{where}.{name}", value, "from 0 to below 1")
+
+    def step(
+        self, model: Vector, mean: Vector, weights: int, memory: Memory
+    ) -> tuple[Vector, Memory]:
+        """Return the next model, and the moments m and v of its weights."""
+        update = mean[:weights].astype(float) - model[:weights]
+        if memory:
+            first, second = (moment.astype(float) for moment in memory)
+        else:
+            first, second = np.zeros(weights), np.full(weights, self.tau)
+        first = self.beta1 * first + (1 - self.beta1) * update
+        square = update**2
+        second = second - (1 - self.beta2) * square * np.sign(second - square)
+        stepped = model[:weights] + self.learning_rate * first / (
+            np.sqrt(second) + self.tau
+        )
+        fresh = np.concatenate([stepped, mean[weights:]]).astype(np.float32)
+        return fresh, [first.astype(np.float32), second.astype(np.float32)]
+
+
+@dataclass(frozen=True)
+class QFedAvg(Average):
+    """Server optimiser of Li et al. (ICLR 2020), which favours clients with large loss.
+
+    Attributes
+    ----------
+    q : float
+        0 is the plain mean.
+    learning_rate : float
+        Of the clients, 1 / L: what turns an update into a gradient.
+    """
+
+    q: float = 1.0
+    learning_rate: float = 0.1
+
+    by_loss: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        where, rate = "server_optimizer", self.learning_rate
+        require(self.q >= 0, f"{where}.q", self.q, "a number of at least 0")
+        require(rate > 0, f"{where}.learning_rate", rate, "a number above 0")
+
+    def combine(
+        self, model: Vector, results: list[Vector], losses: FloatArray, weights: int
+    ) -> Vector:
+        """Return w - sum_i Delta_i / sum_i h_i: Li et al., Algorithm 2.
+
+        Parameters
+        ----------
+        model : Vector, shape (d,)
+            w, which all received.
+        results : list of m vectors of shape (d,)
+        losses : array of shape (m,)
+            F_i(w), before the training.
+        weights : int
+            p; the running statistics behind them are averaged.
+
+        Examples
+        --------
+        >>> start, results = np.zeros(1, np.float32), [np.float32([1]), np.float32([3])]
+        >>> QFedAvg(q=0).combine(start, results, np.array([1.0, 9.0]), weights=1)
+        array([2.], dtype=float32)
+        """
+        sharp = losses + 1e-10
+        total, curvature = np.zeros(weights), 0.0
+        for result, loss in zip(results, sharp.tolist(), strict=True):
+            gradient = (model[:weights] - result[:weights].astype(float)) / (
+                self.learning_rate
+            )
+            total += loss**self.q * gradient
+            norm = float(gradient @ gradient)
+            curvature += self.q * loss ** (self.q - 1) * norm
+            curvature += loss**self.q / self.learning_rate
+        stepped = model[:weights] - total / curvature
+        rest = mean_model([result[weights:] for result in results])
+        return np.concatenate([stepped, rest]).astype(np.float32)

@@ -29,7 +29,7 @@ from cfl_flower.evaluation import Evaluator
 from cfl_flower.faults import draw_fault, fault_odds, strike_after, strike_before
 from cfl_flower.folding import Folder
 from cfl_flower.models import FlatModel, initial_vector
-from cfl_flower.records import Answer, Batch, mark, pack_answers, unpack_tasks
+from cfl_flower.records import PASSES, Answer, Batch, mark, pack_answers, unpack_tasks
 from cfl_flower.seeding import seed_torch, torch_seed
 from cfl_flower.settings import build, locate
 from cfl_flower.site import CLIENT_ID, Site
@@ -240,9 +240,12 @@ def call_client(
     parameters = [plan.models[index] for index in task.models]
     # For whatever draws from torch's own generator, such as dropout.
     seed_torch(torch_seed(seed, f"torch/{batch.phase}", round, task.client))
+    workshop.model.passes = 0
     if batch.phase in ("query", "train"):
         act = client.answer if batch.phase == "query" else client.fit
         arrays, count, metrics = act(parameters, config)
+        metrics[PASSES] = workshop.model.passes
         return Answer(task.client, arrays, count, metrics=metrics)
     loss, count, metrics = client.evaluate(parameters, config)
+    metrics[PASSES] = workshop.model.passes
     return Answer(task.client, (), count, loss, metrics)

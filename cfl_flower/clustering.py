@@ -7,16 +7,26 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from scipy.spatial.distance import cdist
-from sklearn.cluster import AgglomerativeClustering, KMeans, kmeans_plusplus
+from sklearn.cluster import (
+    AgglomerativeClustering,
+    KMeans,
+    MiniBatchKMeans,
+    kmeans_plusplus,
+)
 
-from cfl_flower.representations import METRICS, Distance, distances
+from cfl_flower.representations import Distance, distances
 from cfl_flower.settings import require
 from cfl_flower.threads import one_thread
 from cfl_flower.types import FloatArray, IntArray
 
 BLOCK_ROWS = 1024
 """Rows of the distance matrix made at a time: 40 MB of float64 at 5,000 clients."""
+
+EXACT = 10_000
+"""Clients up to which k-means takes all points and silhouettes all pairs."""
+
+SAMPLED = 5_000
+"""Clients whose silhouettes stand for those of more."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +149,11 @@ def _distance_sums(
     for start in range(0, n, BLOCK_ROWS):
         rows = slice(start, min(start + BLOCK_ROWS, n))
         rest = slice(rows.stop, n)
-        block = cdist(points[rows], points[start:], METRICS[metric])
-        half = np.nan_to_num(block, copy=False).astype(np.float32)
+        block = distances(points[rows], points[start:], metric)
+        if metric == "cosine":
+            # A vector of zeros is 1 from itself.
+            np.fill_diagonal(block, 0.0)
+        half = block.astype(np.float32)
         sums[rows] += half @ onehot[start:]
         sums[rest] += half[:, rows.stop - start :].T @ onehot[rows]
     return sums
@@ -163,7 +176,11 @@ def _silhouette(sums: FloatArray, labels: IntArray) -> float:
 
 
 def choose_clusters(
-    points: FloatArray, metric: Distance, scan: KMeansScan, rng: np.random.Generator
+    points: FloatArray,
+    metric: Distance,
+    scan: KMeansScan,
+    rng: np.random.Generator,
+    least: float = -1.0,
 ) -> IntArray:
     """Cluster clients by k-means with the K of the largest silhouette.
 
@@ -173,21 +190,31 @@ def choose_clusters(
     Parameters
     ----------
     points : array of shape (n, L)
+    metric : Distance
+    scan : KMeansScan
+    rng : numpy.random.Generator
+    least : float
+        The silhouette below which there are no clusters.
 
     Returns
     -------
     int array of shape (n,)
         Numbered by first appearance, so that equal clusterings have equal ids. One
-        cluster only if there are not enough distinct points for two.
+        cluster if there are not enough distinct points for two, or none is good enough.
     """
     distinct = len(np.unique(points, axis=0))
     largest = min(scan.largest, len(points) - 1, distinct)
     if largest < scan.smallest:
         return np.zeros(len(points), np.int64)
     with one_thread():
-        labelings = _kmeans_for_each_k(points, scan, largest, rng)
-        scores = silhouettes(points, labelings, metric)
-    return labelings[int(np.argmax(scores))]
+        if len(points) <= EXACT:
+            labelings = _kmeans_for_each_k(points, scan, largest, rng)
+            scores = silhouettes(points, labelings, metric)
+        else:
+            labelings = _mini_batch_for_each_k(points, scan, largest, rng)
+            scores = _sampled_silhouettes(points, labelings, metric, rng)
+    best = int(np.argmax(scores))
+    return labelings[best] if scores[best] >= least else np.zeros(len(points), np.int64)
 
 
 def _kmeans_for_each_k(
@@ -207,6 +234,33 @@ def _kmeans_for_each_k(
         best = min(fits, key=lambda fit: float(fit.inertia_))
         labelings.append(number_by_appearance(best.labels_))
     return labelings
+
+
+def _mini_batch_for_each_k(
+    points: FloatArray, scan: KMeansScan, largest: int, rng: np.random.Generator
+) -> list[IntArray]:
+    """Return one mini-batch k-means clustering (Sculley, 2010) for every K."""
+    labelings = []
+    for k in range(scan.smallest, largest + 1):
+        state = int(rng.integers(2**31))
+        method = MiniBatchKMeans(k, n_init=3, batch_size=4096, random_state=state)
+        labelings.append(number_by_appearance(method.fit(points).labels_))
+    return labelings
+
+
+def _sampled_silhouettes(
+    points: FloatArray,
+    labelings: list[IntArray],
+    metric: Distance,
+    rng: np.random.Generator,
+) -> list[float]:
+    """Return the silhouettes of some of the points, the same for all clusterings."""
+    some = np.sort(rng.choice(len(points), SAMPLED, replace=False))
+    parts = [np.unique(labels[some], return_inverse=True)[1] for labels in labelings]
+    several = [part if part.max() else None for part in parts]
+    known = silhouettes(points[some], [p for p in several if p is not None], metric)
+    scores = iter(known)
+    return [-1.0 if part is None else next(scores) for part in several]
 
 
 def kmeans(

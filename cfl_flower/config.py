@@ -16,7 +16,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cfl_flower.aggregation import Average
+from cfl_flower.aggregation import Average, FedYogi
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
 from cfl_flower.data.partition import Partition
@@ -25,7 +25,7 @@ from cfl_flower.devices import Devices
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import ModelSettings, hollow_network
 from cfl_flower.overrides import CONF, expand, first_line, parse, split, with_folder
-from cfl_flower.selection import RandomSelection
+from cfl_flower.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.settings import Faults, System, located, require, settings_class
 from cfl_flower.types import Json
 
@@ -105,8 +105,8 @@ class RunConfig(Basics):
     partition: Partition
     drift: Drift
     model: ModelSettings
-    selection: RandomSelection
-    server_optimizer: Average
+    selection: RandomSelection | NearestToCentre | Oort
+    server_optimizer: Average | FedYogi
     devices: Devices
     system: System
     faults: Faults

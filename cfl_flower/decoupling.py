@@ -26,6 +26,7 @@ from cfl_flower.types import BoolArray, FloatArray, IntArray, Vector
 def represent(model: FlatModel, x: Tensor) -> Tensor:
     """Return the representations of samples, as at a test, shape (n, D)."""
     switch_mode(model, training=False)
+    model.passes += len(x)
     return torch.cat([model.extractor(part) for part in torch.split(x, BLOCK)])
 
 

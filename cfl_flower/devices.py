@@ -24,13 +24,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from cfl_flower.data.reading import intact
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import require
-from cfl_flower.types import ClientId
-
-TRAINING_PASSES = 3
-"""Forward passes that a training step's forward and backward pass take, per sample."""
+from cfl_flower.training import TRAINING_PASSES, LocalTraining
+from cfl_flower.types import BoolArray, ClientId, FloatArray, IntArray
 
 COLUMNS = ("computation", "communication")
 """Of a file of devices: milliseconds per sample, kbit/s."""
@@ -57,12 +57,12 @@ class Device:
     def compute_seconds(self, passes: float) -> float:
         """Return the seconds of so many forward passes over one sample each.
 
-        A sample in a training step is `TRAINING_PASSES` of them: FedScale's
+        A sample in a training step is three of them (`training_passes`): FedScale's
         computation time, 3 x batch x steps x ms / 1000.
 
         Examples
         --------
-        >>> Device(40.0, 1000.0).compute_seconds(TRAINING_PASSES * 100)
+        >>> Device(40.0, 1000.0).compute_seconds(3 * 100)
         12.0
         """
         return passes * self.milliseconds / 1000
@@ -132,6 +132,19 @@ class Devices:
         if self.path is not None:
             read_devices(Path(data_dir, self.path).expanduser())
 
+    def over_commit(self, shares: IntArray, sizes: IntArray) -> IntArray:
+        """Return how many to ask for so many wanted of each pot of some size.
+
+        Examples
+        --------
+        >>> devices = Devices(over_commitment=1.3)
+        >>> devices.over_commit(np.array([5, 2]), np.array([20, 2]))
+        array([7, 2])
+        """
+        # 1.3 times 10 is a bit more than 13.
+        asked = np.ceil(np.round(self.over_commitment * shares, 9)).astype(np.int64)
+        return np.minimum(asked, sizes)
+
     def open(self, seed: int, data_dir: str = "") -> DeviceOf:
         """Return the device of each client.
 
@@ -151,6 +164,54 @@ class Devices:
         widths = [math.log(w) / (2 * Z95) for w in (self.slowest, self.narrowest)]
         slow, wide = (math.exp(z * w) for z, w in zip(normal, widths, strict=True))
         return Device(self.milliseconds * slow, self.kbps * wide)
+
+
+def training_passes(local: LocalTraining, samples: int) -> int:
+    """Return the forward passes that a client's local training is worth.
+
+    Parameters
+    ----------
+    local : LocalTraining
+    samples : int
+        That the client holds.
+
+    Examples
+    --------
+    >>> training_passes(LocalTraining(steps=20, batch_size=20), 600)
+    1200
+    """
+    return TRAINING_PASSES * local.count_samples(samples)
+
+
+def first_to_finish(seconds: FloatArray, pots: IntArray, shares: IntArray) -> BoolArray:
+    """Return who is kept of more participants than are wanted.
+
+    Parameters
+    ----------
+    seconds : array of shape (m,)
+        Until each has finished.
+    pots : int array of shape (m,)
+        What each was drawn from: all clients, or a cluster.
+    shares : int array of shape (P,)
+        How many of each pot are kept.
+
+    Returns
+    -------
+    bool array of shape (m,)
+        The fastest of each pot; the first in the order given on a tie.
+
+    Examples
+    --------
+    >>> slow = np.array([5.0, 1.0, 3.0, 9.0])
+    >>> first_to_finish(slow, np.array([0, 0, 0, 1]), np.array([2, 1]))
+    array([False,  True,  True,  True])
+    """
+    kept = np.zeros(len(seconds), bool)
+    for pot, share in enumerate(shares.tolist()):
+        members = np.flatnonzero(pots == pot)
+        order = np.argsort(seconds[members], kind="stable")
+        kept[members[order[:share]]] = True
+    return kept
 
 
 @cache

@@ -73,6 +73,8 @@ class Outcome:
         Where the plan folds, what the results' arrays were added up to.
     bytes_up, bytes_down : int
         Models and representations, as if every client were a device of its own.
+    traffic : dict
+        Bytes of each client, both ways; without the models of a test.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -80,6 +82,7 @@ class Outcome:
     sums: Sums = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
+    traffic: dict[ClientId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -316,7 +319,9 @@ class Fleet:
         for parcel in self._parcels:
             for task in parcel.tasks:
                 models = [self._plan.models[index] for index in task.models]
-                outcome.bytes_down += payload_bytes(models, task.config)
+                down = payload_bytes(models, task.config)
+                outcome.bytes_down += down
+                outcome.traffic[task.client] = down if phase != "evaluate" else 0
             errand = Errand(phase, self._round, self._plan, parcel)
             self.open(errand, by_node.get(parcel.node), outcome)
         outcome.results.sort(key=lambda result: client_order(result.client))
@@ -363,8 +368,9 @@ class Fleet:
             else:
                 outcome.results.append(result)
                 # As a device of its own would have sent it.
-                outcome.bytes_up += 4 * sum(plan.reply)
-                outcome.bytes_up += payload_bytes([], result.metrics)
+                up = 4 * sum(plan.reply) + payload_bytes([], result.metrics)
+                outcome.bytes_up += up
+                outcome.traffic[task.client] = outcome.traffic.get(task.client, 0) + up
         merge_sums(outcome.sums, sums)
 
     def _answers(

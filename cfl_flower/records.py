@@ -33,6 +33,9 @@ from cfl_flower.types import (
     Vector,
 )
 
+PASSES = "passes"
+"""The metric in which a client app tells what it computed: `FlatModel.passes`."""
+
 
 @dataclass(frozen=True)
 class Batch:

@@ -13,11 +13,20 @@ from scipy.stats import chi2_contingency
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import FloatArray, IntArray, Vector
 
-Distance = Literal["l1", "js"]
+Distance = Literal["l1", "js", "l2", "cosine"]
 """``l1``: sum_l |p_l - q_l| (Fielding, section 2.3); ``js``: Jensen-Shannon distance,
-the square root of the divergence in nats."""
+the square root of the divergence in nats, of distributions only; ``l2``: squared
+Euclidean; ``cosine``: 1 - cos, and 1 from or to a vector of zeros."""
 
-METRICS = {"l1": "cityblock", "js": "jensenshannon"}
+LARGEST_CLUSTER = 10_000
+"""Members of a cluster whose mean distance is that of all pairs; of more, as many."""
+
+METRICS = {
+    "l1": "cityblock",
+    "js": "jensenshannon",
+    "l2": "sqeuclidean",
+    "cosine": "cosine",
+}
 
 
 def label_counts(labels: NDArray[np.integer], classes: int) -> IntArray:
@@ -98,19 +107,49 @@ def parse_histogram(data: object, classes: int) -> Vector:
     InvalidResultError
         If it is not L float32 numbers that form a distribution.
     """
-
-    def refuse(detail: str) -> InvalidResultError:
-        return InvalidResultError("representation", f"label histogram: {detail}")
-
-    if not isinstance(data, bytes) or len(data) != 4 * classes:
-        size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
-        raise refuse(f"{size} instead of {4 * classes} bytes")
-    histogram = np.frombuffer(data, np.float32).copy()
-    if not np.isfinite(histogram).all() or (histogram < 0).any():
-        raise refuse("shares must be finite and not negative")
-    if abs(float(histogram.sum()) - 1) > 1e-3:
-        raise refuse(f"shares sum to {histogram.sum():.4f} instead of 1")
+    histogram = parse_vector(data, classes, "label histogram")
+    check_histogram(histogram)
     return histogram
+
+
+def check_histogram(histogram: Vector) -> None:
+    """Refuse what is no distribution.
+
+    Raises
+    ------
+    InvalidResultError
+    """
+    what = "label histogram: shares"
+    if (histogram < 0).any():
+        detail = f"{what} must be finite and not negative"
+        raise InvalidResultError("representation", detail)
+    if abs(float(histogram.sum()) - 1) > 1e-3:
+        detail = f"{what} sum to {histogram.sum():.4f} instead of 1"
+        raise InvalidResultError("representation", detail)
+
+
+def parse_vector(data: object, width: int, what: str) -> Vector:
+    """Read a reported vector, trusting nothing.
+
+    Raises
+    ------
+    InvalidResultError
+        If it is not so many finite float32 numbers.
+    """
+    if not isinstance(data, bytes) or len(data) != 4 * width:
+        size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
+        detail = f"{what}: {size} instead of {4 * width} bytes"
+        raise InvalidResultError("representation", detail)
+    vector = np.frombuffer(data, np.float32).copy()
+    if not np.isfinite(vector).all():
+        raise InvalidResultError("representation", f"{what}: shares must be finite")
+    return vector
+
+
+def unit(vector: Vector) -> Vector:
+    """Return a vector at length 1; one of zeros as it is."""
+    length = float(np.linalg.norm(vector))
+    return (vector / length).astype(np.float32) if length else vector
 
 
 def distances(a: FloatArray, b: FloatArray, metric: Distance) -> FloatArray:
@@ -119,15 +158,40 @@ def distances(a: FloatArray, b: FloatArray, metric: Distance) -> FloatArray:
     Parameters
     ----------
     a, b : arrays of shapes (n, L) and (m, L)
-    metric : {"l1", "js"}
+    metric : {"l1", "js", "l2", "cosine"}
 
     Returns
     -------
     array of shape (n, m)
     """
-    result: FloatArray = cdist(a, b, METRICS[metric])
+    return _without_nan(cdist(a, b, METRICS[metric]), metric)
+
+
+def _without_nan(gaps: FloatArray, metric: Distance) -> FloatArray:
     # Rounding can make the divergence of two equal rows slightly negative: 0, not NaN.
-    return np.nan_to_num(result, copy=False) if metric == "js" else result
+    # Zeros have no direction: as far as what has nothing in common.
+    if metric in ("js", "cosine"):
+        np.nan_to_num(gaps, copy=False, nan=1.0 if metric == "cosine" else 0.0)
+    return gaps
+
+
+def largest_pairwise_distance(
+    representations: FloatArray, clusters: IntArray, metric: Distance
+) -> float:
+    """Return the distance of the two clients farthest apart within one cluster.
+
+    Fielding, Algorithm 4, line 9. 0 if every client is alone.
+    """
+    farthest = 0.0
+    for cluster in np.unique(clusters):
+        members = representations[clusters == cluster]
+        for start in range(0, len(members), 1024):
+            block = distances(members[start : start + 1024], members, metric)
+            # A vector of zeros is 1 from itself under the cosine.
+            each = np.arange(len(block))
+            block[each, start + each] = 0.0
+            farthest = max(farthest, float(block.max()))
+    return farthest
 
 
 def mean_client_distance(
@@ -149,8 +213,14 @@ def mean_client_distance(
     total = 0.0
     for cluster in np.unique(clusters):
         members = representations[clusters == cluster]
+        count = len(members)
+        if count > LARGEST_CLUSTER:
+            # All pairs of 100,000 clients would take minutes: of some, evenly spread.
+            places = np.linspace(0, count - 1, LARGEST_CLUSTER).astype(int)
+            members = members[places]
         if len(members) > 1:
-            # Each pair once; NaN is the rounding that `distances` explains.
-            pairs = np.nan_to_num(pdist(members, METRICS[metric]), copy=False)
-            total += 2 * float(pairs.sum()) / (len(members) - 1)
+            # Each pair once.
+            pairs = _without_nan(pdist(members, METRICS[metric]), metric)
+            shown = 2 * float(pairs.sum()) / (len(members) - 1)
+            total += shown * (count / len(members))
     return total / len(clusters)

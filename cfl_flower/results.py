@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from cfl_flower.checkpoint import MAY_DIFFER
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
+from cfl_flower.scorecard import device_seconds
 from cfl_flower.types import ClientId, Failure, Json
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class RoundRecord:
         measurement, the same for every method, and are not counted.
     seconds, virtual_seconds : float
         Wall time since the end of the last round, with everything in between; time of
-        the simulated devices.
+        the simulated devices (`devices`), of which the slowest that is waited for
+        counts in each phase: questions, training, reports.
     heterogeneity : float
         Mean client distance within clusters, on the data of the test.
     ari : float
@@ -218,6 +220,7 @@ class RunDirectory:
             "bytes_up": sum(row["bytes_up"] for row in rounds),
             "bytes_down": sum(row["bytes_down"] for row in rounds),
             "seconds": round(sum(row["seconds"] for row in rounds), 3),
+            "virtual_seconds": device_seconds(rounds, len(rounds)),
             "peak_rss_mb": round(usage / unit, 1),
             "num_clusters": rounds[-1]["num_clusters"] if rounds else None,
             "versions": {name: version(name) for name in PACKAGES},

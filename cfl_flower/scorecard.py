@@ -37,6 +37,8 @@ class Score:
         area under the curve per round.
     reached : int
         The round from which the accuracy stays at or above a target.
+    seconds_to_reach : float
+        Of the simulated devices, up to the end of that round: time-to-accuracy.
     clusters, ari : float
         Means over the rounds.
     churn : float
@@ -57,6 +59,7 @@ class Score:
     best: float | None
     mean: float | None
     reached: int | None
+    seconds_to_reach: float | None
     clusters: float | None
     ari: float | None
     churn: float | None
@@ -94,6 +97,7 @@ def score(
         sum(sent[round] for round in range(start, start + time))
         for start, time in zip(inside, known, strict=False)
     ]
+    reached = None if target is None else stays_above(curve, target)
     return Score(
         before=_mean(curve.get(drift - 1) for drift in inside),
         just_after=_mean(curve.get(drift) for drift in inside),
@@ -103,7 +107,8 @@ def score(
         final=curve.get(last),
         best=max(curve.values(), default=None),
         mean=_mean(curve.values()),
-        reached=None if target is None else stays_above(curve, target),
+        reached=reached,
+        seconds_to_reach=device_seconds(rounds, reached),
         clusters=_mean(row.get("num_clusters") for row in rounds),
         ari=_mean(row.get("ari") for row in rounds),
         churn=_mean(_churn(row) for row in rounds),
@@ -166,6 +171,25 @@ def stays_above(curve: Mapping[int, float], target: float) -> int | None:
     return reached
 
 
+def device_seconds(
+    rounds: Sequence[Mapping[str, Json]], last: int | None = None
+) -> float | None:
+    """Return the time of the simulated devices up to the end of a round.
+
+    None without that round, or if a round before it was not timed.
+
+    Examples
+    --------
+    >>> times = [{"round": i, "virtual_seconds": 2.0 * i} for i in (1, 2, 3)]
+    >>> device_seconds(times, 2)
+    6.0
+    """
+    if last is None:
+        return None
+    spent = [row.get("virtual_seconds") for row in rounds if row["round"] <= last]
+    return None if None in spent else float(sum(spent))  # type: ignore[arg-type]
+
+
 def _rounds_to_recover(curve: Mapping[int, float], start: int, end: int) -> int | None:
     target = curve.get(start - 1)
     if target is None:
@@ -214,6 +238,7 @@ ACCURACIES: tuple[Column, ...] = (
 
 COSTS: tuple[Column, ...] = (
     ("at target from round", attrgetter("reached"), 1, ".3g", "never"),
+    ("device min to target", attrgetter("seconds_to_reach"), 1 / 60, ".0f", "never"),
     ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", "never"),
     ("kB up", attrgetter("bytes_up"), 1e-3, ".1f", "-"),
     ("kB down", attrgetter("bytes_down"), 1e-3, ".1f", "-"),

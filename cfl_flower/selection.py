@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
-from cfl_flower.types import IntArray
+from cfl_flower.settings import require, require_fraction
+from cfl_flower.types import FloatArray, IntArray
 
 
 def share_participants(
@@ -46,11 +48,222 @@ def share_participants(
 
 
 @dataclass(frozen=True)
+class History:
+    """What was seen of clients when they took part; rows as in the state.
+
+    Attributes
+    ----------
+    utility : array of shape (n,)
+        Samples times the root of their mean squared loss: Oort, equation 1.
+    seconds : array of shape (n,)
+        Of the device; NaN where that is unknown.
+    last : int array of shape (n,)
+        The round in which it took part; 0: never.
+    gained : array of shape (t,)
+        The utility of all participants of each round.
+    """
+
+    utility: FloatArray = field(default_factory=lambda: np.zeros(0))
+    seconds: FloatArray = field(default_factory=lambda: np.zeros(0))
+    last: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    gained: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def extended(self, count: int) -> History:
+        """Return the history of so many clients, new ones never seen."""
+        more = count - len(self.last)
+        return replace(
+            self,
+            utility=np.append(self.utility, np.zeros(more)),
+            seconds=np.append(self.seconds, np.full(more, np.nan)),
+            last=np.append(self.last, np.zeros(more, np.int64)),
+        )
+
+    def noted(
+        self, round: int, rows: IntArray, utility: FloatArray, seconds: FloatArray
+    ) -> History:
+        """Return the history after a round's participants."""
+        after = replace(
+            self,
+            utility=self.utility.copy(),
+            seconds=self.seconds.copy(),
+            last=self.last.copy(),
+            gained=np.append(self.gained, utility.sum()),
+        )
+        after.utility[rows], after.seconds[rows] = utility, seconds
+        after.last[rows] = round
+        return after
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a selection can choose by.
+
+    Attributes
+    ----------
+    round : int
+    history : History
+    distances : array of shape (n,)
+        Of each client to its cluster's centre; empty where there are none.
+    """
+
+    round: int
+    history: History
+    distances: FloatArray
+
+
+@dataclass(frozen=True)
 class RandomSelection:
     """Choose uniformly at random within each cluster, without replacement."""
 
+    learns: ClassVar[bool] = False
+    by_distance: ClassVar[bool] = False
+
     def choose(
-        self, members: IntArray, count: int, rng: np.random.Generator
+        self,
+        members: IntArray,
+        count: int,
+        rng: np.random.Generator,
+        known: Known | None = None,
     ) -> IntArray:
-        """Return ``count`` of the members, in ascending order."""
+        """Return ``count`` of the members, in ascending order.
+
+        Parameters
+        ----------
+        members : int array
+            Rows of the state.
+        count : int
+            At most as many as there are.
+        rng : numpy.random.Generator
+        known : Known, optional
+            What there is to choose by.
+        """
+        del known
         return np.sort(rng.choice(members, count, replace=False))
+
+
+@dataclass(frozen=True)
+class NearestToCentre:
+    """Choose those whose data are most like their cluster's: Fielding, section 3."""
+
+    learns: ClassVar[bool] = False
+    by_distance: ClassVar[bool] = True
+
+    def choose(
+        self, members: IntArray, count: int, rng: np.random.Generator, known: Known
+    ) -> IntArray:
+        """Return the nearest members; ties are drawn, or the same ones always win."""
+        order = rng.permutation(members)
+        nearest = np.argsort(known.distances[order], kind="stable")
+        return np.sort(order[nearest[:count]])
+
+
+@dataclass(frozen=True)
+class Oort:
+    """Choose clients of large loss and short time, and some that were never seen.
+
+    Lai et al., "Oort: Efficient Federated Learning via Guided Participant Selection"
+    (OSDI 2021), with FedScale's numbers. Those never seen are drawn uniformly; FedScale
+    prefers the faster ones, of which nothing is known here.
+
+    Attributes
+    ----------
+    exploration, decay, least_exploration : float
+        Share of the participants that were never seen: at the start, its factor in each
+        round, and where it ends.
+    cut_off : float
+        Candidates are drawn among those that score at least 1 - this times the score of
+        the last one needed.
+    penalty : float
+        alpha; a client of time t above the preferred T has (T / t)^alpha of its score.
+    pacer_step : int
+        Rounds between looks at T.
+    pacer_delta : float
+        Percentiles by which T moves: up while the utility stays what it was.
+    """
+
+    exploration: float = 0.9
+    decay: float = 0.98
+    least_exploration: float = 0.3
+    cut_off: float = 0.05
+    penalty: float = 2.0
+    pacer_step: int = 20
+    pacer_delta: float = 5.0
+
+    learns: ClassVar[bool] = True
+    by_distance: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name in ("exploration", "decay", "least_exploration", "cut_off"):
+            require_fraction(f"selection.{name}", getattr(self, name))
+        require(self.penalty >= 0, "selection.penalty", self.penalty, "at least 0")
+        step, delta = self.pacer_step, self.pacer_delta
+        require(step >= 1, "selection.pacer_step", step, "at least 1")
+        ok, allowed = 0 < delta <= 100, "above 0 and at most 100"
+        require(ok, "selection.pacer_delta", delta, allowed)
+
+    def choose(
+        self, members: IntArray, count: int, rng: np.random.Generator, known: Known
+    ) -> IntArray:
+        """Return the best of those seen, and some of the others."""
+        seen = members[known.history.last[members] > 0]
+        new = np.setdiff1d(members, seen)
+        share = self.exploration * self.decay ** max(known.round - 1, 0)
+        exploring = int(max(share, self.least_exploration) * count)
+        fresh = min(max(exploring, count - len(seen)), len(new))
+        chosen = rng.choice(new, fresh, replace=False)
+        return np.sort(
+            np.concatenate([chosen, self._exploit(seen, count - fresh, rng, known)])
+        )
+
+    def _exploit(
+        self, seen: IntArray, count: int, rng: np.random.Generator, known: Known
+    ) -> IntArray:
+        """Draw among the best, by their scores."""
+        if count == 0:
+            return seen[:0]
+        scores = self.scores(seen, known)
+        edge = (1 - self.cut_off) * np.sort(scores)[::-1][count - 1]
+        good = np.flatnonzero(scores >= edge)
+        # No score is 0, so that as many can be drawn as there are.
+        chances = scores[good] + 1e-4
+        return rng.choice(seen[good], count, replace=False, p=chances / chances.sum())
+
+    def scores(self, seen: IntArray, known: Known) -> FloatArray:
+        """Return the utility of clients: Oort, equations 1 and 2.
+
+        The statistical utility, clipped at its 90th percentile and scaled to [0, 1],
+        plus a bonus for those not seen for long, times the penalty for slow devices.
+        """
+        history = known.history
+        utility = history.utility[seen]
+        utility = np.minimum(utility, np.percentile(utility, 90))
+        span = float(np.ptp(utility))
+        scaled = (utility - utility.min()) / span if span else np.ones(len(seen))
+        bonus = np.sqrt(0.1 * np.log(max(known.round, 1)) / history.last[seen])
+        times = history.seconds[seen]
+        preferred = self.preferred_time(history)
+        slow = np.where(times > preferred, preferred / np.maximum(times, 1e-9), 1.0)
+        found: FloatArray = (scaled + bonus) * slow**self.penalty
+        return found
+
+    def preferred_time(self, history: History) -> float:
+        """Return T: the pacer's percentile of the times that are known."""
+        times = history.seconds[~np.isnan(history.seconds)]
+        return float(np.percentile(times, self.pace(history))) if len(times) else np.inf
+
+    def pace(self, history: History) -> float:
+        """Return the percentile of T, from 30: Oort, Algorithm 1.
+
+        After every `pacer_step` rounds the utility of these is compared with that of as
+        many before: while it is the same within a tenth, T grows; it shrinks again if
+        it is several times as large.
+        """
+        pace, step, gained = 30.0, self.pacer_step, history.gained
+        for end in range(2 * step, len(gained) + 1, step):
+            before = float(gained[end - 2 * step : end - step].sum())
+            change = abs(float(gained[end - step : end].sum()) - before)
+            if change <= 0.1 * before:
+                pace = min(100.0, pace + self.pacer_delta)
+            elif change >= 5 * before:
+                pace = max(self.pacer_delta, pace - self.pacer_delta)
+        return pace

@@ -79,9 +79,9 @@ def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
 def make_console() -> Console:
     """Return the console of a run; without a terminal, plain lines."""
     if path := os.environ.get(CONSOLE):
-        return Console(file=Path(path).open("a", encoding="utf-8"), width=110)
+        return Console(file=Path(path).open("a", encoding="utf-8"), width=125)
     console = Console(file=sys.stdout)
-    return console if console.is_terminal else Console(file=sys.stdout, width=110)
+    return console if console.is_terminal else Console(file=sys.stdout, width=125)
 
 
 def execute(grid: Grid, config: RunConfig, console: Console) -> None:

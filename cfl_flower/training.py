@@ -20,7 +20,6 @@ from torch.nn.functional import cross_entropy
 
 from cfl_flower.models import FlatModel, SoftmaxRegression
 from cfl_flower.settings import require, require_one_of
-from cfl_flower.types import FloatArray
 
 BLOCK = 512
 """Samples in one pass outside of SGD; fixed, so that sums are the same on every
@@ -28,6 +27,9 @@ worker."""
 
 BUFFERS = ("average", "local")
 OPTIMIZERS = ("sgd", "adam")
+
+TRAINING_PASSES = 3
+"""Forward passes that a training step's forward and backward pass take, per sample."""
 
 WHOLE = slice(None)
 """All weights of a network."""
@@ -199,6 +201,7 @@ def full_gradient(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     """
     switch_mode(model, training=False)
     total, write_gradient = torch.zeros_like(model.gradient), gradient_writer(model)
+    model.passes += TRAINING_PASSES * len(y)
     blocks = [torch.split(data, BLOCK) for data in (x, y)]
     for x_block, y_block in zip(*blocks, strict=True):
         if len(y_block):
@@ -243,6 +246,7 @@ def train(
     if y.shape[0] == 0 or weights.shape[0] == 0:
         return
     switch_mode(model, training=True)
+    model.passes += TRAINING_PASSES * settings.count_samples(len(y))
     if anchor is not None:
         anchor = anchor[part]
     elif settings.mu:
@@ -290,18 +294,18 @@ def switch_mode(model: FlatModel, training: bool) -> None:
 def predictions(model: FlatModel, x: Tensor) -> Tensor:
     """Return the most probable label of each sample, shape (n,)."""
     switch_mode(model, training=False)
+    model.passes += len(x)
     parts = [model.module(block).argmax(1) for block in torch.split(x, BLOCK)]
     return torch.cat(parts)
 
 
 @torch.no_grad()
-def sample_losses(model: FlatModel, x: Tensor, y: Tensor) -> FloatArray:
-    """Return the cross-entropy of each sample, shape (n,)."""
+def sample_losses(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
+    """Return the cross-entropy of each sample, shape (n,), as at a test."""
     switch_mode(model, training=False)
-    parts = zip(*(torch.split(data, BLOCK) for data in (x, y)), strict=True)
-    losses = [cross_entropy(model.module(a), b, reduction="none") for a, b in parts]
-    found: FloatArray = torch.cat(losses).cpu().numpy()
-    return found
+    model.passes += len(y)
+    logits = torch.cat([model.module(block) for block in torch.split(x, BLOCK)])
+    return cross_entropy(logits, y, reduction="none")
 
 
 @torch.no_grad()
@@ -316,6 +320,7 @@ def evaluate(model: FlatModel, x: Tensor, y: Tensor) -> tuple[float, int]:
     if y.shape[0] == 0:
         raise ValueError("the client has no test samples in this round")
     switch_mode(model, training=False)
+    model.passes += len(y)
     parts = [torch.split(data, BLOCK) for data in (x, y)]
     loss, correct = 0.0, 0
     for x_block, y_block in zip(*parts, strict=True):

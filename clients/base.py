@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -26,8 +26,8 @@ from cfl_flower.evaluation import Evaluator
 from cfl_flower.models import FlatModel
 from cfl_flower.representations import digest, label_histogram
 from cfl_flower.seeding import generator
-from cfl_flower.training import LocalTraining, evaluate, train
-from cfl_flower.types import ClientId, FloatArray, IntArray, Scalar, Vector
+from cfl_flower.training import LocalTraining, evaluate, sample_losses, train
+from cfl_flower.types import ClientId, FloatArray, Scalar, Vector
 
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""
@@ -86,6 +86,10 @@ class ClusteredClient(NumPyClient):
     around : Surroundings
     """
 
+    tells_loss: ClassVar[bool] = False
+    """Whether an overridden `fit` still tells the loss of the model that it starts
+    from, if it is asked for."""
+
     def __init__(self, around: Surroundings) -> None:
         self.around = around
 
@@ -126,10 +130,22 @@ class ClusteredClient(NumPyClient):
     def fit(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
-        """Train the received model, parameters[0], on the data of this round."""
-        del config
+        """Train the received model, parameters[0], on the data of this round.
+
+        Where the server chooses or weighs clients by it, its loss goes along.
+        """
+        found = self.start_loss(parameters[0], config)
         trained, count = self.train_from(parameters[0])
-        return [trained], count, {}
+        return [trained], count, found
+
+    def start_loss(self, received: Vector, config: dict[str, Any]) -> dict[str, Scalar]:
+        """Return a received model's mean loss and root of its mean square, if asked."""
+        x, y = self.samples(self.around.round)
+        if len(y) == 0 or not config.get("start_loss"):
+            return {}
+        losses = sample_losses(self.around.model.load(received), x, y).double()
+        squares = float(losses.square().mean())
+        return {"start_loss": float(losses.mean()), "start_rms": squares**0.5}
 
     def train_from(
         self,
@@ -218,12 +234,15 @@ class ClusteredClient(NumPyClient):
         count = len(view.test_indices)
         if count == 0:
             return 0.0, 0, report
+        paid = self.around.model.passes
         test = self.make_test(parameters)
         loss, correct = test(view)
         found: dict[str, Scalar] = {"correct": correct}
         if own.whole and len(own.test_indices):
             found["own_correct"] = test(own)[1]
             found["own_tested"] = len(own.test_indices)
+        # A test is a measurement, no work of the device.
+        self.around.model.passes = paid
         return loss, count, {**found, **report}
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
@@ -248,9 +267,9 @@ class ClusteredClient(NumPyClient):
         """Return the representation of a round's data unless the server holds it.
 
         ``config["representation"]`` asks for it, ``config["held"]`` is the digest of
-        the one that the server holds, and ``config["tolerance"]`` the L1 change up to
-        which a client keeps silent. So does a client that has no data left: its
-        histogram is undefined. Beside the histogram goes its number of samples.
+        the one that the server holds; with ``config["tolerance"]`` a client keeps
+        silent about changes that are small (`changed`). So does a client that has no
+        data left: its histogram is undefined. Beside it goes its number of samples.
         """
         del parameters
         if not config.get("representation"):
@@ -258,29 +277,33 @@ class ClusteredClient(NumPyClient):
         labels = self.data(round).labels
         if len(labels) == 0 and "held" in config:
             return {}
-        histogram = self.histogram(labels)
-        if digest(histogram) == config.get("held"):
+        told = self.represent(config, round)
+        if digest(told) == config.get("held"):
             return {}
         tolerance = float(config.get("tolerance", 0))
-        if tolerance and self._within(tolerance, histogram, config.get("held")):
+        if tolerance and self._within(tolerance, told, config.get("held")):
             return {}
-        return {"representation": histogram.tobytes(), "samples": len(labels)}
+        return {"representation": told.tobytes(), "samples": len(labels)}
 
-    def histogram(self, labels: IntArray) -> Vector:
+    def represent(self, config: dict[str, Any], round: int) -> Vector:
         """Return the label histogram to report; a malicious client's is spoilt."""
-        around = self.around
+        del config
+        around, labels = self.around, self.data(round).labels
         classes, attack = around.stream.classes, around.attack
         honest = label_histogram(spoil_labels(attack, labels, classes), classes)
         return spoil_report(attack, honest, around.seed, around.client)
 
-    def _within(self, tolerance: float, histogram: Vector, held: str | None) -> bool:
+    def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
+        """Return whether a histogram changed by more than is tolerated, in L1."""
+        return float(abs(now - last).sum()) > tolerance
+
+    def _within(self, tolerance: float, told: Vector, held: str | None) -> bool:
         """Compare with the last report if the server has it; else remember this one."""
         state, round = self.around.state.part("report"), self.around.round
         remembered = state.load(before=round + 1)
         last = remembered.get("reported")
-        if last is None or digest(last) != held:
-            last = np.full_like(histogram, np.inf)
-        if float(abs(histogram - last).sum()) <= tolerance:
+        known = last is not None and digest(last) == held
+        if known and not self.changed(np.asarray(last), told, tolerance):
             return True
-        state.save(round, {"reported": histogram})
+        state.save(round, {"reported": told})
         return False

@@ -7,6 +7,7 @@ mixture. Sends: the trained model and its shares (d + K floats). Keeps: nothing.
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from cfl_flower.training import sample_losses
 from cfl_flower.types import FloatArray, Vector
@@ -39,7 +40,7 @@ class FedSoftClient(AsynchronousClient):
         x, y = self.samples(self.around.round)
         network = self.around.model
         losses = [sample_losses(network.load(model), x, y) for model in parameters]
-        shares = count_shares(np.stack(losses))
+        shares = count_shares(torch.stack(losses).cpu().numpy())
         start = np.zeros_like(parameters[0])
         for share, model in zip(shares, parameters, strict=True):
             start += share * model

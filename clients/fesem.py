@@ -19,6 +19,8 @@ from clients.choosing import ChoosingClient
 class FeSEMClient(ChoosingClient):
     """Keeps its last trained model for a migration."""
 
+    tells_loss = True
+
     @property
     def trained(self) -> ClientState:
         """Its last trained model, which changes in other rounds than its choice."""

@@ -17,13 +17,16 @@ from clients.choosing import ChoosingClient
 class IFCAClient(ChoosingClient):
     """Estimates its cluster by the smallest loss."""
 
+    tells_loss = True
+
     def fit(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train the best of all models on the data of this round."""
         cluster = self.choose(parameters, config, self.around.round)
+        found = self.start_loss(parameters[cluster], config)
         trained, count = self.train_from(parameters[cluster])
-        return [trained], count, {"cluster": cluster}
+        return [trained], count, {"cluster": cluster, **found}
 
     def choose(
         self, received: Sequence[Vector], config: dict[str, Any], round: int

@@ -29,13 +29,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as StrategyResult
 
 from cfl_flower.courier import Courier
-from cfl_flower.devices import TRAINING_PASSES
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.policy import UploadPolicy
 from cfl_flower.records import payload_bytes
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.settings import require, require_one_of
+from cfl_flower.training import TRAINING_PASSES
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -135,11 +135,11 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     Settings = AsynchronousSettings
     State = AsynchronousState
+    steps_itself = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._courier = Courier(self.fleet)
-        self._device = self.config.devices.open(self.config.seed, self.config.data_dir)
         # What each client was sent last, until its answer to it has come.
         self._sent: dict[ClientId, list[Vector]] = {}
         self._tests: list[Result] = []
@@ -410,7 +410,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         else:
             passes = self.client_passes(int(state.samples[row]))
             both_ways = cost + 4 * sum(self.upload) + STAMP_BYTES
-            taken = self._device(client).seconds(passes, both_ways)
+            taken = self._device_of(client).seconds(passes, both_ways)
             state.due[row] = state.now + taken
 
     # Tests ---------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -22,14 +22,17 @@ from flwr.serverapp.strategy import Strategy
 from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
-from cfl_flower.aggregation import mean_model
+from cfl_flower.aggregation import Memory, QFedAvg, mean_model
+from cfl_flower.devices import first_to_finish
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.fleet import Fleet, Outcome
-from cfl_flower.folding import Sums, merge_sums, portions
+from cfl_flower.folding import Sums, add_result, merge_sums, portions
 from cfl_flower.models import hollow_network, initial_vector
+from cfl_flower.records import PASSES
+from cfl_flower.representations import digest
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
-from cfl_flower.selection import share_participants
+from cfl_flower.selection import History, Known, share_participants
 from cfl_flower.settings import locate, require, require_one_of
 from cfl_flower.training import LocalTraining
 from cfl_flower.types import (
@@ -92,11 +95,22 @@ class ClusteredState:
         The cluster of each client.
     models : list of Vector
         One per cluster.
+    memories : dict
+        What the server optimiser remembers of models, by their digests.
+    history : History
+        What the selection knows of clients.
     """
 
     clients: list[ClientId]
     clusters: IntArray
     models: list[Vector]
+    memories: dict[str, Memory] = field(default_factory=dict, kw_only=True)
+    history: History = field(default_factory=History, kw_only=True)
+
+    def __post_init__(self) -> None:
+        # A checkpoint gives the inner dataclass back as a mapping.
+        if isinstance(self.history, dict):
+            self.history = History(**self.history)
 
     @property
     def sizes(self) -> IntArray:
@@ -124,6 +138,22 @@ def discrepancies(
     pairs = zip(results, clusters.tolist(), strict=True)
     gaps = [np.linalg.norm(r.arrays[0] - models[cluster]) for r, cluster in pairs]
     return np.array(gaps, float)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What the participants of a round were drawn from.
+
+    Attributes
+    ----------
+    pots : dict
+        The pot of each: 0 for all clients, or its cluster.
+    shares : int array of shape (P,)
+        How many of each pot are wanted.
+    """
+
+    pots: dict[ClientId, int]
+    shares: IntArray
 
 
 class Callback(Protocol):
@@ -162,10 +192,53 @@ class ClusteredStrategy(Strategy):
         self.callbacks = callbacks
         self.state = self.initial_state()
         self.record = RoundRecord(0)
+        self._device_of = config.devices.open(config.seed, config.data_dir)
+        self._finished: dict[ClientId, float] = {}
+        self._drawn = Drawn({}, no_clusters())
+        self._memories: dict[str, Memory] = {}
+        self._check_groups()
         self._done = 0
         self.sums: Sums = {}
         self._later: list[Plan] = []
+        self._withheld: Plan | None = None
         self._started = 0.0
+
+    def _check_groups(self) -> None:
+        """Refuse a selection or server optimiser that this method cannot use.
+
+        Raises
+        ------
+        ConfigError
+        """
+        names, optimizer = self.config.names, self.config.server_optimizer
+        average = not (optimizer.remembers or optimizer.by_loss)
+        others = f"another one with strategy={names['strategy']}"
+        require(
+            average or not self.steps_itself,
+            "server_optimizer",
+            names["server_optimizer"],
+            f"{others}, which has a step of its own",
+        )
+        # The loss is told by a client that trains the one model it receives.
+        client = locate(self.settings.client)
+        plain = client.fit.__qualname__ == "ClusteredClient.fit"
+        fair = plain or client.tells_loss
+        require(
+            fair or not optimizer.by_loss,
+            "server_optimizer",
+            names["server_optimizer"],
+            f"{others}, whose clients do not tell the loss of one received model",
+        )
+        represented = type(self).centre_distances is not (
+            ClusteredStrategy.centre_distances
+        )
+        require(
+            represented or not self.config.selection.by_distance,
+            "selection",
+            names["selection"],
+            f"random or oort with strategy={names['strategy']}, which has no "
+            "representations",
+        )
 
     # The method: what a paper decides ------------------------------------------------
 
@@ -176,6 +249,10 @@ class ClusteredStrategy(Strategy):
     def question(self) -> dict[str, Scalar]:
         """Return what the hello asks of a client, beside its number of samples."""
         return {}
+
+    def with_hello(self) -> list[Vector]:
+        """Return the models that come with the hello, to be kept."""
+        return []
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Take newcomers into the state, all into cluster 0."""
@@ -193,6 +270,10 @@ class ClusteredStrategy(Strategy):
         ]
         return Plan(tasks, state.models, {}, reply=(len(state.models[0]),))
 
+    steps_itself: ClassVar[bool] = False
+    """Whether the method's own way from results to models leaves no room for a server
+    optimiser."""
+
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Average each cluster's results; a cluster without any keeps its model.
 
@@ -203,9 +284,8 @@ class ClusteredStrategy(Strategy):
         clusters = self.state.clusters[rows]
         for cluster in np.unique(clusters):
             members = [results[i] for i in np.flatnonzero(clusters == cluster)]
-            mean = self.average(members)
-            optimizer, models = self.config.server_optimizer, self.state.models
-            models[cluster] = optimizer.step(models[cluster], mean)
+            models = self.state.models
+            models[cluster] = self.next_model(models[cluster], members)
 
     def measure_train(self, results: list[Result]) -> None:
         """Note how far the participants' models are from their clusters' new ones."""
@@ -231,6 +311,13 @@ class ClusteredStrategy(Strategy):
 
     def absorb_reports(self, round: int, results: list[Result]) -> None:
         """Take in what clients say about their data of the next round."""
+
+    def centre_distances(self) -> FloatArray:
+        """Return the distance of each client to its cluster's centre, shape (n,).
+
+        Empty for a method without representations.
+        """
+        return np.zeros(0)
 
     def heterogeneity(self) -> float | None:
         """Return the mean client distance within clusters, if it is known."""
@@ -261,17 +348,66 @@ class ClusteredStrategy(Strategy):
         return generator(self.config.seed, purpose, round)
 
     def choose_participants(self, round: int) -> list[int]:
-        """Return the rows of at most M participants, from all or from each cluster."""
+        """Return the rows of at most M participants, from all or from each cluster.
+
+        More than M with `devices.over_commitment`: the first M to finish are kept.
+        """
         state, rng = self.state, self.rng("selection", round)
         pots, sizes = state.clusters, state.sizes
         if self.settings.sampling == "all":
             pots, sizes = np.zeros_like(pots), np.array([len(pots)])
-        chosen: list[int] = []
+        known = self.known(round)
+        chosen: dict[int, int] = {}
         shares = share_participants(self.config.participants, sizes, rng)
-        for pot, share in enumerate(shares):
+        for pot, asked in enumerate(self.config.devices.over_commit(shares, sizes)):
             members = np.flatnonzero(pots == pot)
-            chosen += self.config.selection.choose(members, share, rng).tolist()
+            found = self.config.selection.choose(members, asked, rng, known).tolist()
+            chosen |= dict.fromkeys(found, pot)
+        self._drawn = Drawn(
+            {state.clients[row]: pot for row, pot in chosen.items()}, shares
+        )
         return sorted(chosen)
+
+    def known(self, round: int) -> Known:
+        """Return what a selection can choose by."""
+        history = self.state.history.extended(len(self.state.clients))
+        by_distance = self.config.selection.by_distance
+        gaps = self.centre_distances() if by_distance else np.zeros(0)
+        return Known(round, history, gaps)
+
+    def next_model(self, model: Vector, results: list[Result]) -> Vector:
+        """Return a cluster's next model, through the server optimiser."""
+        optimizer = self.config.server_optimizer
+        if not isinstance(optimizer, QFedAvg):
+            return self.step(model, self.average(results))
+        arrays = [result.arrays[0] for result in results]
+        losses = np.array([float(r.metrics["start_loss"]) for r in results])
+        return optimizer.combine(model, arrays, losses, self.weights)
+
+    def step(self, model: Vector, mean: Vector, absent: int = 0) -> Vector:
+        """Return the server optimiser's step from a model to the mean of its results.
+
+        What it remembers goes by the model's content: it stays with a model whose
+        number changes, and a model that was made otherwise begins anew.
+
+        Parameters
+        ----------
+        model, mean : Vector, shape (d,)
+        absent : int
+            Weights of the network that are not in the model: a personal classifier.
+        """
+        optimizer, memories = self.config.server_optimizer, self.state.memories
+        if not optimizer.remembers:
+            return mean
+        memory = memories.get(digest(model), [])
+        fresh, memory = optimizer.step(model, mean, self.weights - absent, memory)
+        self._memories[digest(fresh)] = memory
+        return fresh
+
+    @cached_property
+    def weights(self) -> int:
+        """The number of the network's weights, without running statistics."""
+        return sum(each.numel() for each in self.hollow_network().parameters())
 
     def average(self, results: list[Result]) -> Vector:
         """Return the mean of the results' first arrays, weighted as configured."""
@@ -298,6 +434,7 @@ class ClusteredStrategy(Strategy):
         for part in portions(plan) if plan.tasks else []:
             replies = self._exchange(self._send("query", part, round - 1))
             results += self._receive("query", replies).results
+        self._pass_time(self._finished)
         return results
 
     def screen(
@@ -355,11 +492,19 @@ class ClusteredStrategy(Strategy):
         del arrays, config, grid
         round = self._done + server_round
         self.record = RoundRecord(round)
+        self.record.virtual_seconds = 0.0 if self.fleet.simulated else None
+        self._drawn = Drawn({}, no_clusters())
         self._greet(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
         self.sums = {}
-        parts = [plan] if plan.fold is None else portions(plan, self.fleet.adders)
+        if self.config.server_optimizer.by_loss or self.config.selection.learns:
+            plan.config["start_loss"] = True
+        self._withheld = plan if plan.fold and self._over_committed else None
+        if self._withheld:
+            # Who is among the first is known only when all have finished.
+            plan = replace(plan, fold=None)
+        parts = portions(plan, self.fleet.adders) if plan.fold else [plan]
         first, *self._later = parts
         return self._send("train", first)
 
@@ -372,16 +517,71 @@ class ClusteredStrategy(Strategy):
             results += self._take_in(self._exchange(self._send("train", part)))
         if self.record.participants:
             self.require_any(results, "train")
+        seconds = [self._finished.get(result.client, np.nan) for result in results]
+        self._pass_time(result.client for result in results)
+        self._note_participants(results, np.array(seconds))
+        self._memories = {}
         self.absorb_train(self.record.round, results)
         self.sums = {}
+        self._forget()
         self.measure_train(results)
         return None, None
+
+    def _note_participants(self, results: list[Result], seconds: FloatArray) -> None:
+        """Note what selections know clients by."""
+        if not self.config.selection.learns:
+            return
+        rows = self.rows(result.client for result in results)
+        rms = [float(r.metrics.get("start_rms", 1.0)) for r in results]
+        utilities = np.array(rms) * [result.num_examples for result in results]
+        history = self.state.history.extended(len(self.state.clients))
+        round = self.record.round
+        self.state.history = history.noted(round, rows, utilities, seconds)
+
+    def _forget(self) -> None:
+        """Keep the optimiser's memories of models that there still are."""
+        if not self.config.server_optimizer.remembers:
+            return
+        old = self.state.memories
+        alive = {digest(model) for model in self.state.models} & set(old)
+        self.state.memories = {name: old[name] for name in alive} | self._memories
 
     def _take_in(self, replies: Iterable[Message]) -> list[Result]:
         check = partial(self.check_report, "train")
         outcome = self._receive("train", replies)
         merge_sums(self.sums, outcome.sums)
-        return self.screen("train", outcome.results, check)
+        sound = self.screen("train", outcome.results, check)
+        sound = self.screen("train", sound, self._has_loss)
+        return self._add_up(self.keep_first(sound))
+
+    def _add_up(self, results: list[Result]) -> list[Result]:
+        """Fold what only could be when it was known who counts."""
+        plan = self._withheld
+        if plan is None or plan.fold is None:
+            return results
+        tasks = {task.client: task for task in plan.tasks}
+        for result in results:
+            add_result(self.sums, tasks[result.client], result, plan.fold)
+        return [replace(result, arrays=[]) for result in results]
+
+    def _has_loss(self, result: Result) -> None:
+        """Refuse a result without the loss that it is weighed by."""
+        loss = result.metrics.get("start_loss")
+        ok = isinstance(loss, float) and loss >= 0
+        if self.config.server_optimizer.by_loss and not ok:
+            detail = f"start_loss={loss!r}, not a number of at least 0"
+            raise InvalidResultError("representation", detail)
+
+    def keep_first(self, results: list[Result]) -> list[Result]:
+        """Leave out who finished after as many as were wanted of each pot."""
+        drawn = self._drawn
+        if not (self._over_committed and self._finished and drawn.pots):
+            return results
+        seconds = np.array([self._finished[result.client] for result in results])
+        pots = np.array([drawn.pots[result.client] for result in results], np.int64)
+        kept = first_to_finish(seconds, pots, drawn.shares)
+        self.record.measures["late"] = int(np.count_nonzero(~kept))
+        return [result for result, first in zip(results, kept, strict=True) if first]
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -400,6 +600,7 @@ class ClusteredStrategy(Strategy):
     ) -> MetricRecord | None:
         """Close a round: note the tests, absorb the reports, tell the callbacks."""
         outcome = self._receive("evaluate", replies)
+        self._pass_time(self._finished)
         tested = [result for result in outcome.results if result.num_examples]
         rows = self._note_tests(tested)
         self._note_clusters()
@@ -423,7 +624,9 @@ class ClusteredStrategy(Strategy):
         strangers = [client for client in self.fleet.clients if client not in known]
         if not strangers:
             return
-        plan = Plan([Task(client) for client in strangers], [], self.question())
+        models = self.with_hello()
+        tasks = [Task(client, tuple(range(len(models)))) for client in strangers]
+        plan = Plan(tasks, models, self.question())
         check = partial(self.check_report, "query")
         newcomers = self.screen("query", self.ask(round, plan), check)
         if newcomers:
@@ -449,7 +652,29 @@ class ClusteredStrategy(Strategy):
         record.bytes_down += outcome.bytes_down if phase != "evaluate" else 0
         if outcome.failures and phase == "evaluate":
             self.require_any(outcome.results, phase)
+        self._clock(outcome)
         return outcome
+
+    def _clock(self, outcome: Outcome) -> None:
+        """Note how long simulated devices took."""
+        if self.record.virtual_seconds is None:
+            return
+        for result in outcome.results:
+            client, passes = result.client, result.metrics.get(PASSES, 0)
+            device, sent = self._device_of(client), outcome.traffic[client]
+            self._finished[client] = device.seconds(float(passes), sent)
+
+    def _pass_time(self, clients: Iterable[ClientId]) -> None:
+        """Let the virtual clock wait for the slowest device of some."""
+        if self.record.virtual_seconds is not None:
+            longest = max((self._finished[client] for client in clients), default=0.0)
+            self.record.virtual_seconds += longest
+        self._finished = {}
+
+    @property
+    def _over_committed(self) -> bool:
+        over_commitment: float = self.config.devices.over_commitment
+        return over_commitment > 1
 
     def require_any(self, valid: Sequence[object], phase: str) -> None:
         """End the run if nothing is valid.

@@ -107,11 +107,11 @@ class CCFLState(SoftState):
 
     Attributes
     ----------
-    history : array of shape (t, K, 3)
+    measured : array of shape (t, K, 3)
         The loss, loss gap and model distance of every upload to every cluster.
     """
 
-    history: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 3)))
+    measured: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 3)))
 
 
 def above_bar(values: FloatArray, bar: float | str) -> FloatArray:
@@ -240,7 +240,7 @@ class CCFL(SoftStrategy):
     def initial_state(self) -> CCFLState:
         """Return the state of K models without a past."""
         soft: SoftState = super().initial_state()
-        return CCFLState(**vars(soft), history=np.zeros((0, len(soft.models), 3)))
+        return CCFLState(**vars(soft), measured=np.zeros((0, len(soft.models), 3)))
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Estimate, update, and mix with the updated models: ServerUpdate."""
@@ -262,9 +262,9 @@ class CCFL(SoftStrategy):
         )
         total = self.config.rounds * self.config.participants
         if state.epoch > settings.adjust_from * total:
-            refused = unusual(measured, state.history, settings.percentile)
+            refused = unusual(measured, state.measured, settings.percentile)
             ratios = np.where(refused, 0.0, ratios)
-        state.history = np.concatenate([state.history, measured[None]])
+        state.measured = np.concatenate([state.measured, measured[None]])
         self.adopt(row, u)
         self.update(row, model, ratios)
         return [self.mix(row)]

@@ -122,8 +122,7 @@ class DecoupledStrategy(ClusteredStrategy):
         if not results:
             return
         extractor, classifier = self.split.divide(self.state.models[0])
-        optimizer = self.config.server_optimizer
-        extractor = optimizer.step(extractor, self.average(results))
+        extractor = self.step(extractor, self.average(results), len(classifier))
         self.state.models = [self.split.join(extractor, classifier)]
 
     def measure_train(self, results: list[Result]) -> None:

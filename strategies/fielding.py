@@ -6,9 +6,11 @@ drifted clients report their label histogram -> each moves to the nearest centre
 centres frozen -> centres are recomputed -> if one moved by at least theta/3, all
 clients are clustered anew and the new models are means of the members' old models.
 
-Server keeps: the latest histogram of every client (n x L floats) and its number of
+Server keeps: the latest representation of every client (n x L floats) and its number of
 samples. Leaves the device: the model of a participant (d floats); the histogram
-(L floats) of a client whose data changed, whether it takes part or not.
+(L floats) of a client whose data changed, whether it takes part or not; instead of it
+or beside it the mean embedding of its inputs (D floats) or the gradient of its loss at
+a shared model (p floats, or a sketch), see `clients.fielding`.
 
 Deviations and readings, where the paper is silent or contradicts itself:
 
@@ -28,6 +30,8 @@ Deviations and readings, where the paper is silent or contradicts itself:
 * K is scanned from 2 to min(20, n - 1). The silhouette cannot choose K = 1: the clients
   are one cluster if chance explains their histograms (`significance`; 0 for the
   paper's rule). theta is 0 then, so that every report asks the question anew.
+* Above 10,000 clients k-means is Sculley's mini-batch one, and silhouettes are those of
+  5,000 clients; the mean client distance is over 10,000 members of a cluster.
 * M/K is rounded down, the remainder goes to the largest clusters, and a cluster smaller
   than its share gives all its members, so fewer than M may take part. With M < K, M
   clusters are drawn in each round.
@@ -40,6 +44,19 @@ Deviations and readings, where the paper is silent or contradicts itself:
 * All cluster models start from one common initial model. Clients that join later go to
   the nearest centre, as drifted ones do; their arrival may trigger a re-clustering,
   which is in force in the round in which it is recorded.
+* Representations by a shared model (Appendix E): the run's network, pre-trained by the
+  server on 200 samples of each class, where the paper has a ResNet-18 and 300 epochs.
+  Gradients and embeddings have no test against chance: clients are one cluster if the
+  best silhouette is below `least_silhouette`.
+* `combined` is the paper's proposal to combine representations, which it does not
+  describe: histogram and normalised gradient side by side, so that squared L2 adds up
+  both distances; a client reports when either part changed by more than it tolerates.
+* `trigger: pairwise` is Algorithm 4's condition with Appendix F.2's Delta. There
+  "min(c, Delta - c)" gives 0 at once: max(c, Delta - c). K-center clustering, which is
+  for the proof, stays k-means, as in the paper's experiment.
+* `learning_rounds` is F.1's proposal of a learnable tau, of which the paper says no
+  more: each of its five thresholds is in force for so many rounds, and the one stays
+  that took away most of the error that there was; every `relearn_every` rounds anew.
 * An iteration (drift event) is a round here: without reports a round changes nothing.
 * tau = 0 (Appendix F.1) re-clusters whenever a centre moved, not at every report.
 * The paper trains all methods with FedProx, batches of 20 and 20 local steps; the
@@ -62,16 +79,20 @@ from cfl_flower.clustering import (
     nearest_centre,
 )
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.models import split_module
 from cfl_flower.representations import (
     METRICS,
     Distance,
     chance_explains,
+    check_histogram,
     digest,
     distances,
+    largest_pairwise_distance,
     mean_client_distance,
-    parse_histogram,
+    parse_vector,
 )
 from cfl_flower.settings import require, require_fraction, require_one_of
+from cfl_flower.shared_model import SharedModel
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Scalar, Task, Vector
 from strategies.base import (
     ClusteredState,
@@ -80,6 +101,11 @@ from strategies.base import (
     no_clusters,
 )
 
+REPRESENTATIONS = ("label_histogram", "embedding", "gradient", "combined")
+
+THRESHOLDS = (0.0, 1 / 6, 1 / 3, 1 / 2, 2 / 3)
+"""The fractions of theta in Appendix F.1."""
+
 
 @dataclass(frozen=True)
 class FieldingSettings(StrategySettings):
@@ -87,40 +113,100 @@ class FieldingSettings(StrategySettings):
 
     Attributes
     ----------
-    distance : {"l1", "js"}
-        D, between representations.
+    representation : {"label_histogram", "embedding", "gradient", "combined"}
+        What clients tell about their data; combined: histogram and gradient.
+    shared : SharedModel
+        What embeddings and gradients are made by.
+    sketch : int
+        Numbers in a gradient's sketch; 0 for the whole gradient.
+    distance : {"l1", "js", "l2", "cosine"}
+        D, between representations; ``js`` is for label histograms, and a combined
+        representation takes ``l1`` or ``l2``.
+    trigger : {"centre", "pairwise"}
+        What leads to global re-clustering: a centre's shift, or two clients of one
+        cluster farther apart than Delta.
     threshold : float
         tau / theta, the shift of a centre that triggers global re-clustering.
+    delta : float
+        c of Appendix F.2, where Delta starts.
+    learning_rounds : int
+        Rounds for which each threshold is tried; 0: `threshold` stays.
+    relearn_every : int
+        Rounds until the thresholds are tried again; 0: never.
     centre_reference : {"event", "recluster"}
         What a centre's shift is measured from.
     tolerance : float
-        The L1 change of its histogram up to which a client keeps silent.
+        The change of its representation, in D, up to which a client keeps silent; in a
+        combined one the histogram's L1 change.
+    gradient_tolerance : float
+        The same for a combined one's gradient, as 1 - cos.
     significance : float
-        Probability of clustering clients that chance alone tells apart.
+        Probability of clustering clients that chance alone tells apart, by labels.
+    least_silhouette : float
+        Below it there are no clusters, by embeddings and gradients.
     scan : KMeansScan
         How clients are clustered from scratch.
     """
 
     weighting: str = "plain"
     sampling: str = "clusters"
+    representation: str = "label_histogram"
+    shared: SharedModel = field(default_factory=SharedModel)
+    sketch: int = 0
     distance: str = "l1"
+    trigger: str = "centre"
     threshold: float = 1 / 3
+    delta: float = 0.1
+    learning_rounds: int = 0
+    relearn_every: int = 0
     centre_reference: str = "event"
     tolerance: float = 0.0
+    gradient_tolerance: float = 0.0
     significance: float = 0.001
+    least_silhouette: float = 0.1
     scan: KMeansScan = field(default_factory=KMeansScan)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, allowed in (
+            ("representation", REPRESENTATIONS),
             ("distance", tuple(METRICS)),
+            ("trigger", ("centre", "pairwise")),
             ("centre_reference", ("event", "recluster")),
         ):
             require_one_of(f"strategy.{name}", getattr(self, name), allowed)
-        for name in ("threshold", "tolerance"):
+        for name in (
+            *("threshold", "tolerance", "gradient_tolerance", "sketch"),
+            *("learning_rounds", "relearn_every"),
+        ):
             value = getattr(self, name)
             require(value >= 0, f"strategy.{name}", value, "a number of at least 0")
+        require(self.delta > 0, "strategy.delta", self.delta, "a number above 0")
         require_fraction("strategy.significance", self.significance)
+        require_fraction("strategy.least_silhouette", self.least_silhouette)
+        self._check_representation()
+        trying = len(THRESHOLDS) * self.learning_rounds
+        require(
+            self.relearn_every in (0, max(trying + 1, self.relearn_every)),
+            "strategy.relearn_every",
+            self.relearn_every,
+            f"0, or more rounds than the {trying} in which thresholds are tried",
+        )
+
+    def _check_representation(self) -> None:
+        by_labels = self.representation == "label_histogram"
+        require(
+            by_labels or self.shared.given,
+            "strategy.representation",
+            self.representation,
+            "label_histogram, or give a shared model by strategy.shared.path or "
+            "strategy.shared.samples",
+        )
+        allowed = {"label_histogram": tuple(METRICS), "combined": ("l1", "l2")}
+        metrics = allowed.get(self.representation, ("l1", "l2", "cosine"))
+        ok = self.distance in metrics
+        what = f"{' or '.join(metrics)} with representation={self.representation}"
+        require(ok, "strategy.distance", self.distance, what)
 
 
 @dataclass
@@ -136,12 +222,24 @@ class FieldingState(ClusteredState):
     centres : array of shape (K, L)
     reference : array of shape (K, L)
         The centres at the last re-clustering.
+    delta : float
+        Delta of Appendix F.2.
+    consecutive : int
+        Drift events in a row that led to re-clustering.
+    gains : array of shape (5,)
+        Share of the error that each of `THRESHOLDS` took away; NaN: not tried.
+    since : array of shape (2,)
+        Which one is tried, and the accuracy when that began; NaN: none.
     """
 
     representations: FloatArray
     counts: IntArray
     centres: FloatArray
     reference: FloatArray
+    delta: float
+    consecutive: int
+    gains: FloatArray
+    since: FloatArray
 
 
 def move_drifted(
@@ -205,6 +303,46 @@ def needs_reclustering(shift: float, theta: float, threshold: float) -> bool:
     return shift > 0 and shift >= threshold * theta
 
 
+def adapt_delta(delta: float, step: float, consecutive: int) -> float:
+    """Return Delta after a drift event: Appendix F.2.
+
+    Parameters
+    ----------
+    delta : float
+    step : float
+        c, which Delta never goes below.
+    consecutive : int
+        Events in a row that led to re-clustering, this one included.
+
+    Examples
+    --------
+    >>> [adapt_delta(0.4, 0.1, events) for events in (0, 1, 2)]
+    [0.30000000000000004, 0.30000000000000004, 0.8]
+    """
+    return 2 * delta if consecutive >= 2 else max(step, delta - step)
+
+
+def tried_threshold(round: int, rounds_each: int, again: int) -> int | None:
+    """Return which of `THRESHOLDS` is tried in a round, or None: the best is in force.
+
+    Parameters
+    ----------
+    round : int
+        From 1.
+    rounds_each : int
+    again : int
+        Rounds from the first trial to the next first one; 0: there is no next one.
+
+    Examples
+    --------
+    >>> [tried_threshold(round, 2, 12) for round in (1, 2, 3, 10, 11, 13)]
+    [0, 0, 1, 4, None, 0]
+    """
+    place = (round - 1) % again if again else round - 1
+    number = place // rounds_each
+    return number if number < len(THRESHOLDS) else None
+
+
 class Fielding(ClusteredStrategy):
     """Algorithm 1, with the drift handling of Algorithm 2."""
 
@@ -213,19 +351,71 @@ class Fielding(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known."""
-        labels = self.config.dataset.classes
-        no_rows = np.zeros((0, labels), np.float32)
-        no_centres = np.zeros((0, labels))
+        self.shared, self.width = self._make_shared(), self._count_width()
+        no_rows = np.zeros((0, self.width), np.float32)
+        no_centres = np.zeros((0, self.width))
         nobody, model = no_clusters(), [self.initial_model()]
-        return FieldingState([], nobody, model, no_rows, nobody, no_centres, no_centres)
+        return FieldingState(
+            [],
+            nobody,
+            model,
+            no_rows,
+            nobody,
+            no_centres,
+            no_centres,
+            self.settings.delta,
+            0,
+            np.full(len(THRESHOLDS), np.nan),
+            np.full(2, np.nan),
+        )
+
+    def _make_shared(self) -> list[Vector]:
+        """Return the shared model, if the representation needs one.
+
+        Raises
+        ------
+        ConfigError
+        """
+        settings = self.settings
+        if settings.representation == "label_histogram":
+            return []
+        require(
+            self.timeline is not None or settings.shared.path is not None,
+            "strategy.shared.path",
+            "null",
+            "a file: there are no data here to pre-train a shared model on",
+        )
+        return [settings.shared.make(self.config)]
+
+    def _count_width(self) -> int:
+        """Return the length of a representation."""
+        kind, classes = self.settings.representation, self.config.dataset.classes
+        if kind == "label_histogram":
+            return int(classes)
+        network = self.hollow_network()
+        if kind == "embedding":
+            return split_module(network).width
+        numbers = sum(each.numel() for each in network.parameters())
+        gradient = self.settings.sketch or numbers
+        return gradient + (classes if kind == "combined" else 0)
+
+    def with_hello(self) -> list[Vector]:
+        """Broadcast the shared model once, with the hello."""
+        return self.shared
 
     def question(self) -> dict[str, Scalar]:
-        """Ask for the label histogram, if it changed by more than the tolerance."""
-        tolerance = self.settings.tolerance
-        return {"representation": "label_histogram", "tolerance": tolerance}
+        """Ask for the representation, if it changed by more than the tolerance."""
+        settings = self.settings
+        question: dict[str, Scalar] = {
+            "representation": settings.representation,
+            "tolerance": max(settings.tolerance, settings.gradient_tolerance),
+        }
+        if self.shared:
+            question["shared"] = digest(self.shared[0])
+        return question
 
     def check_report(self, phase: str, result: Result) -> None:
-        """Refuse anything but a label histogram; the hello must bring one."""
+        """Refuse anything but a representation; the hello must bring one."""
         if phase == "query" or "representation" in result.metrics:
             self._read_report(result)
 
@@ -265,6 +455,7 @@ class Fielding(ClusteredStrategy):
         reports = [result for result in results if "representation" in result.metrics]
         record.drifted, record.moved = len(reports), 0
         record.reclustered = bool(record.reclustered)
+        self.learn_threshold()
         if not reports:
             return
         drifted = self.rows(result.client for result in reports)
@@ -289,12 +480,58 @@ class Fielding(ClusteredStrategy):
             state.representations, state.clusters, state.centres
         )
         alive = state.sizes > 0
-        theta = mean_centre_distance(state.centres[alive], self.distance)
-        shift = largest_shift(before, state.centres, self.distance)
-        if not needs_reclustering(shift, theta, settings.threshold):
-            return False
-        self.recluster(rng)
-        return True
+        if settings.trigger == "pairwise":
+            needed = self._too_wide()
+        else:
+            theta = mean_centre_distance(state.centres[alive], self.distance)
+            shift = largest_shift(before, state.centres, self.distance)
+            needed = needs_reclustering(shift, theta, self.threshold)
+        if needed:
+            self.recluster(rng)
+        return needed
+
+    def _too_wide(self) -> bool:
+        """Compare the farthest pair in a cluster with Delta, and adapt that."""
+        state, metric = self.state, self.distance
+        widest = largest_pairwise_distance(
+            state.representations, state.clusters, metric
+        )
+        wide = bool(widest > state.delta)
+        state.consecutive = state.consecutive + 1 if wide else 0
+        self.record.measures["delta"] = state.delta
+        state.delta = adapt_delta(state.delta, self.settings.delta, state.consecutive)
+        return wide
+
+    @property
+    def threshold(self) -> float:
+        """The fraction of theta in force: as configured, tried, or the best tried."""
+        settings, gains = self.settings, self.state.gains
+        number = self._tried(self.record.round)
+        if settings.learning_rounds and number is None and not np.isnan(gains).all():
+            number = int(np.nanargmax(gains))
+        return settings.threshold if number is None else THRESHOLDS[number]
+
+    def _tried(self, round: int) -> int | None:
+        each = self.settings.learning_rounds
+        again = self.settings.relearn_every
+        return tried_threshold(max(round, 1), each, again) if each else None
+
+    def learn_threshold(self) -> None:
+        """Close the trial of a threshold that ends with this round, begin the next."""
+        state, accuracy = self.state, self.record.accuracy
+        number = self._tried(self.record.round)
+        if not self.settings.learning_rounds or accuracy is None:
+            return
+        before, start = state.since.tolist()
+        if not np.isnan(before) and before != number:
+            gain = (accuracy - start) / max(1 - start, 1e-9)
+            state.gains = state.gains.copy()
+            state.gains[int(before)] = gain
+        if number is None:
+            state.since = np.full(2, np.nan)
+        elif before != number:
+            state.since = np.array([number, accuracy])
+        self.record.measures["threshold"] = self.threshold
 
     def recluster(self, rng: np.random.Generator) -> None:
         """Cluster all clients; new models are means over members: lines 6 to 10.
@@ -311,9 +548,12 @@ class Fielding(ClusteredStrategy):
         """Cluster all clients by their representations: Algorithm 3."""
         state, settings = self.state, self.settings
         points = state.representations
-        if chance_explains(points, state.counts, settings.significance):
-            return np.zeros(len(points), np.int64)
-        return choose_clusters(points, self.distance, settings.scan, rng)
+        least = settings.least_silhouette
+        if settings.representation == "label_histogram":
+            least = -1.0
+            if chance_explains(points, state.counts, settings.significance):
+                return np.zeros(len(points), np.int64)
+        return choose_clusters(points, self.distance, settings.scan, rng, least)
 
     def heterogeneity(self) -> float | None:
         """Return the mean client distance on the latest representations."""
@@ -323,6 +563,16 @@ class Fielding(ClusteredStrategy):
                 state.representations, state.clusters, self.distance
             )
         return self._heterogeneity
+
+    def centre_distances(self) -> FloatArray:
+        """Return the distance of each client to its cluster's centre."""
+        state = self.state
+        gaps = np.zeros(len(state.clients))
+        for cluster in range(len(state.models)):
+            members = np.flatnonzero(state.clusters == cluster)
+            points, centre = state.representations[members], state.centres[[cluster]]
+            gaps[members] = distances(points, centre, self.distance)[:, 0]
+        return gaps
 
     _heterogeneity: float | None = None
 
@@ -341,13 +591,16 @@ class Fielding(ClusteredStrategy):
         self._heterogeneity = None
 
     def _read_report(self, result: Result) -> tuple[Vector, int]:
-        """Return the histogram and the number of samples behind it."""
+        """Return the representation and the number of samples behind it."""
         data, count = (result.metrics.get(k) for k in ("representation", "samples"))
-        histogram = parse_histogram(data, self.config.dataset.classes)
+        kind, classes = self.settings.representation, self.config.dataset.classes
+        vector = parse_vector(data, self.width, kind.replace("_", " "))
+        if kind in ("label_histogram", "combined"):
+            check_histogram(vector[:classes])
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise InvalidResultError("representation", f"samples={count!r}, not >= 0")
-        return histogram, count
+        return vector, count
 
     def _read_reports(self, results: list[Result]) -> tuple[FloatArray, IntArray]:
-        histograms, counts = zip(*map(self._read_report, results), strict=True)
-        return np.stack(histograms), np.array(counts, np.int64)
+        vectors, counts = zip(*map(self._read_report, results), strict=True)
+        return np.stack(vectors), np.array(counts, np.int64)

@@ -123,6 +123,8 @@ class Flash(ClusteredStrategy):
     Settings = FlashSettings
     State = FlashState
 
+    steps_itself = True
+
     def initial_state(self) -> Any:
         """Return the state before any client is known: v at tau squared."""
         state = super().initial_state()

@@ -25,7 +25,7 @@ class Local(ClusteredStrategy):
         state, rng = self.state, self.rng("selection", round)
         everyone = np.arange(len(state.clients))
         count = min(self.config.participants, len(everyone))
-        chosen = self.config.selection.choose(everyone, count, rng)
+        chosen = self.config.selection.choose(everyone, count, rng, self.known(round))
         return Plan([Task(state.clients[row]) for row in chosen])
 
     def absorb_train(self, round: int, results: list[Result]) -> None:

@@ -66,6 +66,8 @@ class PFedMe(ClusteredStrategy):
 
     Settings = PFedMeSettings
 
+    steps_itself = True
+
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Move the model towards the mean of the results."""
         if results:

@@ -76,6 +76,8 @@ class Scaffold(ClusteredStrategy):
     Settings = ScaffoldSettings
     State = ScaffoldState
 
+    steps_itself = True
+
     def initial_state(self) -> Any:
         """Return the state before any client is known: no control yet."""
         state = super().initial_state()

@@ -319,7 +319,7 @@ class StoCFL(ClusteredStrategy):
 
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Take the means as the next models: lines 17 to 19."""
-        state, step = self.state, self.config.server_optimizer.step
+        state, step = self.state, self.step
         before = state.models[UNKNOWN]
         for (array, cluster), total in sorted(self.sums.items()):
             if array == 0 and cluster != UNKNOWN:

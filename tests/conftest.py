@@ -27,7 +27,7 @@ SMALL = [
 ]
 """A run of a second: 12 clients, 4 rounds, a drift in the third."""
 
-TIMES = ("seconds", "virtual_seconds")
+TIMES = ("seconds",)
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,9 @@ class FlatModel:
         The p <= d parameters: the first entries of ``vector``, not a copy.
     gradient : Tensor, shape (p,)
         Their gradients, in the same order.
+    passes : int
+        Forward passes over one sample that were done with it, a training step's forward
+        and backward pass counting three: what `devices` makes seconds of.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
@@ -129,6 +132,7 @@ class FlatModel:
         nn.utils.vector_to_parameters(self.vector, tensors)
         self.weights = self.vector[: sum(p.numel() for p in parameters)]
         self.gradient = torch.zeros_like(self.weights)
+        self.passes = 0
         start = 0
         for parameter in parameters:
             end = start + parameter.numel()

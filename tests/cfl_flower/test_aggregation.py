@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cfl_flower.aggregation import Average, RunningMean, mean_model, mix_models
+from cfl_flower.aggregation import (
+    Average,
+    FedYogi,
+    QFedAvg,
+    RunningMean,
+    mean_model,
+    mix_models,
+)
 
 MODELS = arrays(
     np.float32,
@@ -49,7 +56,8 @@ def test_a_mixture_skips_models_without_a_share() -> None:
 
 
 def test_the_plain_server_optimiser_takes_the_mean() -> None:
-    assert Average().step(np.float32([1]), np.float32([2])).tolist() == [2]
+    fresh, memory = Average().step(np.float32([1]), np.float32([2]), 1, [])
+    assert (fresh.tolist(), memory) == ([2], [])
 
 
 def test_a_model_without_weight_has_no_say() -> None:
@@ -78,3 +86,39 @@ def test_a_running_mean_is_the_mean_and_keeps_no_model() -> None:
     assert mean.value().tolist() == mean_model(models, weights).tolist()
     expected = np.average(np.array(models, float), axis=0, weights=weights)
     assert mean.value() == pytest.approx(expected, rel=1e-6)
+
+
+def test_yogis_first_steps_by_hand() -> None:
+    yogi = FedYogi(learning_rate=1.0, tau=0.01, beta1=0.9, beta2=0.99)
+    model, mean = np.float32([1.0]), np.float32([2.0])
+    fresh, (first, second) = yogi.step(model, mean, 1, [])
+    # m = 0.1 * 1; v = 0.01 - 0.01 * 1 * sign(0.01 - 1) = 0.02.
+    assert first == pytest.approx(0.1)
+    assert second == pytest.approx(0.02)
+    assert fresh == pytest.approx(1 + 0.1 / (0.02**0.5 + 0.01))
+    _, (first, second) = yogi.step(model, mean, 1, [first, second])
+    assert first == pytest.approx(0.19)
+    assert second == pytest.approx(0.03)
+
+
+def test_running_statistics_are_averaged_whatever_the_optimiser() -> None:
+    model, mean = np.float32([1, 5, 5]), np.float32([2, 7, 9])
+    fresh, memory = FedYogi().step(model, mean, 1, [])
+    assert fresh[1:].tolist() == [7, 9]
+    assert [len(moment) for moment in memory] == [1, 1]
+    fair = QFedAvg().combine(model, [mean, mean + 2], np.array([1.0, 2.0]), 1)
+    assert fair[1:].tolist() == [8, 10]
+
+
+@given(st.integers(0, 99))
+def test_without_fairness_qfedavg_is_the_plain_mean(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model, *results = rng.normal(size=(4, 5)).astype(np.float32)
+    fair = QFedAvg(q=0, learning_rate=0.05).combine(model, results, rng.random(3), 5)
+    assert fair == pytest.approx(np.mean(results, 0), abs=1e-5)
+
+
+def test_qfedavg_listens_to_the_client_of_larger_loss() -> None:
+    model, results = np.zeros(2, np.float32), [np.float32([1, 0]), np.float32([0, 1])]
+    fair = QFedAvg(q=2).combine(model, results, np.array([0.1, 10.0]), 2)
+    assert fair[1] > 100 * fair[0] > 0

@@ -147,3 +147,16 @@ def test_complete_linkage_merges_where_the_farthest_members_are_nearest() -> Non
     assert number_by_appearance(complete_linkage(gaps, 2)).tolist() == [0, 0, 0, 1]
     assert complete_linkage(np.zeros((1, 1)), 3).tolist() == [0]
     assert sorted(complete_linkage(gaps, 9)) == [0, 1, 2, 3]
+
+
+def test_many_clients_are_clustered_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 4, 1500)
+    points = np.vstack([rng.dirichlet(1 + 60 * np.eye(6)[t]) for t in truth])
+    exact = choose_clusters(points, "l1", KMeansScan(), np.random.default_rng(1))
+    monkeypatch.setattr("cfl_flower.clustering.EXACT", 1000)
+    monkeypatch.setattr("cfl_flower.clustering.SAMPLED", 400)
+    some = choose_clusters(points, "l1", KMeansScan(), np.random.default_rng(1))
+    again = choose_clusters(points, "l1", KMeansScan(), np.random.default_rng(1))
+    assert np.array_equal(some, again)
+    assert adjusted_rand_score(exact, some) > 0.99

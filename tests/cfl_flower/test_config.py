@@ -57,7 +57,7 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("gpus_per_worker=-1", ["gpus_per_worker=-1"]),
         ("partition.groups=11", ["partition.groups=11", "10 labels"]),
         ("drift.rounds=[5,3]", ["drift.rounds", "ascending"]),
-        ("strategy.distance=l2", ["strategy.distance=l2", "l1 or js"]),
+        ("strategy.distance=l3", ["strategy.distance=l3", "l1 or js"]),
         ("strategy.weighting=none", ["strategy.weighting=none", "samples or plain"]),
         ("strategy.local.batch_size=0", ["strategy.local.batch_size=0"]),
         ("strategy.scan.smallest=1", ["strategy.scan.smallest=1", "at least 2"]),

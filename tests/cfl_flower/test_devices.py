@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.config import compose_config
-from cfl_flower.devices import TRAINING_PASSES, Device, Devices
+from cfl_flower.devices import Device, Devices, training_passes
 from cfl_flower.errors import ConfigError
 from cfl_flower.training import LocalTraining
 
@@ -20,10 +20,11 @@ TWO = {
 
 def test_seconds_are_those_of_fedscales_model() -> None:
     device = Device(milliseconds=40.0, kbps=1000.0)
+    passes = training_passes(LocalTraining(steps=20, batch_size=20), samples=600)
     # 3 x batch 20 x 20 steps x 40 ms / 1000, and (down + up) kbit / kbit/s.
-    assert device.compute_seconds(TRAINING_PASSES * 20 * 20) == 48.0
+    assert device.compute_seconds(passes) == 48.0
     assert device.transfer_seconds(2 * 125_000) == 2.0
-    assert device.seconds(TRAINING_PASSES * 20 * 20, 2 * 125_000) == 50.0
+    assert device.seconds(passes, 2 * 125_000) == 50.0
 
 
 def test_a_client_keeps_its_device_whoever_else_there_is() -> None:

@@ -111,7 +111,7 @@ def test_a_table_has_a_row_per_method_and_a_dash_where_nothing_was_measured() ->
     (row,) = cells({"fedavg": [one]}, ACCURACIES)
     assert row == ["fedavg", "-", "-", "-", "-", "91.2", "91.2", "91.2"]
     (row,) = cells({"fedavg": [one]}, COSTS)
-    assert row == ["fedavg", "-", "-", "0.0", "0.0", "-", "-", "-"]
+    assert row == ["fedavg", "-", "-", "-", "0.0", "0.0", "-", "-", "-"]
 
 
 def test_seeds_share_a_row_with_mean_and_deviation() -> None:
@@ -145,3 +145,15 @@ def test_a_method_without_a_finished_run_is_marked() -> None:
     last = [line for line in text.getvalue().splitlines() if line.startswith("│")][-1]
     cells = [cell.strip() for cell in last.strip("│").split("│")]
     assert cells == ["b", "failed", *[""] * 6]
+
+
+def test_time_to_accuracy_is_that_of_the_round_from_which_it_stays() -> None:
+    timed = [
+        {**row, "virtual_seconds": 10.0 * row["round"]}
+        for row in rounds(0.5, 0.8, 0.7, 0.8, 0.9)
+    ]
+    found = score(timed, [], target=0.75)
+    assert (found.reached, found.seconds_to_reach) == (4, 10 + 20 + 30 + 40)
+    assert score(timed, [], target=0.95).seconds_to_reach is None
+    # Real devices have no virtual time.
+    assert score(rounds(0.5, 0.8), [], target=0.75).seconds_to_reach is None

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.selection import RandomSelection, share_participants
+from cfl_flower.selection import (
+    History,
+    Known,
+    NearestToCentre,
+    Oort,
+    RandomSelection,
+    share_participants,
+)
 
 
 def share(participants: int, sizes: list[int], seed: int = 0) -> np.ndarray:
@@ -97,3 +104,84 @@ def test_every_member_has_the_same_chance() -> None:
     chosen = [RandomSelection().choose(members, 2, rng) for _ in range(2000)]
     # Expected 800 each, with a standard deviation of 22.
     assert np.bincount(np.concatenate(chosen)) == pytest.approx(800, abs=110)
+
+
+def known(round: int = 1, **history: list[float]) -> Known:
+    arrays = {name: np.array(values) for name, values in history.items()}
+    return Known(round, History(**arrays), np.zeros(0))
+
+
+MEMBERS = np.arange(6)
+
+
+def test_the_nearest_to_the_centre_are_chosen_and_ties_are_drawn() -> None:
+    gaps = Known(1, History(), np.array([0.5, 0.1, 0.3, 0.2, 0.9, 0.9]))
+    choose = NearestToCentre().choose
+    assert choose(MEMBERS, 3, np.random.default_rng(0), gaps).tolist() == [1, 2, 3]
+    level = Known(1, History(), np.zeros(6))
+    drawn = {
+        tuple(choose(MEMBERS, 2, np.random.default_rng(seed), level).tolist())
+        for seed in range(40)
+    }
+    assert len(drawn) > 5
+
+
+def test_oort_explores_at_first_and_gives_as_many_as_asked() -> None:
+    nobody = History().extended(6)
+    chosen = Oort().choose(
+        MEMBERS, 4, np.random.default_rng(0), Known(1, nobody, np.zeros(0))
+    )
+    assert len(set(chosen.tolist())) == 4
+
+
+@given(st.integers(0, 999), st.integers(1, 6), st.integers(1, 60))
+def test_oort_chooses_without_replacement(seed: int, count: int, round: int) -> None:
+    rng = np.random.default_rng(seed)
+    history = History(
+        rng.random(6) * 10,
+        np.where(rng.random(6) < 0.3, np.nan, rng.random(6)),
+        rng.integers(0, round + 1, 6),
+        rng.random(round),
+    )
+    chosen = Oort().choose(MEMBERS, count, rng, Known(round, history, np.zeros(0)))
+    assert len(set(chosen.tolist())) == count
+    assert set(chosen.tolist()) <= set(MEMBERS.tolist())
+
+
+def test_oort_prefers_large_losses_and_fast_devices() -> None:
+    seen = known(
+        2,
+        utility=[1.0, 9.0, 9.0, 5.0, 1.0, 1.0],
+        seconds=[10.0, 10.0, 100.0, 10.0, 10.0, 10.0],
+        last=[1, 1, 1, 1, 1, 1],
+    )
+    scores = Oort().scores(MEMBERS, seen)
+    # T is the 30th percentile, 10 s: client 2 has a hundredth of client 1's score.
+    assert scores[2] == pytest.approx(scores[1] / 100)
+    assert scores[1] > scores[3] > scores[0]
+    assert Oort(penalty=0).scores(MEMBERS, seen)[2] == pytest.approx(scores[1])
+
+
+def test_oort_comes_back_to_clients_not_seen_for_long() -> None:
+    seen = known(50, utility=[1.0] * 6, seconds=[1.0] * 6, last=[1, 49, 49, 49, 49, 49])
+    scores = Oort().scores(MEMBERS, seen)
+    assert scores.argmax() == 0
+    assert scores[0] - scores[1] == pytest.approx(
+        np.sqrt(0.1 * np.log(50)) - np.sqrt(0.1 * np.log(50) / 49)
+    )
+
+
+def test_the_pacer_waits_longer_while_the_utility_stays_the_same() -> None:
+    oort = Oort(pacer_step=2)
+    assert oort.pace(History(gained=np.ones(3))) == 30
+    assert oort.pace(History(gained=np.ones(4))) == 35
+    assert oort.pace(History(gained=np.array([1, 1, 9, 9.0]))) == 25
+
+
+def test_a_history_notes_participants_only() -> None:
+    before = History().extended(3)
+    after = before.noted(4, np.array([2]), np.array([7.0]), np.array([1.5]))
+    assert after.last.tolist() == [0, 0, 4]
+    assert after.utility.tolist() == [0, 0, 7]
+    assert after.gained.tolist() == [7]
+    assert before.last.tolist() == [0, 0, 0]

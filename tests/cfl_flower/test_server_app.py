@@ -33,7 +33,7 @@ def test_a_comparison_has_a_row_for_what_differs_but_the_seed(
     for config in configs:
         execute(InProcessGrid(), config, Console(file=io.StringIO()))
     text = io.StringIO()
-    compare(configs, Console(file=text, width=120))
+    compare(configs, Console(file=text, width=130))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
     # Two tables of the same rows; seeds make a deviation.
     assert [row.split("│")[1].strip() for row in rows] == names * 2

@@ -68,6 +68,7 @@ SUMMARY_KEYS = {
     "bytes_up",
     "bytes_down",
     "seconds",
+    "virtual_seconds",
     "peak_rss_mb",
     "num_clusters",
     "versions",
@@ -116,6 +117,7 @@ def test_a_run_leaves_the_files_of_the_contract(
     assert all(len(row["cluster_sizes"]) >= row["num_clusters"] for row in run.rounds)
     assert all(sum(row["cluster_sizes"]) == 12 for row in run.rounds)
     assert set(run.summary) == SUMMARY_KEYS
+    assert all(row["virtual_seconds"] > 0 for row in run.rounds)
     assert run.summary["final"]["accuracy"] == run.rounds[-1]["accuracy"]
     assert {"round", "client", "cluster", "accuracy", "num_examples"} <= set(
         run.clients[0]

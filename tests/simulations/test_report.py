@@ -85,7 +85,7 @@ def test_every_element_ends_and_stands_in_a_titled_page(page: Page) -> None:
 def test_every_picture_says_what_it_shows(page: Page) -> None:
     pictures = page.all("svg")
     # accuracy, traffic, clusters, ARI, heterogeneity; three of each run; failures.
-    assert len(pictures) == 5 + 2 * 3 + 1
+    assert len(pictures) == 6 + 2 * 3 + 1
     assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
 
 
@@ -158,7 +158,7 @@ def test_an_unfinished_run_says_so(folders: list[Path], tmp_path: Path) -> None:
     assert run.drifts == []
     page = Page(render({"part": run})[0])
     assert "2 of 4 rounds" in " ".join(page.words)
-    assert len(page.all("svg")) == 4 + 1
+    assert len(page.all("svg")) == 5 + 1
 
 
 def test_clients_that_were_not_tested_are_no_number(folders: list[Path]) -> None:

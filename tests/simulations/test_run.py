@@ -29,7 +29,7 @@ BAD = [
     (["faults.raises=1.5"], ["faults.raises=1.5", "0 to 1"]),
     (["drift.rounds=[9,4]"], ["drift.rounds=[9, 4]", "ascending"]),
     (["partition.groups=11"], ["partition.groups=11", "at most the 10 labels"]),
-    (["strategy.distance=cosine"], ["strategy.distance=cosine", "l1 or js"]),
+    (["strategy.distance=l3"], ["strategy.distance=l3", "l1 or js"]),
     (["strategy.local.batch_size=0"], ["strategy.local.batch_size=0", "at least 1"]),
     (["partition=natural"], ["partition=natural", "drift=none"]),
     (["partition=natural", "drift=none"], ["use another partition"]),

@@ -121,7 +121,7 @@ def test_an_upload_moves_the_clusters_it_is_of(tmp_path: Path) -> None:
     assert state.updated.tolist() == [0, 0, 1]
     mixed = sum(u * w for u, w in zip(state.shares[1], state.models, strict=True))
     assert sent[0] == pytest.approx(mixed, abs=1e-5)
-    assert state.history.shape == (1, 3, 3)
+    assert state.measured.shape == (1, 3, 3)
 
 
 def test_a_stale_upload_changes_nothing(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_stale_upload_changes_nothing(tmp_path: Path) -> None:
     sent = strategy.reply(0, Result(0, 5, [np.float32([9])], metrics={"stamp": 0}))
     assert sent[0] == pytest.approx([0.2 + 2 * 0.6])
     assert state.models == before
-    assert not len(state.history)
+    assert not len(state.measured)
 
 
 def test_a_stamp_from_the_future_is_refused(tmp_path: Path) -> None:

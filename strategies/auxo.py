@@ -1,0 +1,338 @@
+"""Auxo: cohorts that split in two, found from participants' updates alone.
+
+Liu et al., "Auxo: Efficient Federated Learning via Scalable Client Clustering" (SoCC
+2023). A cohort's participants are told apart by their updates: centred by their mean,
+at length 1, into two sides. Each side that a participant is found on is rewarded; once
+both sides are large enough the cohort splits, and each new cohort starts from the same
+model. A client asks for the cohort that rewarded it most, or, rarely, for any other.
+
+Server keeps: of each client and cohort a reward and one for each of its two sides
+(3 n K floats). Leaves the device: the model of a participant (d floats), and nothing
+else: who does not take part stays where it was, whatever happened to its data. This is
+Fielding's criticism of it (section 2.1).
+
+Deviations and readings (the paper says little of the numbers, which are those of the
+authors' code in FedScale):
+
+* The first sides of a cohort are MiniBatchKMeans' two clusters. Later a participant
+  takes the side of the nearest other participant that has one; its code leaves those
+  who have a side where they are. If all who have a side have the same one, a quarter of
+  the participants, those nearest to them, take it, and the others the other one.
+* The reward of a cohort is (R0 - R0 d / (mean + deviation)) times the share of
+  participants that are known members, with d the distance of a centred update to the
+  mean of these. A negative one makes the client forget its sides.
+* When a cohort splits, a client's reward for each part is that of the cohort plus that
+  of the side; the sides are forgotten. Clients without a side have no favourite.
+* Exploration decays once in a round; in the code at every call.
+* `split_rounds` are config.yml's rounds; without any, a cohort splits when it has
+  `split_at` members.
+* Who is explored trains in the other cohort, and is tested in its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import cdist
+from sklearn.cluster import MiniBatchKMeans
+
+from cfl_flower.settings import require, require_fraction
+from cfl_flower.threads import one_thread
+from cfl_flower.types import FloatArray, IntArray, Plan, Result
+from strategies.base import (
+    ClusteredState,
+    ClusteredStrategy,
+    StrategySettings,
+    no_clusters,
+)
+
+NEITHER = -1
+"""The side of a client that has none."""
+
+
+@dataclass(frozen=True)
+class AuxoSettings(StrategySettings):
+    """Auxo's settings.
+
+    Attributes
+    ----------
+    split_rounds : list of int
+        When cohorts may split; empty: whenever one has `split_at` members.
+    split_at : int
+    smallest : int
+        Participants of a cohort from which anything is learned.
+    reward, side_reward : float
+        R0 and r0.
+    exploration, decay : float
+        Probability of asking for any cohort in the first round, and its factor in each.
+    """
+
+    weighting: str = "samples"
+    sampling: str = "clusters"
+    split_rounds: list[int] = field(default_factory=lambda: [50, 100])
+    split_at: int = 100
+    smallest: int = 5
+    reward: float = 5.0
+    side_reward: float = 1.0
+    exploration: float = 0.01
+    decay: float = 0.99
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            all(round >= 1 for round in self.split_rounds),
+            "strategy.split_rounds",
+            self.split_rounds,
+            "rounds of at least 1",
+        )
+        for name in ("split_at", "smallest"):
+            value = getattr(self, name)
+            require(value >= 2, f"strategy.{name}", value, "at least 2")
+        for name in ("reward", "side_reward"):
+            value = getattr(self, name)
+            require(value > 0, f"strategy.{name}", value, "a number above 0")
+        for name in ("exploration", "decay"):
+            require_fraction(f"strategy.{name}", getattr(self, name))
+
+
+@dataclass
+class AuxoState(ClusteredState):
+    """Auxo's state.
+
+    Attributes
+    ----------
+    rewards : array of shape (n, K)
+        R of each client and cohort.
+    sides : array of shape (n, K, 2)
+        Rewards of a cohort's two sides; equal ones: the client has none.
+    """
+
+    rewards: FloatArray
+    sides: FloatArray
+
+
+def directions(updates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return updates centred by their mean, and the same at length 1.
+
+    Zero stays zero: where all updates are equal there are no directions.
+
+    Parameters
+    ----------
+    updates : array of shape (m, d)
+    """
+    centred = updates - updates.mean(axis=0)
+    lengths = np.linalg.norm(centred, axis=1, keepdims=True)
+    return centred, np.divide(
+        centred, lengths, out=np.zeros_like(centred), where=lengths > 0
+    )
+
+
+def known_sides(rewards: FloatArray) -> IntArray:
+    """Return the side of each client that has one, else `NEITHER`.
+
+    Parameters
+    ----------
+    rewards : array of shape (n, 2)
+
+    Examples
+    --------
+    >>> known_sides(np.array([[0.0, 0], [1, -1], [-2, 2]])).tolist()
+    [-1, 0, 1]
+    """
+    return np.where(rewards[:, 0] == rewards[:, 1], NEITHER, rewards.argmax(axis=1))
+
+
+def tell_sides(units: FloatArray, known: IntArray) -> IntArray:
+    """Return on which side each participant's update is.
+
+    Parameters
+    ----------
+    units : array of shape (m, d)
+        Centred and at length 1.
+    known : int array of shape (m,)
+        The sides that participants have.
+
+    Returns
+    -------
+    int array of shape (m,)
+        0 or 1.
+    """
+    have = np.flatnonzero(known != NEITHER)
+    if len(have) < 2:
+        with one_thread():
+            fit = MiniBatchKMeans(2, random_state=0, batch_size=10, n_init=3).fit(units)
+        sides: IntArray = fit.labels_.astype(np.int64)
+        return sides
+    gaps = cdist(units, units[have])
+    gaps[have, np.arange(len(have))] = np.inf
+    if len(np.unique(known[have])) == 2:
+        nearest: IntArray = known[have[gaps.argmin(axis=1)]]
+        return nearest
+    side = int(known[have[0]])
+    near = np.argsort(gaps.min(axis=1), kind="stable")[: max(1, len(units) // 4)]
+    told = np.full(len(units), 1 - side)
+    told[near] = side
+    return told
+
+
+def cohort_rewards(
+    centred: FloatArray, members: np.ndarray, reward: float
+) -> FloatArray:
+    """Return what participants are rewarded with for a cohort.
+
+    Parameters
+    ----------
+    centred : array of shape (m, d)
+        Their centred updates.
+    members : bool array of shape (m,)
+        Whose own cohort it is.
+    reward : float
+        R0.
+
+    Returns
+    -------
+    array of shape (m,)
+        0 where there are no members to be like.
+    """
+    if not members.any():
+        return np.zeros(len(centred))
+    gaps = np.linalg.norm(centred - centred[members].mean(axis=0), axis=1)
+    scale = float(gaps.mean() + gaps.std())
+    if scale == 0:
+        return np.full(len(centred), reward * float(members.mean()))
+    found: FloatArray = (reward - reward / scale * gaps) * float(members.mean())
+    return found
+
+
+def may_split(sizes: tuple[int, int], members: int, cohorts: int) -> bool:
+    """Return whether both sides are large enough, and after the first split alike.
+
+    Examples
+    --------
+    >>> may_split((3, 9), 40, 1), may_split((3, 9), 40, 2), may_split((5, 9), 40, 2)
+    (True, False, True)
+    """
+    least = members // 20 * 0.9 ** (cohorts - 1)
+    alike = cohorts == 1 or 0.5 < sizes[0] / max(sizes[1], 1) < 2
+    return min(sizes) > least and alike
+
+
+class Auxo(ClusteredStrategy):
+    """Cohorts, their rewards and their splits."""
+
+    Settings = AuxoSettings
+    State = AuxoState
+
+    def initial_state(self) -> Any:
+        """Return the state before any client is known: one cohort."""
+        model = [self.initial_model()]
+        return AuxoState(
+            [], no_clusters(), model, np.zeros((0, 1)), np.zeros((0, 1, 2))
+        )
+
+    def welcome(self, round: int, newcomers: list[Result]) -> None:
+        """Let newcomers ask for any cohort."""
+        state, count, more = self.state, len(self.state.models), len(newcomers)
+        self.join(newcomers, self.rng("join", round).integers(count, size=more))
+        state.rewards = np.vstack([state.rewards, np.zeros((more, count))])
+        state.sides = np.concatenate([state.sides, np.zeros((more, count, 2))])
+
+    def plan_train(self, round: int) -> Plan:
+        """Let clients ask for their favourite cohort, some for any other."""
+        state, settings = self.state, self.settings
+        rng, count = self.rng("explore", round), len(self.state.clients)
+        own, asked = state.clusters, rng.integers(len(state.models), size=count)
+        explores = rng.random(count) < settings.exploration * settings.decay ** (
+            round - 1
+        )
+        # Where rewards are equal there is no favourite.
+        explores |= np.ptp(state.rewards, axis=1) == 0
+        state.clusters = np.where(explores, asked, own)
+        plan = super().plan_train(round)
+        self._asked, state.clusters = state.clusters, own
+        return plan
+
+    def absorb_train(self, round: int, results: list[Result]) -> None:
+        """Learn from each cohort's updates, average, then split where it is time."""
+        state = self.state
+        own, state.clusters = state.clusters, self._asked
+        rows = self.rows(result.client for result in results)
+        for cohort in range(len(state.models)):
+            here = np.flatnonzero(state.clusters[rows] == cohort)
+            if len(here) >= self.settings.smallest:
+                updates = np.stack([results[i].arrays[0] for i in here])
+                self.learn(cohort, rows[here], updates - state.models[cohort], own)
+        super().absorb_train(round, results)
+        state.clusters = self.favourites(own)
+        self.split(round)
+        self.record.moved = int(np.count_nonzero(state.clusters != own))
+
+    _asked: IntArray
+
+    def measure_train(self, results: list[Result]) -> None:
+        """Do nothing: participants may have trained in another cohort."""
+
+    def favourites(self, own: IntArray) -> IntArray:
+        """Return the cohort with the largest reward; without a largest, their own."""
+        rewards = self.state.rewards
+        best: IntArray = np.where(
+            np.ptp(rewards, axis=1) == 0, own, rewards.argmax(axis=1)
+        )
+        return best
+
+    def learn(
+        self, cohort: int, rows: IntArray, updates: FloatArray, own: IntArray
+    ) -> None:
+        """Reward a cohort's participants for it, and for the side they are on.
+
+        Parameters
+        ----------
+        cohort : int
+        rows : int array of shape (m,)
+        updates : array of shape (m, d)
+        own : int array of shape (n,)
+            The cohort of each client before the round.
+        """
+        state, settings = self.state, self.settings
+        centred, units = directions(updates.astype(float))
+        sides, rewards = state.sides.copy(), state.rewards.copy()
+        told = tell_sides(units, known_sides(sides[rows, cohort]))
+        sides[rows, cohort, told] += settings.side_reward
+        sides[rows, cohort, 1 - told] -= settings.side_reward
+        if len(state.models) > 1:
+            members = own[rows] == cohort
+            gained = cohort_rewards(centred, members, settings.reward)
+            rewards[rows, cohort] += gained
+            sides[rows[gained < 0], cohort] = 0.0
+        state.sides, state.rewards = sides, rewards
+
+    def split(self, round: int) -> None:
+        """Split the cohorts whose two sides are large enough."""
+        state, settings = self.state, self.settings
+        before = len(state.models)
+        for cohort in range(before):
+            members = np.flatnonzero(state.clusters == cohort)
+            due = round in settings.split_rounds
+            if not settings.split_rounds:
+                due = len(members) >= settings.split_at
+            told = known_sides(state.sides[members, cohort])
+            sizes = int((told == 0).sum()), int((told == 1).sum())
+            if due and may_split(sizes, len(members), len(state.models)):
+                self.split_cohort(cohort)
+        self.record.reclustered = len(state.models) > before
+
+    def split_cohort(self, cohort: int) -> None:
+        """Turn a cohort's sides into cohorts, which start from the same model."""
+        state = self.state
+        sides = state.sides[:, cohort]
+        parts = state.rewards[:, [cohort]] + sides
+        state.rewards = np.column_stack([state.rewards, parts[:, 1]])
+        state.rewards[:, cohort] = parts[:, 0]
+        fresh = np.zeros((len(sides), 1, 2))
+        state.sides = np.concatenate([state.sides, fresh], axis=1)
+        state.sides[:, cohort] = 0.0
+        state.models = [*state.models, state.models[cohort]]
+        moves = (state.clusters == cohort) & (known_sides(sides) == 1)
+        state.clusters = np.where(moves, len(state.models) - 1, state.clusters)

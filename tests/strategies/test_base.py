@@ -1,0 +1,89 @@
+"""Device time and over-commitment, which the frame gives every synchronous method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cfl_flower.devices import Devices, training_passes
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.training import LocalTraining
+
+Runner = Callable[..., Any]
+
+QUIET = ["strategy=fedavg", "drift.rounds=[]", "rounds=2"]
+MODEL_BYTES = 4 * 650
+
+
+def samples_of(run: Any) -> dict[int, int]:
+    """The clients' training samples, from what the stream says."""
+    from cfl_flower.config import compose_config
+    from cfl_flower.server_app import open_stream
+
+    settings = (run.folder / "config.yaml").read_text().splitlines()[0]
+    config = compose_config(settings.split("simulations.run ")[1].split(" "))
+    stream = open_stream(config)
+    return {c: len(stream.view(c, 1).labels) for c in range(config.clients)}
+
+
+def test_a_rounds_time_is_that_of_its_slowest_participant(run_small: Runner) -> None:
+    run = run_small(*QUIET, "participants=12")
+    local, device_of = LocalTraining(epochs=1), Devices().open(seed=0)
+    slowest = max(
+        device_of(client).seconds(training_passes(local, count), 2 * MODEL_BYTES)
+        for client, count in samples_of(run).items()
+    )
+    times = [row["virtual_seconds"] for row in run.rounds]
+    assert times == pytest.approx([slowest, slowest])
+    assert run.summary["virtual_seconds"] == pytest.approx(2 * slowest)
+
+
+def test_tests_cost_no_device_time(run_small: Runner) -> None:
+    every = run_small(*QUIET)
+    once = run_small(*QUIET, "system.evaluate_every=2", folder="once")
+    times = [[row["virtual_seconds"] for row in run.rounds] for run in (every, once)]
+    assert times[0] == times[1]
+
+
+def test_reports_and_questions_cost_device_time(run_small: Runner) -> None:
+    plain = run_small("strategy=fedavg")
+    ifca = run_small("strategy=ifca", "clusters=3", folder="ifca")
+    # Everyone receives three models and tries them out.
+    assert ifca.summary["virtual_seconds"] > 1.5 * plain.summary["virtual_seconds"]
+
+
+def test_real_devices_have_no_virtual_time(run_small: Runner) -> None:
+    grid = InProcessGrid([{"client-id": client} for client in range(12)])
+    run = run_small(*QUIET, grid=grid)
+    assert [row["virtual_seconds"] for row in run.rounds] == [None, None]
+    assert run.summary["virtual_seconds"] is None
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fielding", "stocfl"])
+def test_over_commitment_asks_more_and_keeps_the_first(
+    strategy: str, run_small: Runner
+) -> None:
+    options = [f"strategy={strategy}", "drift.rounds=[]", "clients=40"]
+    plain = run_small(*options)
+    more = run_small(*options, "devices.over_commitment=2", folder="more")
+    for before, after in zip(plain.rounds, more.rounds, strict=True):
+        assert after["participants"] == 2 * before["participants"]
+        assert after["late"] == before["participants"]
+        assert after["bytes_up"] > before["bytes_up"]
+    # Six of twelve draws, instead of six of six.
+    assert more.summary["virtual_seconds"] < plain.summary["virtual_seconds"]
+    again = run_small(*options, "devices.over_commitment=2", folder="again")
+    assert again.numbers == more.numbers
+
+
+def test_failures_leave_room_for_those_who_would_be_late(run_small: Runner) -> None:
+    run = run_small(*QUIET, "devices.over_commitment=2", "faults.raises=0.3")
+    for row in run.rounds:
+        assert row["participants"] - len(train_failures(row)) - row["late"] <= 6
+        assert row["late"] < 6 or not train_failures(row)
+
+
+def train_failures(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [failure for failure in row["failures"] if failure["phase"] == "train"]

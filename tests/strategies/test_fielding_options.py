@@ -1,0 +1,212 @@
+"""Fielding's representations by a shared model, its other trigger, and learned tau."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfl_flower.config import compose_config
+from cfl_flower.errors import ConfigError
+from cfl_flower.fleet import Fleet
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.representations import (
+    Distance,
+    distances,
+    largest_pairwise_distance,
+    mean_client_distance,
+)
+from strategies.fielding import THRESHOLDS, Fielding, adapt_delta, tried_threshold
+
+Runner = Callable[..., Any]
+
+SHARED = ["strategy=fielding", "strategy.shared.epochs=2", "strategy.shared.samples=20"]
+
+
+@given(st.integers(0, 999), st.sampled_from(["l1", "js", "l2", "cosine"]))
+def test_the_farthest_pair_is_found_in_its_cluster(seed: int, metric: Distance) -> None:
+    rng = np.random.default_rng(seed)
+    points, clusters = rng.dirichlet(np.ones(4), 9), rng.integers(0, 3, 9)
+    gaps = distances(points, points, metric)
+    same = clusters[:, None] == clusters
+    expected = np.where(same & ~np.eye(9, dtype=bool), gaps, 0).max()
+    found = largest_pairwise_distance(points, clusters, metric)
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_zeros_are_far_from_everything_under_the_cosine() -> None:
+    points = np.array([[0.0, 0], [1, 0], [2, 0]])
+    assert distances(points[:1], points[1:], "cosine").tolist() == [[1, 1]]
+    assert mean_client_distance(points, np.zeros(3, int), "cosine") == pytest.approx(
+        (1 + 1 / 2 + 1 / 2) / 3
+    )
+
+
+def test_delta_doubles_after_two_reclusterings_and_never_falls_below_its_start() -> (
+    None
+):
+    assert adapt_delta(0.1, 0.1, consecutive=2) == 0.2
+    assert adapt_delta(0.2, 0.1, consecutive=1) == 0.1
+    assert adapt_delta(0.1, 0.1, consecutive=0) == 0.1
+
+
+def test_each_threshold_is_tried_as_long_and_again_later() -> None:
+    tried = [tried_threshold(round, 3, 20) for round in range(1, 41)]
+    assert tried[:20] == tried[20:]
+    assert tried[:15] == [i for i in range(5) for _ in range(3)]
+    assert tried[15:20] == [None] * 5
+    assert tried_threshold(100, 3, 0) is None
+
+
+def fielding(folder: Path, *overrides: str) -> Fielding:
+    config = compose_config(
+        ["clients=4", "participants=2", f"output_dir={folder}", *overrides]
+    )
+    return Fielding(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+
+
+def test_the_threshold_that_takes_most_of_the_error_away_stays(tmp_path: Path) -> None:
+    learner = fielding(tmp_path, "strategy.learning_rounds=1")
+    # The third window, in which 1/3 is in force, closes half of the gap.
+    for round, accuracy in enumerate([0.5, 0.5, 0.5, 0.75, 0.75, 0.75, 0.6], start=1):
+        learner.record.round, learner.record.accuracy = round, accuracy
+        learner.learn_threshold()
+        if round <= 5:
+            assert learner.threshold == THRESHOLDS[round - 1]
+    assert learner.state.gains.tolist() == [0, 0, 0.5, 0, 0]
+    assert learner.threshold == 1 / 3
+
+
+def test_an_untested_round_closes_no_trial(tmp_path: Path) -> None:
+    learner = fielding(tmp_path, "strategy.learning_rounds=1")
+    learner.record.round = 6
+    learner.learn_threshold()
+    assert np.isnan(learner.state.gains).all()
+    assert learner.threshold == 1 / 3
+
+
+def test_the_pairwise_trigger_reclusters_wide_clusters(run_small: Runner) -> None:
+    run = run_small("strategy.trigger=pairwise")
+    assert run.rounds[1]["reclustered"]
+    assert run.rounds[1]["delta"] == 0.1
+    wide = run_small("strategy.trigger=pairwise", "strategy.delta=2", folder="wide")
+    assert not any(row["reclustered"] for row in wide.rounds)
+
+
+@pytest.mark.parametrize(
+    ("representation", "distance", "sees"),
+    [
+        ("label_histogram", "l1", False),
+        ("embedding", "l2", True),
+        ("gradient", "cosine", True),
+        ("combined", "l2", True),
+    ],
+)
+def test_who_sees_a_covariate_shift(
+    representation: str, distance: str, sees: bool, run_small: Runner
+) -> None:
+    options = [
+        f"strategy.representation={representation}",
+        f"strategy.distance={distance}",
+    ]
+    rotation = ["drift=rotate", "drift.rounds=[3]", "drift.fraction=0.5"]
+    run = run_small(*SHARED, *options, *rotation, "rounds=3")
+    drifted = [row["drifted"] for row in run.rounds]
+    assert drifted == [0, 6 if sees else 0, 0]
+    # A shared model goes down once, with the hello, and is not a round's model.
+    trained = 6 * 4 * 650
+    shared = 0 if representation == "label_histogram" else 12 * 4 * 650
+    assert [row["bytes_down"] for row in run.rounds] == [
+        trained + shared,
+        trained,
+        trained,
+    ]
+
+
+@pytest.mark.parametrize("representation", ["gradient", "combined"])
+def test_gradients_find_the_true_groups_on_any_worker(
+    representation: str, run_small: Runner
+) -> None:
+    options = [
+        *SHARED,
+        f"strategy.representation={representation}",
+        "strategy.distance=l2",
+    ]
+    one = run_small(*options)
+    three = run_small(*options, folder="three", grid=InProcessGrid([{}, {}, {}]))
+    assert one.numbers == three.numbers
+    assert one.rounds[0]["ari"] == 1
+
+
+def test_a_sketch_is_sent_instead_of_the_gradient(run_small: Runner) -> None:
+    kinds = [*SHARED, "strategy.representation=gradient", "strategy.distance=cosine"]
+    whole = run_small(*kinds, "rounds=1")
+    small = run_small(*kinds, "strategy.sketch=64", "rounds=1", folder="small")
+    saved = whole.rounds[0]["bytes_up"] - small.rounds[0]["bytes_up"]
+    # At the hello and, as the drift of round 3 is not yet there, never again.
+    assert saved == 12 * 4 * (650 - 64)
+    assert small.rounds[0]["ari"] == 1
+
+
+def test_a_tolerated_change_is_no_drift_part_by_part(run_small: Runner) -> None:
+    combined = [*SHARED, "strategy.representation=combined", "strategy.distance=l2"]
+    rotation = ["drift=rotate", "drift.rounds=[3]", "drift.fraction=0.5", "rounds=3"]
+    for tolerance, drifted in ((0.0001, 6), (2, 0)):
+        run = run_small(
+            *combined,
+            *rotation,
+            f"strategy.gradient_tolerance={tolerance}",
+            folder=f"run{tolerance}",
+        )
+        assert run.rounds[1]["drifted"] == drifted
+
+
+def test_the_shared_model_can_be_a_file(run_small: Runner, tmp_path: Path) -> None:
+    model = np.random.default_rng(0).normal(size=650).astype(np.float32)
+    np.save(tmp_path / "shared.npy", model)
+    path = f"strategy.shared.path={tmp_path}/shared.npy"
+    options = ["strategy.representation=gradient", "strategy.distance=cosine"]
+    devices = InProcessGrid([{"client-id": client} for client in range(12)])
+    run = run_small(*options, path, "rounds=2", grid=devices)
+    assert run.rounds[-1]["num_clusters"] > 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "part"),
+    [
+        (["representation=gradient", "shared.samples=0"], "give a shared model"),
+        (["representation=gradient", "distance=js"], "l1 or l2 or cosine with"),
+        (["representation=combined", "distance=cosine"], "l1 or l2 with"),
+        (["representation=pixels"], "label_histogram or embedding"),
+        (["trigger=never"], "centre or pairwise"),
+        (["learning_rounds=4", "relearn_every=20"], "more rounds than the 20"),
+        (["delta=0"], "a number above 0"),
+        (["shared.epochs=0"], "strategy.shared.epochs=0"),
+    ],
+)
+def test_bad_settings_are_one_line(overrides: list[str], part: str) -> None:
+    with pytest.raises(ConfigError, match="strategy") as error:
+        compose_config([f"strategy.{each}" for each in overrides])
+    assert part in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("shape", [(3,), (650, 1)])
+def test_a_file_of_another_network_is_one_line(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "shared.npy", np.zeros(shape, np.float32))
+    options = ["representation=embedding", f"shared.path={tmp_path}/shared.npy"]
+    with pytest.raises(ConfigError, match="650 float32 numbers"):
+        fielding(tmp_path, *(f"strategy.{each}" for each in options))
+
+
+def test_devices_without_data_here_need_a_file(run_small: Runner) -> None:
+    devices = InProcessGrid([{"client-id": client} for client in range(12)])
+    with pytest.raises(ConfigError, match="no data here to pre-train"):
+        run_small("strategy.representation=embedding", grid=devices)
