@@ -143,7 +143,7 @@ def test_the_doctor_says_what_is_wrong_with_a_superlink(
         "name": "it is not of 127.0.0.2",
         "expired": "it has expired",
         "soon": "it expires on",
-        "clock": "-3600 s from the SuperLink's",
+        "clock": " s from the SuperLink's; signed calls fail",
     }[wrong]
     assert len(said) == 1, said
     assert complaint in said[0]
