@@ -328,4 +328,4 @@ def _asked(entry: Score, heading: str) -> bool:
     """Return whether a column has a meaning: "never" answers a question."""
     if heading.endswith("to recover"):
         return entry.drifts > 0
-    return entry.target is not None or not heading.startswith("at target")
+    return entry.target is not None or "target" not in heading
