@@ -29,6 +29,7 @@ from cfl_flower.settings import build
 MNIST, CIFAR, IMAGENET, TWEET = (1, 28, 28), (3, 32, 32), (3, 224, 224), (25, 300)
 
 NATURAL = {
+    "ccfl_cnn": (MNIST, 10),
     "fedccfa_cnn": (MNIST, 10),
     "fedccfa_cnn_cifar": (CIFAR, 10),
     "flexcfl_cnn_fashion": (MNIST, 10),

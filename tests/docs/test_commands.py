@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[2]
 DOORS = [
     *("run", "compare", "reproduce", "report"),
     *("preview", "assign", "directions_map", "benchmark"),
+    "export",
 ]
 
 
