@@ -1,7 +1,6 @@
 """CCFL: clients in charge of when they upload, served a mixture of cluster models.
 
-"CCFL: Clustered federated learning with clients in charge" (see METHODS in the paper
-list of the README). No rounds: a client uploads (w_m, tau) when it wants to. The server
+"Client-Centric Federated Learning under Dynamic Mixtures of Distributions". No rounds: a client uploads (w_m, tau) when it wants to. The server
 estimates the mixture u of K distributions that it was trained on -> moves each cluster
 model towards it, by u and staleness -> answers with sum_k u_k w_k and the time t.
 

@@ -26,7 +26,10 @@ def line(record: RoundRecord, rounds: int = 20) -> str:
 
 def test_a_round_and_its_clients_are_written_as_they_were(tmp_path: Path) -> None:
     with RunDirectory(compose_config([f"output_dir={tmp_path}"])) as directory:
-        rows = [ClientRow(1, "site-a", 2, 0.5, 8), ClientRow(1, 4, 0, 0.25, 4, measures={"kl": 0.5})]
+        rows = [
+            ClientRow(1, "site-a", 2, 0.5, 8),
+            ClientRow(1, 4, 0, 0.25, 4, measures={"kl": 0.5}),
+        ]
         record = RoundRecord(1, accuracy=0.4, cluster_sizes=[1, 0, 1])
         Recorder(directory).on_round(record, rows, state())
     (found,) = read_lines(tmp_path / "rounds.jsonl")
