@@ -1,8 +1,9 @@
 """CCFL: clients in charge of when they upload, served a mixture of cluster models.
 
-"Client-Centric Federated Learning under Dynamic Mixtures of Distributions". No rounds: a client uploads (w_m, tau) when it wants to. The server
-estimates the mixture u of K distributions that it was trained on -> moves each cluster
-model towards it, by u and staleness -> answers with sum_k u_k w_k and the time t.
+"Client-Centric Federated Learning under Dynamic Mixtures of Distributions". No rounds:
+a client uploads (w_m, tau) when it wants to. The server estimates the mixture u of K
+distributions that it was trained on -> moves each cluster model towards it, by u and
+staleness -> answers with sum_k u_k w_k and the time t.
 
 Server keeps: K cluster models and when each was last updated, K public sets, each
 client's last estimate, all past losses, gaps and distances. Leaves the device: the
