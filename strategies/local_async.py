@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cfl_flower.types import Result, Vector
+from cfl_flower.types import Json, Result, Vector
 from strategies.soft import SoftSettings, SoftStrategy
 
 
@@ -23,6 +23,11 @@ class LocalAsync(SoftStrategy):
         """Return the client's own model."""
         del row
         return [result.arrays[0]]
+
+    def measure_upload(self, row: int, result: Result) -> dict[str, Json]:
+        """Return that nothing was estimated, moved or missed."""
+        del row, result
+        return {"stale": False, "ratios": None, "server_passes": 0}
 
     def payload(self, arrays: Sequence[Vector]) -> int:
         """Return 0: nothing is communicated."""

@@ -10,6 +10,9 @@ ALONE = ["strategy=local_async", "strategy.public=30", "participants=12"]
 def test_nothing_is_communicated(run_small: Runner) -> None:
     run = run_small(*ALONE)
     assert {(row["bytes_up"], row["bytes_down"]) for row in run.rounds} == {(0, 0)}
+    assert {(row["stale"], row["kl"], row["ratios"]) for row in run.rounds} == {
+        (0, None, None)
+    }
 
 
 def test_clients_go_on_from_their_own_models(run_small: Runner) -> None:
