@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test test-fast check benchmark clean help
+.PHONY: run test test-fast test-devices check benchmark clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -20,10 +20,13 @@ $(READY): pyproject.toml
 run: $(READY)  ## The main job: five methods under drift, and a table
 	$(BIN)/python -m simulations.compare
 
-test: test-fast  ## All tests, real Ray included (minutes)
-	$(BIN)/python -m pytest -m slow
+test: test-fast  ## All tests but the next, real Ray included (minutes)
+	$(BIN)/python -m pytest -m "slow and not devices"
 
-test-fast: $(READY)  ## Unit and contract tests, no Ray (under two minutes)
+test-devices: $(READY)  ## Real SuperNodes over TLS, killed and coming back (10 minutes)
+	$(BIN)/python -m pytest -m devices
+
+test-fast: $(READY)  ## Unit and contract tests, no Ray (two minutes)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses auto
 
 check: $(READY)  ## Formatting, lint and types

@@ -11,7 +11,7 @@ from tests.cfl_flower.test_site import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
 from tests.simulations.deploy.conftest import Deployment, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
 CCFL = [
     *(*SITES, "clients=3", "participants=1", "rounds=10", "drift.rounds=[]"),

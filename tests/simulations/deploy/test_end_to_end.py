@@ -13,7 +13,7 @@ from tests.cfl_flower.test_site import HIGH, LOW, SITES, add_samples, node_confi
 from tests.conftest import Run, Runner
 from tests.simulations.deploy.conftest import Deployment, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
 PATIENCE = 600.0
 """Seconds, for machines that have other things to do."""
