@@ -139,6 +139,13 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        config = self.config
+        require(
+            not (config.selection.learns or config.selection.by_distance),
+            "selection",
+            config.names["selection"],
+            f"random with strategy={config.names['strategy']}, which selects nobody",
+        )
         self._courier = Courier(self.fleet)
         # What each client was sent last, until its answer to it has come.
         self._sent: dict[ClientId, list[Vector]] = {}
@@ -236,7 +243,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         """Close a round: test, when nobody trains, and tell the callbacks."""
         while self.fleet.simulated and (self._courier.travelling or self._waiting()):
             self._pump(timeout)
-        if not self._left:
+        if self.fleet.simulated and not self._left:
             # A longer run draws more changes of the data: these are of a shorter one.
             self.state.answers.clear()
         nothing = ArrayRecord(), ConfigRecord()

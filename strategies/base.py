@@ -559,10 +559,13 @@ class ClusteredStrategy(Strategy):
         plan = self._withheld
         if plan is None or plan.fold is None:
             return results
-        tasks = {task.client: task for task in plan.tasks}
-        for result in results:
-            add_result(self.sums, tasks[result.client], result, plan.fold)
-        return [replace(result, arrays=[]) for result in results]
+        fold, tasks = plan.fold, {task.client: task for task in plan.tasks}
+
+        def add(result: Result) -> None:
+            add_result(self.sums, tasks[result.client], result, fold)
+
+        added = self.screen("train", results, add)
+        return [replace(result, arrays=[]) for result in added]
 
     def _has_loss(self, result: Result) -> None:
         """Refuse a result without the loss that it is weighed by."""
