@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cfl_flower.types import Json, Result, Vector
-from strategies.soft import SoftSettings, SoftStrategy
+from strategies.soft import PublicSettings, SoftStrategy
 
 
 class LocalAsync(SoftStrategy):
     """Each client receives what it sent."""
 
-    Settings = SoftSettings
+    Settings = PublicSettings
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Return the client's own model."""

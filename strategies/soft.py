@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,8 +41,8 @@ CLUSTER_TESTS = 2000
 
 
 @dataclass(frozen=True)
-class SoftSettings(AsynchronousSettings):
-    """What CCFL and FedSoft can both be told.
+class PublicSettings(AsynchronousSettings):
+    """What the K pre-trained models are made of.
 
     Attributes
     ----------
@@ -54,6 +54,26 @@ class SoftSettings(AsynchronousSettings):
         A real server's own: a folder with a folder for each public set.
     pretraining : LocalTraining
         How the K models are trained on their public sets before the first round.
+    """
+
+    clusters: int | None = None
+    public: int = 2000
+    public_dir: str | None = None
+    pretraining: LocalTraining = field(default_factory=LocalTraining)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.clusters is None or self.clusters >= 1
+        require(ok, "strategy.clusters", self.clusters, "null or at least 1")
+        require(self.public >= 1, "strategy.public", self.public, "at least 1")
+
+
+@dataclass(frozen=True)
+class SoftSettings(PublicSettings):
+    """What CCFL and FedSoft can both be told.
+
+    Attributes
+    ----------
     alpha : float
         alpha_0, the largest update ratio.
     a, b : float
@@ -62,10 +82,6 @@ class SoftSettings(AsynchronousSettings):
         Its unit: epochs, as printed, or epochs over the number of clients.
     """
 
-    clusters: int | None = None
-    public: int = 2000
-    public_dir: str | None = None
-    pretraining: LocalTraining = field(default_factory=LocalTraining)
     alpha: float = 0.025
     a: float = 10.0
     b: float = 5.0
@@ -73,9 +89,6 @@ class SoftSettings(AsynchronousSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = self.clusters is None or self.clusters >= 1
-        require(ok, "strategy.clusters", self.clusters, "null or at least 1")
-        require(self.public >= 1, "strategy.public", self.public, "at least 1")
         require(0 < self.alpha <= 1, "strategy.alpha", self.alpha, "above 0, at most 1")
         for name in ("a", "b"):
             value = getattr(self, name)
@@ -130,7 +143,7 @@ def divergence(truth: FloatArray, estimate: FloatArray) -> float:
 class SoftStrategy(AsynchronousStrategy):
     """K pre-trained models, moved by every upload in proportion to its mixture."""
 
-    Settings = SoftSettings
+    Settings: ClassVar[type[AsynchronousSettings]] = SoftSettings
     State = SoftState
 
     # The method ----------------------------------------------------------------------

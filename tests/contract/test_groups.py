@@ -62,6 +62,7 @@ def test_a_run_with_them_is_the_same_on_any_node_and_after_a_break(
         (["strategy=flash", "server_optimizer=yogi"], "a step of its own"),
         (["strategy=stocfl", "server_optimizer=qfedavg"], "the loss of one received"),
         (["strategy=fedrep", "server_optimizer=qfedavg"], "the loss of one received"),
+        (["strategy=ccfl", "selection=oort"], "which selects nobody"),
         (["strategy=fedavg", "selection=nearest"], "no representations"),
         (["server_optimizer=yogi", "server_optimizer.tau=0"], "a number above 0"),
         (["server_optimizer=qfedavg", "server_optimizer.q=-1"], "at least 0"),

@@ -21,7 +21,13 @@ SOFT = ["strategy=fedsoft", "strategy.public=30", "participants=12"]
 
 @pytest.fixture
 def strategy(tmp_path: Path) -> Any:
-    options = [*SOFT, "clients=12", "partition.groups=3", f"output_dir={tmp_path}"]
+    options = [
+        *SOFT,
+        "strategy.alpha=0.1",
+        "clients=12",
+        "partition.groups=3",
+        f"output_dir={tmp_path}",
+    ]
     config = compose_config(options)
     made = FedSoft(config, Fleet(InProcessGrid(), config), config.timeline)
     made.state.clients, made.state.clusters = [0], np.zeros(1, np.int64)

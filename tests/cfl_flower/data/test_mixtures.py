@@ -6,20 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfl_flower.data.mixtures import Mixtures, apportion
-from cfl_flower.data.partition import Partition
 from cfl_flower.data.pool import Pool
-from cfl_flower.data.world import Deal, deal_anew, first_world
 from cfl_flower.errors import ConfigError
-
-
-def deal_again(
-    partition: Partition, clients: int, classes: int, times: int, seed: int = 0
-) -> tuple[Deal, ...]:
-    world = first_world(partition.layout(clients, classes, [], seed))
-    for _ in range(times - 1):
-        layout = partition.layout(clients, classes, world.deals, seed)
-        world = deal_anew(world, layout, np.ones(clients, bool))
-    return world.deals
+from tests.cfl_flower.data.test_partition import deal_again
 
 
 def zeros(clients: int) -> np.ndarray:
