@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import (
+    CcflCnn,
     FedCcfaCnn,
     FlatModel,
     FlexCflFashionCnn,
@@ -322,3 +323,21 @@ def test_the_helper_of_softmax_regression_is_no_parameter_on_the_wire() -> None:
     module = Mclr().build((1, 8, 8), 10)
     assert sorted(module.state_dict()) == ["classifier.bias", "classifier.weight"]
     assert len(FlatModel(module).vector) == 650
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_lie_channels_last_and_answers_stay_the_same(channels: int) -> None:
+    module = CcflCnn([2, 3]).build((channels, 16, 20), 4).eval()
+    layouts: list[bool] = []
+    module.get_submodule("extractor.0").register_forward_hook(
+        lambda _module, given, _output: layouts.append(
+            given[0].stride() == (channels * 16 * 20, 1, 20 * channels, channels)
+        )
+    )
+    x = torch.rand(5, channels, 16, 20)
+    plain = nn.Sequential(*module.get_submodule("extractor").children())
+    with torch.no_grad():
+        answers = module(x)
+        assert layouts == [True]
+        expected = module.get_submodule("classifier")(plain(x))
+    torch.testing.assert_close(answers, expected, rtol=1e-5, atol=1e-6)
