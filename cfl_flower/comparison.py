@@ -15,7 +15,16 @@ from rich.table import Table
 from cfl_flower.config import RunConfig
 from cfl_flower.errors import ConfigError
 from cfl_flower.results import finished, read_lines
-from cfl_flower.scorecard import COSTS, caught_up, drift_table, score, table
+from cfl_flower.scorecard import (
+    CLUSTERS,
+    COSTS,
+    Mark,
+    caught_up,
+    drift_table,
+    make_mark,
+    score,
+    table,
+)
 from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")
@@ -25,6 +34,10 @@ MOST_DRIFTS = 6
 """Drifts that are told one by one."""
 
 Lines = list[dict[str, Json]]
+"""Of `rounds.jsonl`."""
+
+MARK = "fedavg"
+"""The single global model, which others are timed against."""
 
 
 def compare(
@@ -75,33 +88,51 @@ def _compare(
     for config in configs:
         groups.setdefault(_method(config), []).append(config)
     labels = _labels([group[0] for group in groups.values()])
-    runs: dict[str, list[Lines]] = {}
+    runs: dict[str, dict[int, Lines]] = {}
     failed: list[str] = []
+    marks: dict[int, Mark | None] = {}
     for label, group in zip(labels, groups.values(), strict=True):
         done = [config for config in group if finished(config)]
         some = f" ({len(done)} of {len(group)} seeds)" if len(group) > 1 else ""
         name = label + some * (0 < len(done) < len(group))
-        runs[name] = [read_lines(Path(c.output_dir) / "rounds.jsonl") for c in done]
+        runs[name] = {
+            c.seed: read_lines(Path(c.output_dir) / "rounds.jsonl") for c in done
+        }
+        if label == MARK:
+            marks = {seed: make_mark(lines) for seed, lines in runs[name].items()}
         failed += [
             f"{label} seed {c.seed} failed: {reasons.get(c.output_dir, 'not run')}"
             for c in group
             if c not in done
         ]
     first = configs[0]
-    for each in make_tables(first, runs, "\n".join([*_catching_up(runs), *failed])):
+    caption = "\n".join([*_catching_up(runs), *failed])
+    for each in make_tables(first, runs, marks, caption):
         if markdown:
             each.box = box.MARKDOWN
         console.print(each)
 
 
 def make_tables(
-    first: RunConfig, runs: Mapping[str, list[Lines]], caption: str
+    first: RunConfig,
+    runs: Mapping[str, Mapping[int, Lines]],
+    marks: Mapping[int, Mark | None],
+    caption: str,
 ) -> list[Table]:
-    """Return the tables of methods on the data that the first configuration names."""
+    """Return the tables of methods on the data that the first configuration names.
+
+    Parameters
+    ----------
+    first : RunConfig
+    runs : mapping of str to mappings
+        By method and seed.
+    marks : mapping of int to Mark
+        What the single global model set, by seed.
+    caption : str
+    """
     drifts = [round for round in first.timeline.rounds if round > 1]
-    target = _target(runs)
     scores = {
-        label: [score(rounds, drifts, target) for rounds in seeds]
+        label: [score(lines, drifts, marks.get(seed)) for seed, lines in seeds.items()]
         for label, seeds in runs.items()
     }
     when = f" at rounds {_shortened(drifts)}" if drifts else ""
@@ -112,13 +143,19 @@ def make_tables(
     found = [table(title, scores, caption=caption)]
     if 1 < len(drifts) <= MOST_DRIFTS:
         what = "accuracy before each drift, in its first round, and at its end, in %"
-        found.append(drift_table(what, runs, drifts))
-    what = (
-        "cost and clusters; churn: clients that change their cluster in a round, in %"
-    )
-    if target is not None:
-        what += f"; target: {100 * target:.1f}%, the final accuracy of fedavg"
-    return [*found, table(what, scores, COSTS)]
+        lines = {label: list(seeds.values()) for label, seeds in runs.items()}
+        found.append(drift_table(what, lines, drifts))
+    what = "cost"
+    if known := [mark for mark in marks.values() if mark]:
+        target = 100 * fmean(mark.target for mark in known)
+        unit = "rounds" if known[0].seconds is None else "device time"
+        what += (
+            f"; target: {target:.1f}%, the final accuracy of {MARK}; speed-up: its "
+            f"{unit} to stay there over the method's"
+        )
+    found.append(table(what, scores, COSTS))
+    what = "clusters; churn: clients that change theirs in a round, in %"
+    return [*found, table(what, scores, CLUSTERS)]
 
 
 def require_one_stream(
@@ -212,24 +249,18 @@ def _shortened(drifts: list[int], most: int = MOST_DRIFTS) -> str:
     return some if len(drifts) <= most else f"{some}, ... ({len(drifts)} in all)"
 
 
-def _target(runs: Mapping[str, list[Lines]]) -> float | None:
-    """Return the mean final accuracy of the single global model, if it was run."""
-    finals = [seed[-1]["accuracy"] for seed in runs.get("fedavg", []) if seed]
-    known = [final for final in finals if final is not None]
-    return fmean(known) if known else None
-
-
-def _catching_up(runs: Mapping[str, list[Lines]]) -> list[str]:
+def _catching_up(runs: Mapping[str, Mapping[int, Lines]]) -> list[str]:
     """Say where the single global model catches up with the clustered ones."""
-    if any(len(seeds) > 1 for seeds in runs.values()) or not runs.get("fedavg"):
+    if any(len(seeds) > 1 for seeds in runs.values()) or not runs.get(MARK):
         return []
-    (single,), lines = runs["fedavg"], []
+    (single,), lines = runs[MARK].values(), []
     for name, seeds in runs.items():
-        if name == "fedavg" or not seeds:
+        if name == MARK:
             continue
-        since = caught_up(single, seeds[0])
-        level = f"level with {name} from round {since} on"
-        lines.append(level if since else f"below {name} to the end")
+        for other in seeds.values():
+            since = caught_up(single, other)
+            level = f"level with {name} from round {since} on"
+            lines.append(level if since else f"below {name} to the end")
     if not lines:
         return []
-    return ["The single global model (fedavg) is " + ", ".join(sorted(lines)) + "."]
+    return [f"The single global model ({MARK}) is " + ", ".join(sorted(lines)) + "."]

@@ -16,6 +16,25 @@ RECOVERED_WITHIN = 0.02
 
 
 @dataclass(frozen=True)
+class Mark:
+    """What other methods are timed against: the single global model of the same seed.
+
+    Attributes
+    ----------
+    target : float
+        The accuracy of its last round.
+    reached : int
+        The round from which it stays at or above that.
+    seconds : float or None
+        Of the simulated devices, up to the end of that round.
+    """
+
+    target: float
+    reached: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
 class Score:
     """One run in numbers; accuracies are shares, None where nothing was measured.
 
@@ -32,6 +51,8 @@ class Score:
         2 points of that before. None if it never is after some drift.
     bytes_to_recover : float
         Mean over drifts of the bytes sent in those rounds, both ways.
+    seconds_to_recover : float
+        Mean over drifts of the simulated devices' time in those rounds.
     final, best, mean : float
         Accuracy in the last round, in the best, and its mean over the run, which is the
         area under the curve per round.
@@ -39,6 +60,9 @@ class Score:
         The round from which the accuracy stays at or above a target.
     seconds_to_reach : float
         Of the simulated devices, up to the end of that round: time-to-accuracy.
+    speedup : float
+        How many times sooner than the mark's that is; in rounds where devices are not
+        simulated.
     clusters, ari : float
         Means over the rounds.
     churn : float
@@ -55,11 +79,13 @@ class Score:
     recovered: float | None
     rounds_to_recover: float | None
     bytes_to_recover: float | None
+    seconds_to_recover: float | None
     final: float | None
     best: float | None
     mean: float | None
     reached: int | None
     seconds_to_reach: float | None
+    speedup: float | None
     clusters: float | None
     ari: float | None
     churn: float | None
@@ -72,7 +98,7 @@ class Score:
 def score(
     rounds: Sequence[Mapping[str, Json]],
     drifts: Sequence[int],
-    target: float | None = None,
+    mark: Mark | None = None,
 ) -> Score:
     """Score one run.
 
@@ -82,41 +108,75 @@ def score(
         The lines of `rounds.jsonl`.
     drifts : sequence of int
         The rounds at whose start the data changed.
-    target : float, optional
-        The accuracy to reach.
+    mark : Mark, optional
+        Sets the accuracy to reach, and the time to beat.
     """
     curve = _curve(rounds)
-    sent = {row["round"]: row["bytes_up"] + row["bytes_down"] for row in rounds}
     last = max((row["round"] for row in rounds), default=0)
     spans = _spans(drifts, last)
     inside = [drift for drift, _ in spans]
     times = [_rounds_to_recover(curve, start, end) for start, end in spans]
     known = [time for time in times if time is not None]
     complete = bool(known) and len(known) == len(times)
+    lines = {row["round"]: row for row in rounds}
     spent = [
-        sum(sent[round] for round in range(start, start + time))
+        [lines[round] for round in range(start, start + time)]
         for start, time in zip(inside, known, strict=False)
     ]
-    reached = None if target is None else stays_above(curve, target)
+    sent = [sum(row["bytes_up"] + row["bytes_down"] for row in rows) for rows in spent]
+    waited = [device_seconds(rows, rows[-1]["round"]) for rows in spent]
+    timed = complete and None not in waited
+    reached = None if mark is None else stays_above(curve, mark.target)
+    seconds = device_seconds(rounds, reached)
     return Score(
         before=_mean(curve.get(drift - 1) for drift in inside),
         just_after=_mean(curve.get(drift) for drift in inside),
         recovered=_mean(curve.get(end) for _, end in spans),
         rounds_to_recover=fmean(known) if complete else None,
-        bytes_to_recover=fmean(spent) if complete else None,
+        bytes_to_recover=fmean(sent) if complete else None,
+        seconds_to_recover=_mean(waited) if timed else None,
         final=curve.get(last),
         best=max(curve.values(), default=None),
         mean=_mean(curve.values()),
         reached=reached,
-        seconds_to_reach=device_seconds(rounds, reached),
+        seconds_to_reach=seconds,
+        speedup=_speedup(mark, reached, seconds),
         clusters=_mean(row.get("num_clusters") for row in rounds),
         ari=_mean(row.get("ari") for row in rounds),
         churn=_mean(_churn(row) for row in rounds),
         bytes_up=sum(row["bytes_up"] for row in rounds),
         bytes_down=sum(row["bytes_down"] for row in rounds),
         drifts=len(inside),
-        target=target,
+        target=None if mark is None else mark.target,
     )
+
+
+def make_mark(rounds: Sequence[Mapping[str, Json]]) -> Mark | None:
+    """Return what the single global model's run sets; None if it was never tested.
+
+    Examples
+    --------
+    >>> lines = [{"round": r + 1, "accuracy": a} for r, a in enumerate([0.8, 0.5, 0.7])]
+    >>> make_mark(lines)
+    Mark(target=0.7, reached=3, seconds=None)
+    """
+    curve = _curve(rounds)
+    if not curve:
+        return None
+    target = curve[max(curve)]
+    reached = stays_above(curve, target)
+    assert reached is not None
+    return Mark(target, reached, device_seconds(rounds, reached))
+
+
+def _speedup(
+    mark: Mark | None, reached: int | None, seconds: float | None
+) -> float | None:
+    if mark is None or reached is None:
+        return None
+    if mark.seconds is None or not seconds:
+        return mark.reached / reached
+    return mark.seconds / seconds
 
 
 def around_drifts(
@@ -239,9 +299,14 @@ ACCURACIES: tuple[Column, ...] = (
 COSTS: tuple[Column, ...] = (
     ("at target from round", attrgetter("reached"), 1, ".3g", "never"),
     ("device min to target", attrgetter("seconds_to_reach"), 1 / 60, ".0f", "never"),
+    ("speed-up to target", attrgetter("speedup"), 1, ".2f", "never"),
+    ("device min to recover", attrgetter("seconds_to_recover"), 1 / 60, ".0f", "never"),
     ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", "never"),
     ("kB up", attrgetter("bytes_up"), 1e-3, ".1f", "-"),
     ("kB down", attrgetter("bytes_down"), 1e-3, ".1f", "-"),
+)
+
+CLUSTERS: tuple[Column, ...] = (
     ("clusters", attrgetter("clusters"), 1, ".1f", "-"),
     ("ARI", attrgetter("ari"), 1, ".2f", "-"),
     ("churn", attrgetter("churn"), 100, ".1f", "-"),
@@ -255,6 +320,8 @@ def table(
     caption: str = "",
 ) -> Table:
     """Lay scores out as one table, a row per method.
+
+    A column that nobody has a number in is left out.
 
     Parameters
     ----------
@@ -270,10 +337,16 @@ def table(
         caption_justify="left",
     )
     result.add_column("strategy")
-    for heading, *_ in columns:
+    done = [entries for entries in scores.values() if entries]
+    told = [
+        column
+        for column in columns
+        if not done or any(cell(entries, column) != "-" for entries in done)
+    ]
+    for heading, *_ in told:
         result.add_column(heading, justify="right")
     for name, entries in scores.items():
-        cells = [cell(entries, column) for column in columns] if entries else [FAILED]
+        cells = [cell(entries, column) for column in told] if entries else [FAILED]
         result.add_row(name, *cells)
     return result
 
@@ -319,13 +392,13 @@ def cell(entries: Sequence[Score], column: Column) -> str:
     values = [number(entry) for entry in entries]
     found = [factor * value for value in values if value is not None]
     if not found or len(found) < len(values):
-        return missing if _asked(entries[0], heading) else "-"
+        return missing if any(_missed(entry, heading) for entry in entries) else "-"
     spread = f" ± {stdev(found):{form}}" if len(found) > 1 else ""
     return f"{fmean(found):{form}}{spread}"
 
 
-def _asked(entry: Score, heading: str) -> bool:
-    """Return whether a column has a meaning: "never" answers a question."""
+def _missed(entry: Score, heading: str) -> bool:
+    """Return whether a run did not get to what a column is about: "never"."""
     if heading.endswith("to recover"):
-        return entry.drifts > 0
-    return entry.target is not None or "target" not in heading
+        return entry.drifts > 0 and entry.rounds_to_recover is None
+    return entry.target is not None and entry.reached is None

@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from cfl_flower.comparison import require_one_stream
 from cfl_flower.errors import CflError
 from cfl_flower.files import write_atomically
-from cfl_flower.scorecard import ACCURACIES, COSTS, cell, score
+from cfl_flower.scorecard import ACCURACIES, CLUSTERS, COSTS, cell, make_mark, score
 from cfl_flower.types import Json
 from simulations import figures
 from simulations.run import report as report_error
@@ -119,16 +119,19 @@ def own_pictures(name: str, run: SavedRun) -> list[Picture]:
     ]
 
 
-COLUMNS = (*ACCURACIES, *COSTS)
+COLUMNS = (*ACCURACIES, *COSTS, *CLUSTERS)
 
 
 def score_rows(runs: figures.Runs) -> list[list[str]]:
     """Return the lines of the comparison: a name, its numbers, its failures."""
-    finals = [run.series("accuracy")[1] for run in runs.values() if run.is_mark]
-    target = float(finals[0][-1]) if finals and len(finals[0]) else None
+    marks = {
+        run.config["seed"]: make_mark(run.rounds)
+        for run in runs.values()
+        if run.is_mark
+    }
     rows = []
     for name, run in runs.items():
-        scores = [score(run.rounds, run.drifts, target)]
+        scores = [score(run.rounds, run.drifts, marks.get(run.config["seed"]))]
         failures = sum(len(row["failures"]) for row in run.rounds)
         numbers = [cell(scores, column) for column in COLUMNS]
         rows.append([name, *numbers, str(failures)])

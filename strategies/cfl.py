@@ -185,7 +185,9 @@ class CFL(ClusteredStrategy):
         state, count = self.state, len(self.state.models)
         rows = self.rows(result.client for result in results)
         found = dict(zip(rows.tolist(), results, strict=True))
+        before = state.clusters.copy()
         norms = [self.consider(round, cluster, found) for cluster in range(count)]
+        self.record.moved = int(np.count_nonzero(state.clusters != before))
         self.record.measures["mean_norm"] = [norm[0] for norm in norms]
         self.record.measures["largest_norm"] = [norm[1] for norm in norms]
         self.record.measures["split"] = len(state.models) - count

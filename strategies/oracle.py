@@ -58,9 +58,9 @@ class Oracle(ClusteredStrategy):
     def absorb_reports(self, round: int, results: list[Result]) -> None:
         """Cluster by the concepts of the next round if they are others."""
         state, truth = self.state, self._truth(round + 1)
-        self.record.reclustered = not np.array_equal(
-            truth, state.concepts[state.clusters]
-        )
+        elsewhere = truth != state.concepts[state.clusters]
+        self.record.moved = int(np.count_nonzero(elsewhere))
+        self.record.reclustered = self.record.moved > 0
         if self.record.reclustered:
             old = state.clusters
             state.concepts, state.clusters = np.unique(truth, return_inverse=True)

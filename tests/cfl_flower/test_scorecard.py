@@ -11,9 +11,12 @@ from cfl_flower.scorecard import (
     ACCURACIES,
     COSTS,
     Column,
+    Mark,
     Score,
     caught_up,
+    cell,
     drift_table,
+    make_mark,
     score,
     table,
 )
@@ -75,10 +78,14 @@ def test_catching_up_is_staying_level(
 
 
 def test_a_target_is_reached_where_the_accuracy_stays_above_it() -> None:
-    found = score(rounds(0.5, 0.9, 0.7, 0.8, 0.9), [], target=0.8)
-    assert found.reached == 4
-    assert score(rounds(0.5, 0.9, 0.7), [], target=0.8).reached is None
+    mark = make_mark(rounds(0.9, 0.7, 0.95, 0.7, 0.8))
+    assert mark == Mark(target=0.8, reached=5, seconds=None)
+    found = score(rounds(0.5, 0.9, 0.7, 0.8, 0.9), [], mark)
+    assert (found.reached, found.speedup) == (4, pytest.approx(5 / 4))
+    never = score(rounds(0.5, 0.9, 0.7), [], mark)
+    assert (never.reached, never.speedup) == (None, None)
     assert score(rounds(0.5, 0.9), []).reached is None
+    assert make_mark(rounds(None)) is None
 
 
 def test_costs_and_clusters_by_hand() -> None:
@@ -103,15 +110,18 @@ def cells(scores: dict[str, list[Score]], columns: Sequence[Column]) -> list[lis
     Console(file=text, width=140).print(table("title", scores, columns, "said below"))
     assert "said below" in text.getvalue()
     lines = [line for line in text.getvalue().splitlines() if line.startswith("│")]
-    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    return [[part.strip() for part in line.strip("│").split("│")] for line in lines]
 
 
-def test_a_table_has_a_row_per_method_and_a_dash_where_nothing_was_measured() -> None:
-    one = score(rounds(None, 0.912), [])
+def test_a_column_without_any_number_is_left_out_and_a_lone_gap_is_a_dash() -> None:
+    one, two = score(rounds(None, 0.912), []), score(rounds(0.4, 0.8), [2])
     (row,) = cells({"fedavg": [one]}, ACCURACIES)
-    assert row == ["fedavg", "-", "-", "-", "-", "91.2", "91.2", "91.2"]
+    assert row == ["fedavg", "91.2", "91.2", "91.2"]
+    first, second = cells({"fedavg": [one], "local": [two]}, ACCURACIES)
+    assert first == ["fedavg", "-", "-", "-", "-", "91.2", "91.2", "91.2"]
+    assert second == ["local", "40.0", "80.0", "80.0", "1", "80.0", "80.0", "60.0"]
     (row,) = cells({"fedavg": [one]}, COSTS)
-    assert row == ["fedavg", "-", "-", "-", "0.0", "0.0", "-", "-", "-"]
+    assert row == ["fedavg", "0.0", "0.0"]
 
 
 def test_seeds_share_a_row_with_mean_and_deviation() -> None:
@@ -143,8 +153,8 @@ def test_a_method_without_a_finished_run_is_marked() -> None:
     text = io.StringIO()
     Console(file=text, width=100).print(drawn)
     last = [line for line in text.getvalue().splitlines() if line.startswith("│")][-1]
-    cells = [cell.strip() for cell in last.strip("│").split("│")]
-    assert cells == ["b", "failed", *[""] * 6]
+    found = [part.strip() for part in last.strip("│").split("│")]
+    assert found == ["b", "failed", *[""] * 2]
 
 
 def test_time_to_accuracy_is_that_of_the_round_from_which_it_stays() -> None:
@@ -152,8 +162,29 @@ def test_time_to_accuracy_is_that_of_the_round_from_which_it_stays() -> None:
         {**row, "virtual_seconds": 10.0 * row["round"]}
         for row in rounds(0.5, 0.8, 0.7, 0.8, 0.9)
     ]
-    found = score(timed, [], target=0.75)
+    mark = Mark(target=0.75, reached=5, seconds=150.0)
+    found = score(timed, [], mark)
     assert (found.reached, found.seconds_to_reach) == (4, 10 + 20 + 30 + 40)
-    assert score(timed, [], target=0.95).seconds_to_reach is None
-    # Real devices have no virtual time.
-    assert score(rounds(0.5, 0.8), [], target=0.75).seconds_to_reach is None
+    assert found.speedup == pytest.approx(1.5)
+    assert score(timed, [], Mark(0.95, 5, 150.0)).seconds_to_reach is None
+    # Real devices have no virtual time: rounds are compared.
+    untimed = score(rounds(0.5, 0.8), [], mark)
+    assert (untimed.seconds_to_reach, untimed.speedup) == (None, 2.5)
+
+
+def test_the_time_to_recover_is_that_of_the_rounds_after_the_drift() -> None:
+    timed = [
+        {**row, "virtual_seconds": 10.0 * row["round"]}
+        for row in rounds(0.9, 0.9, 0.5, 0.7, 0.9)
+    ]
+    assert score(timed, [3]).seconds_to_recover == 30 + 40 + 50
+    assert score(rounds(0.9, 0.5, 0.9), [2]).seconds_to_recover is None
+
+
+def test_never_is_said_of_what_was_tried_and_a_dash_of_what_was_not_timed() -> None:
+    mark = Mark(target=0.9, reached=1, seconds=None)
+    slow = score(rounds(0.9, 0.5, 0.6), [2], mark)
+    fast = score(rounds(0.9, 0.5, 0.9), [2], mark)
+    for column in COSTS[:5]:
+        assert cell([slow], column) == "never", column
+    assert cell([fast], COSTS[1]) == cell([fast], COSTS[3]) == "-"

@@ -35,8 +35,8 @@ def test_a_comparison_has_a_row_for_what_differs_but_the_seed(
     text = io.StringIO()
     compare(configs, Console(file=text, width=130))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
-    # Two tables of the same rows; seeds make a deviation.
-    assert [row.split("│")[1].strip() for row in rows] == names * 2
+    # Three tables of the same rows; seeds make a deviation.
+    assert [row.split("│")[1].strip() for row in rows] == names * 3
     assert all(("±" in row) is ("seed" in sweep) for row in rows)
 
 
@@ -47,8 +47,8 @@ def test_a_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
         execute_all(InProcessGrid(), configs, Console(file=text, width=120))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in row.split("│")[1:3]] for row in rows]
-    assert [name for name, _ in cells] == ["faults.raises0", "faults.raises1"] * 2
-    assert [first for _, first in cells if first == "failed"] == ["failed"] * 2
+    assert [name for name, _ in cells] == ["faults.raises0", "faults.raises1"] * 3
+    assert [first for _, first in cells if first == "failed"] == ["failed"] * 3
     assert "raises1 seed 0 failed: round 1" in " ".join(text.getvalue().split())
     (reason,) = tmp_path.rglob("failure.txt")
     assert "none of" in reason.read_text()
