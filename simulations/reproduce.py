@@ -1,6 +1,7 @@
 """A published table, run here and printed beside the published figures.
 
-    python -m simulations.reproduce --list
+    python -m simulations.reproduce --list                   # and what each costs here
+    python -m simulations.reproduce flexcfl_table3 --list    # of one table
     python -m simulations.reproduce flexcfl_table3 --rows synthetic_mclr
     python -m simulations.reproduce flexcfl_table3 --rows mnist --scale 0.1 --seeds 1
 
@@ -16,11 +17,14 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 
 import yaml
+from rich.console import Console
 from rich.markup import escape
+from rich.progress import track
 from rich.table import Table
 
 from cfl_flower.callbacks import clock
@@ -31,6 +35,7 @@ from cfl_flower.results import finished, read_lines
 from cfl_flower.server_app import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import Json
+from simulations.estimate import estimate_seconds
 from simulations.jobs import Job, at_once, carry_out
 from simulations.run import report
 from simulations.terminal import Parser
@@ -73,8 +78,7 @@ class Published:
     columns : list of str
         The methods in the table's order.
     rows : dict
-        The overrides and the values of each row, what a method has beside in it, and
-        the mean `seconds` of its runs where they were measured.
+        The overrides and the values of each row, and what a method has beside in it.
     runs : str, optional
         The table that has the same runs, and looks at something else.
     """
@@ -165,7 +169,32 @@ def make_job(cell: Cell, seed: int, scale: float, root: Path) -> RunConfig:
     if scale == 1:
         return config
     rounds = max(1, round(config.rounds * scale))
-    return compose_config([*cell.overrides, f"rounds={rounds}", *fixed])
+    drift = scaled_drift(config.resolved["drift"], scale)
+    return compose_config([*cell.overrides, f"rounds={rounds}", *drift, *fixed])
+
+
+def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
+    """Return the overrides that let the data change at the same part of a run.
+
+    What changes after the first round never comes to change in it.
+
+    Examples
+    --------
+    >>> scaled_drift({"rounds": [2, 101], "every": 1, "first": 2}, 0.3)
+    ['drift.rounds=[2,31]', 'drift.every=1', 'drift.first=2']
+    """
+
+    def moment(round_: int) -> int:
+        return max(min(round_, 2), 1 + round((round_ - 1) * scale))
+
+    found = []
+    if rounds := drift.get("rounds"):
+        found.append(f"drift.rounds=[{','.join(str(moment(each)) for each in rounds)}]")
+    if every := drift.get("every"):
+        found.append(f"drift.every={max(1, round(every * scale))}")
+    if first := drift.get("first"):
+        found.append(f"drift.first={moment(first)}")
+    return found
 
 
 def reproduce(
@@ -260,12 +289,14 @@ def markdown(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (HEADER, rule, *rows))
 
 
-def listing(tables: Mapping[str, Published], root: Path) -> Table:
-    """List all tables and rows with the data that each needs and what it costs.
+def listing(tables: Mapping[str, Published], rows: Sequence[str], root: Path) -> Table:
+    """List tables and rows with the data that each needs and what it costs.
 
     Parameters
     ----------
     tables : mapping of str to Published
+    rows : sequence of str
+        How the rows' names start; all without any.
     root : Path
         Where runs are kept: finished ones tell what others like them will take.
     """
@@ -273,37 +304,45 @@ def listing(tables: Mapping[str, Published], root: Path) -> Table:
     size = "rounds x\nparticipants"
     for name in ("table", "row", "runs", size, "time of a run", "data"):
         result.add_column(name, overflow="fold")
-    for name, table in tables.items():
-        for row, entry in table.rows.items():
-            first = [*entry["overrides"], *table.methods[table.columns[0]]]
-            size, data = _size_and_data(first)
-            taken = _time_of_a_run(entry, root / (table.runs or name) / row)
-            result.add_row(name, row, str(len(table.columns)), size, taken, data)
+    asked = [
+        (name, table, row)
+        for name, table in tables.items()
+        for row in table.rows
+        if not rows or row.startswith(tuple(rows))
+    ]
+    console = Console(stderr=True)
+    for name, table, row in track(asked, "a look at each", console=console):
+        folder = root / (table.runs or name) / row
+        first = (*table.rows[row]["overrides"], *table.methods[table.columns[0]])
+        known = _time_of_runs(folder)
+        size, taken, data = _size_time_and_data(first, known is None)
+        runs = str(len(table.columns))
+        result.add_row(name, row, runs, size, known or taken, data)
     return result
 
 
-def _size_and_data(overrides: Sequence[str]) -> tuple[str, str]:
-    """Say how large a run is and what data it needs, and whether they are here."""
+@cache
+def _size_time_and_data(overrides: tuple[str, ...], guess: bool) -> tuple[str, ...]:
+    """Say how large a run is, how long it may take here, and what data it needs."""
     try:
         config = compose_config(overrides)
+        taken = f"about {clock(estimate_seconds(config))}, one core" if guess else ""
     except ConfigError as error:
-        return "", str(error)
+        return "", "", str(error)
     size = f"{config.rounds} x {config.participants}"
-    return size, f"{config.names['dataset']}: here"
+    return size, taken, f"{config.names['dataset']}: here"
 
 
-def _time_of_a_run(entry: Mapping[str, Json], folder: Path) -> str:
-    """Say how long a run of a row took: here, else where it was measured, else no."""
+def _time_of_runs(folder: Path) -> str | None:
+    """Say how long the finished runs of a row took."""
     summaries = [
         json.loads(path.read_text(encoding="utf-8"))
         for path in folder.glob("*/summary.json")
         if "-x" not in path.parent.name  # a part of the rounds only
     ]
-    if summaries:
-        return f"{clock(fmean(each['seconds'] for each in summaries))}, as here"
-    if seconds := entry.get("seconds"):
-        return f"{clock(seconds)}, two busy cores"
-    return "not measured"
+    if not summaries:
+        return None
+    return f"{clock(fmean(each['seconds'] for each in summaries))}, as here"
 
 
 def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace:
@@ -319,7 +358,12 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     parser.add_argument("--rows", nargs="+", default=[], help="that start so")
     parser.add_argument("--methods", nargs="+", default=[])
     parser.add_argument("--seeds", type=int, default=1, help="how many, from 0 on")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the rounds")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="of the rounds, and of those of the drift",
+    )
     parser.add_argument("--jobs", type=int, help="at a time (default: as fit)")
     parser.add_argument("--output", type=Path, default=Path("outputs/reproduce"))
     parser.add_argument("--markdown", action="store_true", help="print it as Markdown")
@@ -340,7 +384,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         asked = parse(arguments, tables)
         if asked.list or asked.table is None:
-            console.print(listing(tables, asked.output))
+            some = {asked.table: tables[asked.table]} if asked.table else tables
+            console.print(listing(some, asked.rows, asked.output))
             return 0
         table = tables[asked.table]
         cells = table.cells(asked.rows, asked.methods)

@@ -34,7 +34,6 @@ tiny:
     digits:
       overrides: [clients=6, participants=3, rounds=4, drift=none, clusters=2]
       values: [80.0, 90.0]
-      seconds: 90
     others:
       overrides: [clients=6, participants=3, rounds=4, drift=none]
       values: [80.0, null]
@@ -200,7 +199,9 @@ def test_the_list_names_tables_rows_and_data(
     assert "digits: here" in out
     assert "4 x 3" in out
     assert "1:05, as here" in out
-    assert "1:30, two busy" in out
+    assert "about 0:0" in out
+    assert main(["tiny", "--rows", "others", "--list", "--output", str(tmp_path)]) == 0
+    assert "about" not in capsys.readouterr().out
 
 
 def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,84 @@
+"""How long a run will take one core of this machine: a guess from a few real steps.
+
+It counts the training of the participants and the tests of one model, which is what
+FedAvg does; a method that trains two models, or tests several, takes a multiple.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from cfl_flower.config import RunConfig
+from cfl_flower.models import FlatModel
+from cfl_flower.seeding import generator
+from cfl_flower.server_app import open_stream
+from cfl_flower.training import BLOCK, LocalTraining, evaluate, train
+
+LOOKED_AT = 50
+"""Clients whose samples are counted; the others are taken to be like them."""
+
+STEPS = 4
+"""Training steps that are timed at once."""
+
+
+def estimate_seconds(config: RunConfig) -> float:
+    """Return the seconds that a run of one model takes one core.
+
+    Raises
+    ------
+    ConfigError
+        If its data are not here.
+    """
+    of_step, of_test = time_step(config)
+    steps, tests = count_work(config)
+    tested = config.rounds // config.system.evaluate_every
+    return config.rounds * steps * of_step + tested * tests * of_test
+
+
+def count_work(config: RunConfig) -> tuple[float, float]:
+    """Return the training steps, and the samples that are tested, in a round.
+
+    Raises
+    ------
+    ConfigError
+        If its data are not here.
+    """
+    stream, local = open_stream(config), config.strategy.local
+    count = min(config.clients, LOOKED_AT)
+    some = generator(config.seed, "estimate").choice(config.clients, count, False)
+    views = [stream.view(client, 1) for client in some.tolist()]
+    steps = np.mean([local.count_steps(len(view.labels)) for view in views])
+    tests = np.mean([len(view.test_labels) for view in views])
+    # Samples that many clients hold are tested once.
+    most = len(views[0].test_pool.labels)
+    return config.participants * float(steps), min(config.clients * float(tests), most)
+
+
+def time_step(config: RunConfig) -> tuple[float, float]:
+    """Return the seconds of a training step, and of the test of a sample, on noise."""
+    torch.set_num_threads(1)
+    shape, classes = config.dataset.shape, config.dataset.classes
+    local: LocalTraining = replace(config.strategy.local, steps=STEPS)
+    model = FlatModel(config.model.build(shape, classes))
+    count = max(local.batch_size * STEPS, BLOCK)
+    x, y = torch.rand(count, *shape), torch.arange(count) % classes
+    rng = np.random.default_rng(0)
+    return (
+        _best_of_two(lambda: train(model, x, y, local, rng)) / STEPS,
+        _best_of_two(lambda: evaluate(model, x[:BLOCK], y[:BLOCK])) / BLOCK,
+    )
+
+
+def _best_of_two(step: Callable[[], object]) -> float:
+    """Time it when it is warm."""
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return min(times)

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfl_flower.config import compose_config
+from cfl_flower.server_app import open_stream
+from simulations import estimate
+from simulations.estimate import count_work, estimate_seconds, time_step
+
+SETTINGS = ["clients=8", "participants=4", "rounds=6", "strategy.local.epochs=3"]
+
+
+def test_work_is_that_of_a_round_of_mean_clients() -> None:
+    config = compose_config(SETTINGS)
+    stream = open_stream(config)
+    views = [stream.view(client, 1) for client in range(8)]
+    batch = config.strategy.local.batch_size
+    steps = [3 * -(-len(view.labels) // batch) for view in views]
+    tests = sum(len(view.test_labels) for view in views)
+    assert count_work(config) == (pytest.approx(4 * np.mean(steps)), tests)
+
+
+def test_samples_that_all_test_count_once() -> None:
+    config = compose_config([*SETTINGS, "partition.tests=whole"])
+    whole = len(open_stream(config).view(0, 1).test_pool.labels)
+    assert count_work(config)[1] == whole
+
+
+def test_an_estimate_is_steps_and_tests_of_all_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = compose_config([*SETTINGS, "system.evaluate_every=2"])
+    assert min(time_step(config)) > 0
+    monkeypatch.setattr(estimate, "time_step", lambda _: (2.0, 0.5))
+    steps, tests = count_work(config)
+    assert estimate_seconds(config) == pytest.approx(6 * steps * 2 + 3 * tests * 0.5)
