@@ -300,9 +300,24 @@ class AsynchronousStrategy(ClusteredStrategy):
         self._receive_all(found)
 
     def _receive_all(self, found: Sequence[Result | Failure]) -> None:
+        known = self._places
         for answer in found:
-            self.state.answers[answer.client] = answer
-            self._sent.pop(answer.client, None)
+            if answer.client in known:
+                self.state.answers[answer.client] = answer
+                self._sent.pop(answer.client, None)
+            elif isinstance(answer, Failure):
+                self.record.failures.append(answer)
+            else:
+                self.let_in(self.record.round, [answer])
+
+    def _greet(self, round: int) -> None:
+        """Greet who is new; among real devices, go on while they answer."""
+        if self.fleet.simulated or not self.state.clients:
+            super()._greet(round)
+            return
+        away = self._courier.travelling
+        strangers = [each for each in self.find_strangers() if each not in away]
+        self._courier.send("query", round - 1, strangers, self.hello)
 
     def _waiting(self) -> list[ClientId]:
         """Return whose task is to be sent, the most urgent first."""

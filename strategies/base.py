@@ -622,19 +622,27 @@ class ClusteredStrategy(Strategy):
 
     def _greet(self, round: int) -> None:
         """Ask every client that is not in the state yet for its sizes."""
+        if strangers := self.find_strangers():
+            self.let_in(round, self.ask(round, self.hello(strangers)))
+            self.require_any(self.state.clients, "query")
+
+    def find_strangers(self) -> list[ClientId]:
+        """Return the clients that are there and not in the state."""
         self.fleet.discover()
         known = set(self.state.clients)
-        strangers = [client for client in self.fleet.clients if client not in known]
-        if not strangers:
-            return
+        return [client for client in self.fleet.clients if client not in known]
+
+    def hello(self, strangers: Sequence[ClientId]) -> Plan:
+        """Return what clients are asked before they are known."""
         models = self.with_hello()
         tasks = [Task(client, tuple(range(len(models)))) for client in strangers]
-        plan = Plan(tasks, models, self.question())
+        return Plan(tasks, models, self.question())
+
+    def let_in(self, round: int, answers: list[Result]) -> None:
+        """Welcome those whose answer to the hello is sound."""
         check = partial(self.check_report, "query")
-        newcomers = self.screen("query", self.ask(round, plan), check)
-        if newcomers:
+        if newcomers := self.screen("query", answers, check):
             self.welcome(round, newcomers)
-        self.require_any(self.state.clients, "query")
 
     def _send(self, phase: str, plan: Plan, round: int | None = None) -> list[Message]:
         number = self.record.round if round is None else round

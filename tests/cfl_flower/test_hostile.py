@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +140,12 @@ def marked_only(content: RecordDict) -> RecordDict:
     return RecordDict({"mark": content["mark"]})
 
 
-def attacks(folder: Path) -> list[tuple[str, Callable[[RecordDict], RecordDict]]]:
-    """Return what a hostile device tries, with the reason of its refusal."""
+Attacks = list[tuple[str, Callable[[RecordDict], RecordDict]]]
+"""The reason of a refusal, and what a hostile device makes of its answer."""
+
+
+def attacks(folder: Path) -> Attacks:
+    """Return all that a hostile device tries here."""
     ones = np.ones(FLOATS, np.float32)
     return [
         ("oversized", with_array(np.zeros(2**19, np.float32))),
@@ -187,32 +191,48 @@ def attacks(folder: Path) -> list[tuple[str, Callable[[RecordDict], RecordDict]]
     ]
 
 
-class HostileGrid(InProcessGrid):
-    """Devices of which the last tries another attack in every round."""
+def spoil(
+    reply: Message, asked: Message, tried: Attacks, old: dict[str, RecordDict]
+) -> Message:
+    """Return what a hostile device sends in place of its answer.
 
-    def __init__(self, folder: Path, honest: bool = False) -> None:
-        self.tried = attacks(folder)
-        self._honest = honest
+    Another attack in every round; after the last one, its first answer once more, which
+    `old` keeps by the phase.
+    """
+    round, phase = int(asked.metadata.group_id or 0), asked.metadata.message_type
+    if round == 0:
+        return reply
+    if round > len(tried):
+        return Message(old[phase], reply_to=asked)
+    old.setdefault(phase, RecordDict(dict(reply.content)))
+    _, attack = tried[round - 1]
+    return Message(attack(reply.content), reply_to=asked)
+
+
+class HostileGrid(InProcessGrid):
+    """Devices of which one is hostile, or without `tried` just fails in every round."""
+
+    def __init__(
+        self,
+        tried: Attacks,
+        devices: Sequence[dict[str, Any]] = DEVICES,
+        villain: Any = VILLAIN,
+    ) -> None:
+        self._tried, self._villain = tried, villain
         self._old: dict[str, RecordDict] = {}
-        villain = ClientApp()
-        villain.query("hello")(app)
-        for register in (villain.query(), villain.train(), villain.evaluate()):
+        hostile = ClientApp()
+        hostile.query("hello")(app)
+        for register in (hostile.query(), hostile.train(), hostile.evaluate()):
             register(self._answer)
-        super().__init__(DEVICES, villain)
+        super().__init__(devices, hostile)
 
     def _answer(self, message: Message, context: Any) -> Message:
         reply: Message = app(message, context)
-        round = int(message.metadata.group_id)
-        phase = message.metadata.message_type
-        if context.node_config["client-id"] != VILLAIN or round == 0:
+        if context.node_config["client-id"] != self._villain:
             return reply
-        if self._honest:
+        if not self._tried and message.metadata.group_id != "0":
             raise RuntimeError("nothing comes of it")
-        if round > len(self.tried):
-            return Message(self._old[phase], reply_to=message)
-        self._old.setdefault(phase, RecordDict(dict(reply.content)))
-        _, attack = self.tried[round - 1]
-        return Message(attack(reply.content), reply_to=message)
+        return spoil(reply, message, self._tried, self._old)
 
 
 def without_failures(run: Any) -> list[dict[str, Any]]:
@@ -223,8 +243,8 @@ def run_both(run_small: Runner, tmp_path: Path, strategy: str) -> list[dict[str,
     """Run beside a villain, and beside a device that fails as often; compare."""
     tries = len(attacks(tmp_path))
     asked = [*RUN, f"strategy={strategy}", f"rounds={tries + 1}"]
-    run = run_small(*asked, grid=HostileGrid(tmp_path))
-    quiet = run_small(*asked, grid=HostileGrid(tmp_path, honest=True), folder="quiet")
+    run = run_small(*asked, grid=HostileGrid(attacks(tmp_path)))
+    quiet = run_small(*asked, grid=HostileGrid([]), folder="quiet")
     assert without_failures(run) == without_failures(quiet)
     config = compose_config([*asked, f"output_dir={run.folder}", "resume=true"])
     state = locate(config.resolved["strategy"]["_target_"]).State

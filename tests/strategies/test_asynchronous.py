@@ -74,6 +74,41 @@ def test_a_device_that_leaves_stops_nobody(run_small: Runner) -> None:
     assert sum(run.rounds[-1]["cluster_sizes"]) == 12
 
 
+def test_a_newcomer_that_says_no_word_stops_nobody(run_small: Runner) -> None:
+    class Silent(_LastFirst):
+        """Two join after the first uploads; one of them never answers a question."""
+
+        asked = 0
+
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            messages, names = list(messages), []
+            for message in messages:
+                silent = message.metadata.dst_node_id == 1012
+                if silent and message.metadata.message_type == "query":
+                    self.asked += 1
+                    names.append(f"silent {self.asked}")
+                else:
+                    names += super().push_messages([message])
+            if len(self._order) > 14 and len(self.node_configs) == 12:
+                self.add_node({"client-id": 12})
+                self.add_node({"client-id": 13})
+            return names
+
+    grid = Silent(DEVICES)
+    # Nothing would end a wait for it.
+    run = run_small(
+        *SMALL,
+        "drift.rounds=[]",
+        "system.message_timeout=0",
+        "rounds=6",
+        "clients=14",
+        grid=grid,
+    )
+    assert grid.asked == 1
+    assert sum(run.rounds[-1]["cluster_sizes"]) == 13
+    assert 13 in {row["client"] for row in run.clients}
+
+
 def test_it_ends_when_nobody_uploads_any_more(run_small: Runner) -> None:
     grid = _LastFirst(DEVICES)
     grid.lost = frozenset(range(1000, 1012))

@@ -51,12 +51,16 @@ class Deployment:
         path = self.root / f"{name}.log"
         return path.read_text() if path.exists() else ""
 
-    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, name: str, *arguments: str, first: str = ""
+    ) -> subprocess.Popen[bytes]:
+        """Start a module; Python looks for modules in the folder `first` first."""
+        path = os.pathsep.join(filter(None, [first, str(PROJECT)]))
         with (self.root / f"{name}.log").open("a") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", *arguments],
                 cwd=self.root,
-                env=self.variables,
+                env={**self.variables, "PYTHONPATH": path},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -73,13 +77,14 @@ class Deployment:
 
         wait_for(answers, "the start of the SuperLink")
 
-    def start_device(self, name: str) -> subprocess.Popen[bytes]:
+    def start_device(self, name: str, first: str = "") -> subprocess.Popen[bytes]:
         return self.start(
             name,
             "simulations.deploy.supernode",
             *(self.address, str(self.keys), "--client", name),
             *("--data-dir", str(self.root / name), "--port", str(free_port())),
             *("--home", str(self.root / f"home-{name}")),
+            first=first,
         )
 
     def register(self, *names: str) -> None:
