@@ -105,6 +105,7 @@ def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
     subprocess.run([*module, *sweep], cwd=tmp_path, check=True)
     folders = sorted(path.parent.name for path in tmp_path.rglob("summary.json"))
     assert folders == ["fedavg-seed0", "fedavg-seed1", "local-seed0", "local-seed1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep"], "nothing beside it"
 
 
 @pytest.mark.slow
