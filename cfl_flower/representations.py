@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
-from scipy.stats import chi2_contingency
 
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import FloatArray, IntArray, Vector
@@ -81,6 +80,9 @@ def chance_explains(
     >>> [chance_explains(h, np.array([10, 10]), 0.01) for h in (same, other)]
     [True, False]
     """
+    # A second, which a device would pay for every message: only servers come here.
+    from scipy.stats import chi2_contingency  # noqa: PLC0415
+
     table = np.rint(histograms * counts[:, None])
     table = table[table.sum(axis=1) > 0]
     table = table[:, table.sum(axis=0) > 0]

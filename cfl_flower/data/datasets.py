@@ -7,8 +7,6 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch.nn.functional import interpolate
 
 from cfl_flower.data.pool import Pool
@@ -75,6 +73,10 @@ class Digits:
 
     def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
         """Return pixels in [0, 1] and labels, split within each class."""
+        # Half a second, which a device with its own data would pay for every message.
+        from sklearn.datasets import load_digits  # noqa: PLC0415
+        from sklearn.model_selection import train_test_split  # noqa: PLC0415
+
         del data_dir
         digits = load_digits()
         images = torch.from_numpy(digits.images[:, None] / 16).float()

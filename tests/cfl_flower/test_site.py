@@ -176,3 +176,16 @@ for module in pkgutil.walk_packages(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_message_does_not_wait_for_the_servers_imports() -> None:
+    """A SuperNode starts a process for each message: an import is paid every time."""
+    code = """
+import sys
+import cfl_flower.client_app, clients.fielding, clients.fedccfa
+print(*sorted({"matplotlib", "scipy.stats", "sklearn"} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
