@@ -604,11 +604,10 @@ class ClusteredStrategy(Strategy):
         """Close a round: note the tests, absorb the reports, tell the callbacks."""
         outcome = self._receive("evaluate", replies)
         self._pass_time(self._finished)
-        tested = [result for result in outcome.results if result.num_examples]
-        rows = self._note_tests(tested)
-        self._note_clusters()
         check = partial(self.check_report, "evaluate")
         reports = self.screen("evaluate", outcome.results, check)
+        rows = self._note_tests([result for result in reports if result.num_examples])
+        self._note_clusters()
         self.absorb_reports(self.record.round, reports)
         now = time.perf_counter()
         self.record.seconds, self._started = round(now - self._started, 4), now
