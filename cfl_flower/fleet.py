@@ -1,26 +1,21 @@
-"""Which node hosts which client; the delivery of tasks and the return of results.
+"""The delivery of tasks and the return of results.
 
-The only room in which Flower's node ids appear. In a simulation every node can do the
-task of any virtual client, so tasks are spread evenly; a real device is one client. A
-node gets one message per phase, with each distinct model once.
+Flower's node ids appear here, in `roster` and in `grid`, and nowhere else. Tasks of a
+simulation are spread evenly over its nodes; a real device is one client. A node gets
+one message per phase, with each distinct model once.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
-from cfl_flower.client_app import code_digest
 from cfl_flower.errors import InvalidResultError, WorkerLostError
 from cfl_flower.folding import (
     Sums,
@@ -42,19 +37,13 @@ from cfl_flower.records import (
     unpack_answers,
     validate,
 )
-from cfl_flower.site import CLIENT_ID, is_client_id
+from cfl_flower.roster import Roster, last_sentence
 from cfl_flower.types import ClientId, Failure, Plan, Result, Task, client_order
 
 if TYPE_CHECKING:
     from cfl_flower.config import RunConfig
 
 log = logging.getLogger(__name__)
-
-JOIN_TIMEOUT = 60.0
-"""Seconds to wait at the start for nodes, and for as many devices as configured."""
-
-HELLO_TIMEOUT = 120.0
-"""Seconds that a node may take to say who it is: a small device imports for a while."""
 
 RESUME = "finished rounds are saved; go on with the same command and resume=true"
 
@@ -85,22 +74,6 @@ class Outcome:
     traffic: dict[ClientId, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Hello:
-    """What a node says about itself.
-
-    Attributes
-    ----------
-    client : ClientId or None
-        Whose device it is; None for a node of a simulation.
-    nodes : int
-        How many nodes the simulation has.
-    """
-
-    client: ClientId | None
-    nodes: int
-
-
 @dataclass
 class Parcel:
     """A message on its way: the node and the tasks it carries.
@@ -122,8 +95,8 @@ class Errand:
     parcel: Parcel
 
 
-class Fleet:
-    """The clients of a run and the nodes that host them.
+class Fleet(Roster):
+    """The roster of a run, and what travels between server and clients.
 
     Parameters
     ----------
@@ -135,15 +108,8 @@ class Fleet:
     """
 
     def __init__(self, grid: Grid, config: RunConfig, token: str = "") -> None:
-        self.grid = PatientGrid(grid)
-        self.simulated = False
-        self._config = config
+        super().__init__(grid, config.clients)
         self._settings = json.dumps({**config.resolved, "run": token})
-        self._nodes: list[int] = []
-        self._claims: dict[int, ClientId] = {}
-        self._hosts: dict[ClientId, int] = {}
-        self._disputes: dict[ClientId, str] = {}
-        self._refused: set[int] = set()
         self._parcels: list[Parcel] = []
         self._plan, self._round = Plan([]), 0
         dataset = config.dataset
@@ -151,115 +117,9 @@ class Fleet:
         self._floats = sum(tensor.numel() for tensor in network.state_dict().values())
 
     @property
-    def clients(self) -> list[ClientId]:
-        """All clients that can be reached, in client-id order."""
-        if self.simulated:
-            return list(range(self._config.clients))
-        return sorted(self._hosts, key=client_order)
-
-    @property
     def adders(self) -> int:
         """How many nodes add up what their virtual clients send."""
         return len(self._nodes) if self.simulated else 0
-
-    def discover(self) -> None:
-        """Say hello to new nodes; at the start, wait until there are enough.
-
-        A device that left is forgotten, and asked again when it is back: it may have
-        come back as another client, or moved to another node.
-
-        Raises
-        ------
-        WorkerLostError
-            If no node appears, or a worker of a simulation runs other code.
-        """
-        started, expected = bool(self._nodes), 1
-        deadline = time.monotonic() + JOIN_TIMEOUT
-        while True:
-            online = set(self.grid.get_node_ids())
-            self._forget(set(self._nodes) | self._refused if started else set(), online)
-            fresh = sorted(online.difference(self._nodes, self._refused))
-            if fresh:
-                expected = max(expected, self._greet(fresh))
-            if started or len(self._nodes) >= expected:
-                return
-            if time.monotonic() > deadline:
-                if self._nodes:
-                    return
-                raise WorkerLostError(
-                    f"no node joined within {JOIN_TIMEOUT:g} s; start SuperNodes, or "
-                    'add --federation-config "num-supernodes=2"'
-                )
-            time.sleep(0.05)
-
-    def _forget(self, known: set[int], online: set[int]) -> None:
-        """Forget the devices that left."""
-        gone = set() if self.simulated else known - online
-        self._refused -= gone
-        self._nodes = [node for node in self._nodes if node not in gone]
-        for node in gone & self._claims.keys():
-            log.warning("client %s has left with node %s", self._claims.pop(node), node)
-        if gone:
-            self._settle()
-
-    def _greet(self, nodes: list[int]) -> int:
-        """Ask nodes who they are; return how many nodes there should be."""
-        content = RecordDict({"hello": ConfigRecord({})})
-        messages = [Message(content, node, "query.hello") for node in nodes]
-        hellos: dict[int, Hello] = {}
-        refusals: dict[int, str] = {}
-        for reply in self.grid.send_and_receive(messages, timeout=HELLO_TIMEOUT):
-            node = self.grid.addressee(reply)
-            try:
-                hellos[node] = read_hello(reply)
-            except InvalidResultError as error:
-                refusals[node] = error.detail
-        # It may be busy with a task of a run that was stopped: asked again later.
-        silent = set(nodes) - hellos.keys() - refusals.keys()
-        late = dict.fromkeys(silent, f"no answer within {HELLO_TIMEOUT:g} s")
-        devices = {n: h.client for n, h in hellos.items() if h.client is not None}
-        if not self._claims and not devices:
-            for reason in [*refusals.values(), *late.values()]:
-                raise WorkerLostError(reason)
-            self.simulated = True
-            self._nodes += hellos
-            return max(hello.nodes for hello in hellos.values())
-        for node in hellos.keys() - devices.keys():
-            refusals[node] = f"it has no {CLIENT_ID} in its node config"
-        for node, reason in (refusals | late).items():
-            log.warning("%s is left out: %s", self._name(node), reason)
-        self._refused |= refusals.keys()
-        self._nodes += devices
-        self._claims |= devices
-        self._settle()
-        return self._config.clients
-
-    def _settle(self) -> None:
-        """Let each client be hosted by the one node that claims it, or by none."""
-        claimants: dict[ClientId, list[int]] = defaultdict(list)
-        for node, client in self._claims.items():
-            claimants[client].append(node)
-        hosts = {c: nodes[0] for c, nodes in claimants.items() if len(nodes) == 1}
-        for client in hosts.keys() & self._hosts.keys():
-            if hosts[client] != self._hosts[client]:
-                log.warning(
-                    "client %s has moved to %s", client, self._name(hosts[client])
-                )
-        disputes = {
-            client: "claimed by " + " and by ".join(map(self._name, sorted(nodes)))
-            for client, nodes in claimants.items()
-            if len(nodes) > 1
-        }
-        for client in disputes.keys() - self._disputes.keys():
-            log.warning("client %s is %s; both refused", client, disputes[client])
-        self._hosts, self._disputes = hosts, disputes
-
-    def _name(self, node: int) -> str:
-        """Return a node's id, and the name that it was registered with, if any."""
-        for info in self.grid.get_nodes():
-            if info.node_id == node and info.name:
-                return f"node {node} ({info.name})"
-        return f"node {node}"
 
     def messages(self, phase: str, round: int, plan: Plan) -> list[Message]:
         """Turn a plan into one message per node."""
@@ -286,15 +146,6 @@ class Fleet:
         content = pack_tasks(phase, round, self._settings, plan, parcel.tasks, encoded)
         assert parcel.node is not None
         return Message(content, parcel.node, phase, group_id=str(round))
-
-    @property
-    def nodes(self) -> list[int]:
-        """The nodes of a simulation, each of which can do any client's task."""
-        return sorted(self._nodes)
-
-    def host(self, client: ClientId) -> int | None:
-        """Return the node of a device, None if it never connected."""
-        return self._hosts.get(client)
 
     def _spread(self, tasks: list[Task]) -> list[Parcel]:
         ordered = sorted(tasks, key=lambda task: client_order(task.client))
@@ -379,13 +230,13 @@ class Fleet:
         parcel = errand.parcel
         if parcel.node is None:
             (client,) = (task.client for task in parcel.tasks)
-            detail = self._disputes.get(client, "its device is not connected")
+            detail = self.disputes.get(client, "its device is not connected")
             raise InvalidResultError("node", detail)
         if reply is None:
             detail = "no answer within system.message_timeout"
             raise InvalidResultError("node", detail)
         if reply.has_error():
-            raise InvalidResultError("node", _reason(reply))
+            raise InvalidResultError("node", last_sentence(reply))
         if not self.simulated:
             most = ROOM + 4 * (sum(errand.plan.reply) + 2 * self._floats)
             check_reply(reply.content, errand.phase, errand.round, most)
@@ -407,126 +258,5 @@ class Fleet:
             failure.reason,
             failure.detail,
         )
-        if failure.reason == "identity" and failure.client in self._hosts:
-            self._forget({self._hosts[failure.client]}, set())
-
-
-def read_hello(reply: Message) -> Hello:
-    """Read what a node says about itself, trusting nothing.
-
-    Raises
-    ------
-    InvalidResultError
-        If it cannot run the app, runs other code, or makes no sense.
-    """
-    if reply.has_error():
-        detail = f"a node cannot run the app: {_reason(reply)}"
-        raise InvalidResultError("node", detail)
-    hello = reply.content.config_records.get("hello", ConfigRecord({}))
-    client, nodes = hello.get(CLIENT_ID), hello.get("nodes", 1)
-    sound = client is None or is_client_id(client)
-    if "code" not in hello or not sound or not isinstance(nodes, int):
-        raise InvalidResultError("node", f"a node says {dict(hello)!r:.200}")
-    if hello["code"] != code_digest():
-        raise InvalidResultError(
-            "node",
-            "a worker runs other code than the server (an old local SuperLink "
-            "of another checkout?); stop the flower-superlink process",
-        )
-    return Hello(client if isinstance(client, int | str) else None, nodes)
-
-
-def _reason(reply: Message) -> str:
-    """Return the last sentence of what a node says about its error, or its start."""
-    lines = [line.strip() for line in str(reply.error.reason).splitlines()]
-    last = next((line for line in reversed(lines) if line), "unknown reason")
-    return last.split(". ")[0][:200]
-
-
-class PatientGrid(Grid):
-    """Flower's grid with a short, growing wait between looks for replies.
-
-    Flower looks every 0.1 s, which doubles a round whose phases take as long.
-    """
-
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
-        self._pending: list[Callable[[], None]] = []
-        self._sent: dict[str, int] = {}
-
-    def addressee(self, reply: Message) -> int:
-        """Return the node that a reply is expected from, once.
-
-        For a node that left, the SuperLink answers in its own name.
-        """
-        metadata = reply.metadata
-        return self._sent.pop(metadata.reply_to_message_id, metadata.src_node_id)
-
-    def meanwhile(self, work: Callable[[], None]) -> None:
-        """Do some work while the next messages are on their way."""
-        self._pending.append(work)
-
-    def finish(self) -> None:
-        """Do now what was left for later."""
-        while self._pending:
-            self._pending.pop(0)()
-
-    def set_run(self, run: Run) -> None:
-        """Delegate."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """Delegate."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Delegate."""
-        return self._grid.create_message(
-            content, message_type, dst_node_id, group_id, ttl
-        )
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Delegate."""
-        return self._grid.get_node_ids()
-
-    def get_nodes(self) -> Iterable[NodeInfo]:
-        """Delegate."""
-        return self._grid.get_nodes()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Delegate, and note which node each message goes to."""
-        listed = list(messages)
-        # Flower returns no id for a message that it cannot take.
-        ids = list(self._grid.push_messages(listed))
-        nodes = [message.metadata.dst_node_id for message in listed]
-        self._sent |= {key: n for key, n in zip(ids, nodes, strict=False) if key}
-        return [key for key in ids if key]
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Delegate."""
-        return self._grid.pull_messages(message_ids)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> list[Message]:
-        """Push messages and wait for the replies, at most ``timeout`` seconds."""
-        start = time.monotonic()
-        waiting, replies = set(self.push_messages(messages)), list[Message]()
-        self.finish()
-        while waiting:
-            found = list(self.pull_messages(waiting))
-            replies.extend(found)
-            waiting -= {reply.metadata.reply_to_message_id for reply in found}
-            elapsed = time.monotonic() - start
-            if not waiting or (timeout and elapsed > timeout):
-                break
-            time.sleep(min(max(0.03 * elapsed, 0.003), 0.25))
-        return replies
+        if failure.reason == "identity":
+            self.doubt(failure.client)

@@ -123,5 +123,5 @@ class _LateGrid(InProcessGrid):
 def late_grid(monkeypatch: pytest.MonkeyPatch) -> InProcessGrid:
     """Return a grid of devices 0 to 10 that device 11 joins in the third round."""
     # The server waits at the start for all twelve.
-    monkeypatch.setattr("cfl_flower.fleet.JOIN_TIMEOUT", 0.1)
+    monkeypatch.setattr("cfl_flower.roster.JOIN_TIMEOUT", 0.1)
     return _LateGrid([{"client-id": client} for client in range(11)])

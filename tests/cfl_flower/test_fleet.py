@@ -10,7 +10,8 @@ from flwr.clientapp import ClientApp
 from cfl_flower.client_app import app
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.errors import WorkerLostError
-from cfl_flower.fleet import Fleet, Outcome, PatientGrid
+from cfl_flower.fleet import Fleet, Outcome
+from cfl_flower.grid import PatientGrid
 from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.models import initial_vector
 from cfl_flower.types import Plan, Task

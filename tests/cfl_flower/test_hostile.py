@@ -260,7 +260,7 @@ def test_a_hostile_device_is_as_one_that_fails(
     run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each attack, in training and in the test, is refused, named and counted."""
-    with caplog.at_level(logging.WARNING, "cfl_flower.fleet"):
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
         rounds = run_both(run_small, tmp_path, "fielding")
     reasons = [reason for reason, _ in attacks(tmp_path)]
     for row, reason in zip(rounds, [*reasons, "replayed"], strict=True):
@@ -351,7 +351,7 @@ def test_a_hello_that_makes_no_sense_leaves_a_node_out(
 
     asked = ["clients=3", "participants=3", f"output_dir={tmp_path}"]
     fleet = Fleet(InProcessGrid(DEVICES, greeter), compose_config(asked))
-    with caplog.at_level(logging.WARNING, "cfl_flower.fleet"):
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
         fleet.discover()
     assert fleet.clients == [0, 1, 2]
     assert "node 1003 is left out" in caplog.text

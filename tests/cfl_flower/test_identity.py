@@ -48,7 +48,7 @@ def test_a_device_that_moves_during_a_run_loses_that_round_only(
         grid.add_node(node_config(tmp_path, "site-a"))
 
     grid.events[2] = move
-    with caplog.at_level(logging.WARNING, "cfl_flower.fleet"):
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
         run = run_small(*QUICK, "strategy=fielding", "rounds=4", grid=grid)
     assert "client site-a has left with node 1000" in caplog.text
     lost = [[f["client"] for f in row["failures"]] for row in run.rounds]
@@ -64,7 +64,7 @@ def test_two_devices_that_claim_one_id_are_both_refused(
     grid = Sites(tmp_path)
     grid.events[1] = lambda: grid.add_node(node_config(tmp_path, "site-a"))
     grid.events[3] = lambda: grid.remove_node(1003)
-    with caplog.at_level(logging.WARNING, "cfl_flower.fleet"):
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
         run = run_small(*QUICK, "strategy=fielding", "rounds=5", grid=grid)
     assert (
         "site-a is claimed by node 1000 and by node 1003; both refused" in caplog.text
@@ -118,7 +118,7 @@ def test_a_node_without_a_name_is_left_out_among_devices(
 ) -> None:
     grid = Sites(tmp_path)
     grid.add_node({})
-    with caplog.at_level(logging.WARNING, "cfl_flower.fleet"):
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
         run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
     assert "node 1003 is left out: it has no client-id" in caplog.text
     assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
@@ -127,7 +127,7 @@ def test_a_node_without_a_name_is_left_out_among_devices(
 def test_a_device_that_is_busy_when_it_is_greeted_is_asked_again(
     run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfl_flower.fleet.HELLO_TIMEOUT", 0.05)
+    monkeypatch.setattr("cfl_flower.roster.HELLO_TIMEOUT", 0.05)
     grid, rest = Sites(tmp_path), InProcessGrid.pull_messages
 
     def pull(message_ids: Iterable[str]) -> list[Message]:

@@ -1,0 +1,100 @@
+"""Flower's grid, looked at more often."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from flwr.app import Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+
+class PatientGrid(Grid):
+    """Flower's grid with a short, growing wait between looks for replies.
+
+    Flower looks every 0.1 s, which doubles a round whose phases take as long.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._pending: list[Callable[[], None]] = []
+        self._sent: dict[str, int] = {}
+
+    def addressee(self, reply: Message) -> int:
+        """Return the node that a reply is expected from, once.
+
+        For a node that left, the SuperLink answers in its own name.
+        """
+        metadata = reply.metadata
+        return self._sent.pop(metadata.reply_to_message_id, metadata.src_node_id)
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do some work while the next messages are on their way."""
+        self._pending.append(work)
+
+    def finish(self) -> None:
+        """Do now what was left for later."""
+        while self._pending:
+            self._pending.pop(0)()
+
+    def set_run(self, run: Run) -> None:
+        """Delegate."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """Delegate."""
+        return self._grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Delegate."""
+        return self._grid.create_message(
+            content, message_type, dst_node_id, group_id, ttl
+        )
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Delegate."""
+        return self._grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Delegate."""
+        return self._grid.get_nodes()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Delegate, and note which node each message goes to."""
+        listed = list(messages)
+        # Flower returns no id for a message that it cannot take.
+        ids = list(self._grid.push_messages(listed))
+        nodes = [message.metadata.dst_node_id for message in listed]
+        self._sent |= {key: n for key, n in zip(ids, nodes, strict=False) if key}
+        return [key for key in ids if key]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Delegate."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Push messages and wait for the replies, at most ``timeout`` seconds."""
+        start = time.monotonic()
+        waiting, replies = set(self.push_messages(messages)), list[Message]()
+        self.finish()
+        while waiting:
+            found = list(self.pull_messages(waiting))
+            replies.extend(found)
+            waiting -= {reply.metadata.reply_to_message_id for reply in found}
+            elapsed = time.monotonic() - start
+            if not waiting or (timeout and elapsed > timeout):
+                break
+            time.sleep(min(max(0.03 * elapsed, 0.003), 0.25))
+        return replies

@@ -1,0 +1,227 @@
+"""Which nodes there are, and which of them hosts which client.
+
+A node of a simulation can do the task of any virtual client; a real device is one
+client, by the name in its node config, wherever its node is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from cfl_flower.client_app import code_digest
+from cfl_flower.errors import InvalidResultError, WorkerLostError
+from cfl_flower.grid import PatientGrid
+from cfl_flower.site import CLIENT_ID, is_client_id
+from cfl_flower.types import ClientId, client_order
+
+log = logging.getLogger(__name__)
+
+JOIN_TIMEOUT = 60.0
+"""Seconds to wait at the start for nodes, and for as many devices as configured."""
+
+HELLO_TIMEOUT = 120.0
+"""Seconds that a node may take to say who it is: a small device imports for a while."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a node says about itself.
+
+    Attributes
+    ----------
+    client : ClientId or None
+        Whose device it is; None for a node of a simulation.
+    nodes : int
+        How many nodes the simulation has.
+    """
+
+    client: ClientId | None
+    nodes: int
+
+
+class Roster:
+    """The clients of a run and the nodes that host them.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's.
+    expected : int
+        How many clients the run is configured for.
+
+    Attributes
+    ----------
+    grid : PatientGrid
+    simulated : bool
+        Whether the nodes are a simulation's; known after `discover`.
+    disputes : dict
+        Clients that several nodes claim to be, with the nodes' names.
+    """
+
+    def __init__(self, grid: Grid, expected: int) -> None:
+        self.grid = PatientGrid(grid)
+        self.simulated = False
+        self._expected = expected
+        self._nodes: list[int] = []
+        self._claims: dict[int, ClientId] = {}
+        self._hosts: dict[ClientId, int] = {}
+        self._refused: set[int] = set()
+        self.disputes: dict[ClientId, str] = {}
+
+    @property
+    def clients(self) -> list[ClientId]:
+        """All clients that can be reached, in client-id order."""
+        if self.simulated:
+            return list(range(self._expected))
+        return sorted(self._hosts, key=client_order)
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes of a simulation, each of which can do any client's task."""
+        return sorted(self._nodes)
+
+    def host(self, client: ClientId) -> int | None:
+        """Return the node of a device, None if it never connected."""
+        return self._hosts.get(client)
+
+    def discover(self) -> None:
+        """Say hello to new nodes; at the start, wait until there are enough.
+
+        A device that left is forgotten, and asked again when it is back: it may have
+        come back as another client, or moved to another node.
+
+        Raises
+        ------
+        WorkerLostError
+            If no node appears, or a worker of a simulation runs other code.
+        """
+        started, expected = bool(self._nodes), 1
+        deadline = time.monotonic() + JOIN_TIMEOUT
+        while True:
+            online = set(self.grid.get_node_ids())
+            self._forget(set(self._nodes) | self._refused if started else set(), online)
+            fresh = sorted(online.difference(self._nodes, self._refused))
+            if fresh:
+                expected = max(expected, self._greet(fresh))
+            if started or len(self._nodes) >= expected:
+                return
+            if time.monotonic() > deadline:
+                if self._nodes:
+                    return
+                raise WorkerLostError(
+                    f"no node joined within {JOIN_TIMEOUT:g} s; start SuperNodes, or "
+                    'add --federation-config "num-supernodes=2"'
+                )
+            time.sleep(0.05)
+
+    def _forget(self, known: set[int], online: set[int]) -> None:
+        """Forget the devices that left."""
+        gone = set() if self.simulated else known - online
+        self._refused -= gone
+        self._nodes = [node for node in self._nodes if node not in gone]
+        for node in gone & self._claims.keys():
+            log.warning("client %s has left with node %s", self._claims.pop(node), node)
+        if gone:
+            self._settle()
+
+    def _greet(self, nodes: list[int]) -> int:
+        """Ask nodes who they are; return how many nodes there should be."""
+        content = RecordDict({"hello": ConfigRecord({})})
+        messages = [Message(content, node, "query.hello") for node in nodes]
+        hellos: dict[int, Hello] = {}
+        refusals: dict[int, str] = {}
+        for reply in self.grid.send_and_receive(messages, timeout=HELLO_TIMEOUT):
+            node = self.grid.addressee(reply)
+            try:
+                hellos[node] = read_hello(reply)
+            except InvalidResultError as error:
+                refusals[node] = error.detail
+        # It may be busy with a task of a run that was stopped: asked again later.
+        silent = set(nodes) - hellos.keys() - refusals.keys()
+        late = dict.fromkeys(silent, f"no answer within {HELLO_TIMEOUT:g} s")
+        devices = {n: h.client for n, h in hellos.items() if h.client is not None}
+        if not self._claims and not devices:
+            for reason in [*refusals.values(), *late.values()]:
+                raise WorkerLostError(reason)
+            self.simulated = True
+            self._nodes += hellos
+            return max(hello.nodes for hello in hellos.values())
+        for node in hellos.keys() - devices.keys():
+            refusals[node] = f"it has no {CLIENT_ID} in its node config"
+        for node, reason in (refusals | late).items():
+            log.warning("%s is left out: %s", self._name(node), reason)
+        self._refused |= refusals.keys()
+        self._nodes += devices
+        self._claims |= devices
+        self._settle()
+        return self._expected
+
+    def _settle(self) -> None:
+        """Let each client be hosted by the one node that claims it, or by none."""
+        claimants: dict[ClientId, list[int]] = defaultdict(list)
+        for node, client in self._claims.items():
+            claimants[client].append(node)
+        hosts = {c: nodes[0] for c, nodes in claimants.items() if len(nodes) == 1}
+        for client in hosts.keys() & self._hosts.keys():
+            if hosts[client] != self._hosts[client]:
+                log.warning(
+                    "client %s has moved to %s", client, self._name(hosts[client])
+                )
+        disputes = {
+            client: "claimed by " + " and by ".join(map(self._name, sorted(nodes)))
+            for client, nodes in claimants.items()
+            if len(nodes) > 1
+        }
+        for client in disputes.keys() - self.disputes.keys():
+            log.warning("client %s is %s; both refused", client, disputes[client])
+        self._hosts, self.disputes = hosts, disputes
+
+    def _name(self, node: int) -> str:
+        """Return a node's id, and the name that it was registered with, if any."""
+        for info in self.grid.get_nodes():
+            if info.node_id == node and info.name:
+                return f"node {node} ({info.name})"
+        return f"node {node}"
+
+    def doubt(self, client: ClientId) -> None:
+        """Ask the node of a device anew who it is."""
+        if client in self._hosts:
+            self._forget({self._hosts[client]}, set())
+
+
+def read_hello(reply: Message) -> Hello:
+    """Read what a node says about itself, trusting nothing.
+
+    Raises
+    ------
+    InvalidResultError
+        If it cannot run the app, runs other code, or makes no sense.
+    """
+    if reply.has_error():
+        detail = f"a node cannot run the app: {last_sentence(reply)}"
+        raise InvalidResultError("node", detail)
+    hello = reply.content.config_records.get("hello", ConfigRecord({}))
+    client, nodes = hello.get(CLIENT_ID), hello.get("nodes", 1)
+    sound = client is None or is_client_id(client)
+    if "code" not in hello or not sound or not isinstance(nodes, int):
+        raise InvalidResultError("node", f"a node says {dict(hello)!r:.200}")
+    if hello["code"] != code_digest():
+        raise InvalidResultError(
+            "node",
+            "a worker runs other code than the server (an old local SuperLink "
+            "of another checkout?); stop the flower-superlink process",
+        )
+    return Hello(client if isinstance(client, int | str) else None, nodes)
+
+
+def last_sentence(reply: Message) -> str:
+    """Return the last sentence of what a node says about its error, or its start."""
+    lines = [line.strip() for line in str(reply.error.reason).splitlines()]
+    last = next((line for line in reversed(lines) if line), "unknown reason")
+    return last.split(". ")[0][:200]
