@@ -16,6 +16,7 @@ from cfl_flower.config import RunConfig
 from cfl_flower.errors import ConfigError
 from cfl_flower.results import finished, read_lines
 from cfl_flower.scorecard import COSTS, caught_up, drift_table, score, table
+from cfl_flower.sweeps import sweep_tables
 from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")
@@ -35,7 +36,8 @@ def compare(
 ) -> None:
     """Print the scorecards of several runs; seeds of one method share a row.
 
-    Runs on different data are in different tables.
+    Runs on different data are in different tables. Where a setting was swept, tables of
+    methods by its values follow.
 
     Parameters
     ----------
@@ -57,6 +59,10 @@ def compare(
         tables.setdefault(json.dumps(data, sort_keys=True), []).append(config)
     for group in tables.values():
         _compare(group, console, reasons or {}, markdown)
+    for each in sweep_tables(configs):
+        if markdown:
+            each.box = box.MARKDOWN
+        console.print(each)
 
 
 def _compare(

@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
-from scipy.stats import chi2_contingency
+from scipy.stats import chi2, chi2_contingency
+from scipy.stats.contingency import expected_freq
 
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import FloatArray, IntArray, Vector
@@ -60,7 +61,10 @@ def label_histogram(labels: NDArray[np.integer], classes: int) -> Vector:
 
 
 def chance_explains(
-    histograms: FloatArray, counts: IntArray, significance: float
+    histograms: FloatArray,
+    counts: IntArray,
+    significance: float,
+    variance: float = 0.0,
 ) -> bool:
     """Return whether all clients may have drawn their labels from one distribution.
 
@@ -74,6 +78,8 @@ def chance_explains(
         Samples behind each histogram; clients without any have no say.
     significance : float
         The probability of finding groups where there are none. 0 never explains.
+    variance : float
+        Of noise that was added to each count: it makes alike clients differ, too.
 
     Examples
     --------
@@ -86,6 +92,12 @@ def chance_explains(
     table = table[:, table.sum(axis=0) > 0]
     if significance == 0 or min(table.shape) < 2:
         return False
+    if variance:
+        # A count's variance, its expected value under Poisson's law, grows by it.
+        expected = expected_freq(table)
+        statistic = float(((table - expected) ** 2 / (expected + variance)).sum())
+        freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
+        return bool(chi2.sf(statistic, freedom) > significance)
     test = chi2_contingency(table, correction=False)
     return bool(test.pvalue > significance)
 
