@@ -57,6 +57,11 @@ Deviations and readings, where the paper is silent or contradicts itself:
 * `learning_rounds` is F.1's proposal of a learnable tau, of which the paper says no
   more: each of its five thresholds is in force for so many rounds, and the one stays
   that took away most of the error that there was; every `relearn_every` rounds anew.
+* Beyond the paper: `privacy` adds noise to reported label histograms
+  (`cfl_flower.privacy`), whose variance the test against chance then allows for;
+  `robust` takes trimmed means for centres and puts the clusters together that have
+  fewer than `least_members`, so that forged representations neither move centres nor
+  open clusters.
 * An iteration (drift event) is a round here: without reports a round changes nothing.
 * tau = 0 (Appendix F.1) re-clusters whenever a centre moved, not at every report.
 * The paper trains all methods with FedProx, batches of 20 and 20 local steps; the
@@ -303,7 +308,8 @@ def find_centres(
 ) -> FloatArray:
     """Return the mean of each cluster's members, or the trimmed mean; else NaN.
 
-    A trimmed mean is scaled to the mean's sum, so that of histograms is one.
+    Of vectors without negative numbers the trimmed mean is scaled to the mean's sum, so
+    that of histograms is one.
 
     Parameters
     ----------
