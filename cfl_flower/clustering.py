@@ -72,6 +72,76 @@ def cluster_centres(points: FloatArray, labels: IntArray, count: int) -> FloatAr
     return result
 
 
+def trimmed_centres(
+    points: FloatArray, labels: IntArray, count: int, trim: float
+) -> FloatArray:
+    """Return the trimmed mean of each cluster's points, coordinate by coordinate.
+
+    Of m members the floor(trim m) smallest and as many largest values of each
+    coordinate have no say (Yin et al., ICML 2018). So as long as no more members than
+    that are forged, each coordinate lies within the range of the honest members'. NaN
+    rows for empty clusters.
+
+    Parameters
+    ----------
+    points : array of shape (n, L)
+    labels : int array of shape (n,)
+    count : int
+    trim : float
+        Below 0.5.
+
+    Examples
+    --------
+    >>> points = np.array([[0.0], [1.0], [2.0], [99.0]])
+    >>> trimmed_centres(points, np.zeros(4, int), 1, 0.25)
+    array([[1.5]])
+    """
+    result = np.full((count, points.shape[1]), np.nan)
+    for cluster in np.unique(labels):
+        members = np.sort(points[labels == cluster].astype(float), axis=0)
+        cut = int(trim * len(members))
+        result[cluster] = members[cut : len(members) - cut].mean(axis=0)
+    return result
+
+
+def put_stragglers_together(
+    points: FloatArray, labels: IntArray, least: int, metric: Distance
+) -> IntArray:
+    """Make one common cluster of all clusters that have too few members.
+
+    If even that has too few, they join the nearest of the others.
+
+    Parameters
+    ----------
+    points : array of shape (n, L)
+    labels : int array of shape (n,)
+        From 0 without gaps.
+    least : int
+    metric : Distance
+
+    Returns
+    -------
+    int array of shape (n,)
+        From 0 without gaps; the common cluster is the last.
+
+    Examples
+    --------
+    >>> points, labels = np.eye(7), np.array([0, 0, 0, 1, 2, 3, 3])
+    >>> put_stragglers_together(points, labels, 3, "l1")
+    array([0, 0, 0, 1, 1, 1, 1])
+    """
+    sizes = np.bincount(labels)
+    large = np.flatnonzero(sizes >= least)
+    place = np.full(len(sizes), len(large))
+    place[large] = np.arange(len(large))
+    together: IntArray = place[labels]
+    common = together == len(large)
+    if 0 < common.sum() < least and len(large):
+        centres = cluster_centres(points[~common], together[~common], len(large))
+        together[common] = nearest_centre(points[common], centres, metric)
+    return together
+
+
 def nearest_centre(
     points: FloatArray, centres: FloatArray, metric: Distance
 ) -> IntArray:

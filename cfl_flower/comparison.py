@@ -25,6 +25,7 @@ from cfl_flower.scorecard import (
     score,
     table,
 )
+from cfl_flower.sweeps import sweep_tables
 from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")
@@ -48,7 +49,8 @@ def compare(
 ) -> None:
     """Print the scorecards of several runs; seeds of one method share a row.
 
-    Runs on different data are in different tables.
+    Runs on different data are in different tables. Where a setting was swept, tables of
+    methods by its values follow.
 
     Parameters
     ----------
@@ -70,6 +72,10 @@ def compare(
         tables.setdefault(json.dumps(data, sort_keys=True), []).append(config)
     for group in tables.values():
         _compare(group, console, reasons or {}, markdown)
+    for each in sweep_tables(configs):
+        if markdown:
+            each.box = box.MARKDOWN
+        console.print(each)
 
 
 def _compare(

@@ -186,6 +186,16 @@ def compose_sweep(text: str) -> list[RunConfig]:
     return [compose_config(job) for jobs in sweeps for job in jobs]
 
 
+def strategy_has(name: str, path: str) -> bool:
+    """Return whether a method has a setting, such as ``local.mu``."""
+    node: Any = _compose([f"strategy={name}"])[0]["strategy"]
+    for part in path.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return False
+        node = node[part]
+    return True
+
+
 def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]:
     """Return everything as plain data, and the chosen option of each group."""
     _check_options(parse(overrides))

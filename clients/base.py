@@ -2,12 +2,14 @@
 
 Computes: local SGD (proximal if mu > 0) on its data of the round; a test of the model
 it is served; its label histogram when the server asks for it and does not hold it.
-Sends: the trained model (d floats); the histogram (L floats) after a drift.
+Sends: the trained model (d floats); the histogram (L floats) after a drift, with noise
+if `strategy.privacy` says so.
 Keeps: nothing; with ``strategy.local.buffers=local`` its running statistics.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +27,7 @@ from cfl_flower.data.stream import Stream, View
 from cfl_flower.evaluation import Evaluator
 from cfl_flower.models import FlatModel
 from cfl_flower.representations import digest, label_histogram
-from cfl_flower.seeding import generator
+from cfl_flower.seeding import generator, key
 from cfl_flower.training import LocalTraining, evaluate, sample_losses, train
 from cfl_flower.types import ClientId, FloatArray, Scalar, Vector
 
@@ -277,11 +279,12 @@ class ClusteredClient(NumPyClient):
         labels = self.data(round).labels
         if len(labels) == 0 and "held" in config:
             return {}
-        told = self.represent(config, round)
+        seen = self.represent(config, round)
+        told = self.protect(seen, len(labels))
         if digest(told) == config.get("held"):
             return {}
         tolerance = float(config.get("tolerance", 0))
-        if tolerance and self._within(tolerance, told, config.get("held")):
+        if tolerance and self._within(tolerance, seen, told, config.get("held")):
             return {}
         return {"representation": told.tobytes(), "samples": len(labels)}
 
@@ -293,17 +296,51 @@ class ClusteredClient(NumPyClient):
         honest = label_histogram(spoil_labels(attack, labels, classes), classes)
         return spoil_report(attack, honest, around.seed, around.client)
 
+    def protect(self, histogram: Vector, count: int) -> Vector:
+        """Return what is told of a histogram: with noise, if the settings want it.
+
+        The noise follows from the data, so that they look unchanged while they are.
+        Simulated clients draw it from the run's seed. Whoever sets that could take the
+        noise away again: a real device draws from a secret that it makes and keeps.
+        """
+        around = self.around
+        noise = getattr(around.settings, "privacy", None)
+        if noise is None or not noise.on:
+            return histogram
+        purpose = f"privacy/{digest(histogram)}/{count}"
+        rng = generator(around.seed, purpose, 0, around.client)
+        if around.folder is not None:
+            rng = np.random.default_rng([*self._secret(), key(purpose)])
+        protected: Vector = noise.protect(histogram, count, rng)
+        return protected
+
+    def _secret(self) -> list[int]:
+        """Return 256 bits that nobody else knows, made once."""
+        state = self.around.state.part("privacy")
+        if not (kept := state.at(0)):
+            kept = {"secret": np.frombuffer(os.urandom(32), np.uint32)}
+            state.save(0, kept)
+        secret: list[int] = kept["secret"].tolist()
+        return secret
+
     def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
         """Return whether a histogram changed by more than is tolerated, in L1."""
         return float(abs(now - last).sum()) > tolerance
 
-    def _within(self, tolerance: float, told: Vector, held: str | None) -> bool:
-        """Compare with the last report if the server has it; else remember this one."""
+    def _within(
+        self, tolerance: float, seen: Vector, told: Vector, held: str | None
+    ) -> bool:
+        """Compare with the last report if the server has it; else remember this one.
+
+        What is compared is what the client saw, before the noise of `protect`.
+        """
         state, round = self.around.state.part("report"), self.around.round
         remembered = state.load(before=round + 1)
         last = remembered.get("reported")
         known = last is not None and digest(last) == held
-        if known and not self.changed(np.asarray(last), told, tolerance):
+        before = remembered.get("seen", last)
+        if known and not self.changed(np.asarray(before), seen, tolerance):
             return True
-        state.save(round, {"reported": told})
+        noisy = {} if told is seen else {"seen": seen}
+        state.save(round, {"reported": told, **noisy})
         return False

@@ -6,10 +6,12 @@
 
 The main job is the first line: the app's default overrides, on Ray. Arguments are
 Hydra's overrides; commas sweep, seeds share a row, and runs on different data have
-tables of their own. The marks fedavg, local (below) and oracle (above) are run, too,
-unless `--bare` is said. A run that fails does not hide the others. With an output_dir,
-the same command goes on where it was interrupted, and does nothing again that is
-finished. Exit codes as `simulations.run`; 1 also if a run failed.
+tables of their own; the last table has a column for each value of what is swept. A
+setting that only some of the methods have (strategy.threshold=0,0.5) is theirs alone.
+The marks fedavg, local (below) and oracle (above) are run, too, unless `--bare` is
+said. A run that fails does not hide the others. With an output_dir, the same command
+goes on where it was interrupted, and does nothing again that is finished. Exit codes
+as `simulations.run`; 1 also if a run failed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from rich.console import Console
 
 from cfl_flower.callbacks import Talk
 from cfl_flower.comparison import compare as compare_saved
-from cfl_flower.config import compose_sweep
+from cfl_flower.config import compose_sweep, strategy_has
 from cfl_flower.errors import CflError
 from cfl_flower.overrides import parse, quoted, split, with_folder
 from cfl_flower.results import check_output_dir, refuse_other_settings
@@ -69,6 +71,47 @@ def with_marks(overrides: Sequence[str]) -> list[str]:
     return found
 
 
+def by_settings(overrides: Sequence[str]) -> list[list[str]]:
+    """Divide a comparison into sweeps, so that settings go to the methods with them.
+
+    One that no method has stays, to be refused.
+
+    Examples
+    --------
+    >>> by_settings(["strategy=fedavg,fielding", "strategy.threshold=0,1", "rounds=5"])
+    [['strategy=choice(fedavg)', 'rounds=5'], \
+['strategy=choice(fielding)', 'strategy.threshold=0,1', 'rounds=5']]
+    """
+    parsed = parse(overrides)
+    methods = [i for i in parsed if i.key_or_group == "strategy"]
+    if not methods or not methods[-1].is_sweep_override():
+        return [list(overrides)]
+    paths = {
+        item.key_or_group.partition(".")[2]: item
+        for item in parsed
+        if item.key_or_group.startswith("strategy.")
+    }
+    names = list(methods[-1].sweep_string_iterator())
+    has = {n: frozenset(p for p in paths if strategy_has(n, p)) for n in names}
+    nowhere = frozenset(paths).difference(*has.values())
+    lines: dict[frozenset[str], list[str]] = {}
+    for name in names:
+        lines.setdefault(has[name] | nowhere, []).append(name)
+    if len(lines) == 1:
+        return [list(overrides)]
+    found = []
+    for known, some in lines.items():
+        hidden = {f"strategy.{path}" for path in paths if path not in known}
+        line = []
+        for override, item in zip(overrides, parsed, strict=True):
+            if item.key_or_group == "strategy":
+                line.append(f"strategy=choice({','.join(some)})")
+            elif item.key_or_group not in hidden:
+                line.append(override)
+        found.append(line)
+    return found
+
+
 def make_jobs(overrides: Sequence[str]) -> list[Job]:
     """Compose and check every run, before the first starts.
 
@@ -76,7 +119,8 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     ------
     ConfigError
     """
-    configs = compose_sweep(shlex.join([*overrides, "resume=true"]))
+    lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
+    configs = compose_sweep("\n".join(lines))
     for config in configs:
         check_output_dir(config)
         refuse_other_settings(config)

@@ -23,6 +23,7 @@ from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
 from cfl_flower.aggregation import Memory, QFedAvg, mean_model
+from cfl_flower.attacks import malicious_clients
 from cfl_flower.devices import first_to_finish
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.fleet import Fleet, Outcome
@@ -604,10 +605,11 @@ class ClusteredStrategy(Strategy):
         """Close a round: note the tests, absorb the reports, tell the callbacks."""
         outcome = self._receive("evaluate", replies)
         self._pass_time(self._finished)
+        tested = [result for result in outcome.results if result.num_examples]
+        rows = self._note_tests(tested)
+        self._note_clusters()
         check = partial(self.check_report, "evaluate")
         reports = self.screen("evaluate", outcome.results, check)
-        rows = self._note_tests([result for result in reports if result.num_examples])
-        self._note_clusters()
         self.absorb_reports(self.record.round, reports)
         now = time.perf_counter()
         self.record.seconds, self._started = round(now - self._started, 4), now
@@ -714,6 +716,7 @@ class ClusteredStrategy(Strategy):
         record.accuracy = float(correct.sum() / counts.sum())
         record.accuracy_mean = float(accuracies.mean())
         record.loss = float(losses @ counts / counts.sum())
+        self._note_honest(tested, correct, counts)
         clusters = self.state.clusters[rows].tolist()
         personalised = [_personalised(result) for result in tested]
         if known := [share for share in personalised if share is not None]:
@@ -723,6 +726,19 @@ class ClusteredStrategy(Strategy):
             ClientRow(record.round, result.client, *pair, result.num_examples, share)
             for result, pair, share in zip(tested, numbers, personalised, strict=True)
         ]
+
+    def _note_honest(
+        self, tested: list[Result], correct: FloatArray, counts: FloatArray
+    ) -> None:
+        """Note the accuracy of clients that do not attack, if others do."""
+        config = self.config
+        if not config.faults.malicious:
+            return
+        bad = malicious_clients(config.faults, config.clients, config.seed)
+        honest = np.array([result.client not in bad for result in tested])
+        total = float(counts[honest].sum())
+        share = float(correct[honest].sum()) / total if total else None
+        self.record.measures["accuracy_honest"] = share
 
     def _note_clusters(self) -> None:
         record, state = self.record, self.state

@@ -57,6 +57,11 @@ Deviations and readings, where the paper is silent or contradicts itself:
 * `learning_rounds` is F.1's proposal of a learnable tau, of which the paper says no
   more: each of its five thresholds is in force for so many rounds, and the one stays
   that took away most of the error that there was; every `relearn_every` rounds anew.
+* Beyond the paper: `privacy` adds noise to reported label histograms
+  (`cfl_flower.privacy`), whose variance the test against chance then allows for;
+  `robust` takes trimmed means for centres and puts the clusters together that have
+  fewer than `least_members`, so that forged representations neither move centres nor
+  open clusters.
 * An iteration (drift event) is a round here: without reports a round changes nothing.
 * tau = 0 (Appendix F.1) re-clusters whenever a centre moved, not at every report.
 * The paper trains all methods with FedProx, batches of 20 and 20 local steps; the
@@ -77,9 +82,12 @@ from cfl_flower.clustering import (
     cluster_centres,
     mixing_matrix,
     nearest_centre,
+    put_stragglers_together,
+    trimmed_centres,
 )
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import split_module
+from cfl_flower.privacy import LabelNoise
 from cfl_flower.representations import (
     METRICS,
     Distance,
@@ -146,6 +154,15 @@ class FieldingSettings(StrategySettings):
         Below it there are no clusters, by embeddings and gradients.
     scan : KMeansScan
         How clients are clustered from scratch.
+    privacy : LabelNoise
+        Noise on reported label histograms.
+    robust : bool
+        Whether clusters are guarded against forged representations.
+    trim : float
+        Share of a cluster's members that has no say in a coordinate of its centre, at
+        either end, if robust.
+    least_members : int
+        Clusters of fewer are put together, if robust.
     """
 
     weighting: str = "plain"
@@ -165,6 +182,10 @@ class FieldingSettings(StrategySettings):
     significance: float = 0.001
     least_silhouette: float = 0.1
     scan: KMeansScan = field(default_factory=KMeansScan)
+    privacy: LabelNoise = field(default_factory=LabelNoise)
+    robust: bool = False
+    trim: float = 0.25
+    least_members: int = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -184,6 +205,10 @@ class FieldingSettings(StrategySettings):
         require(self.delta > 0, "strategy.delta", self.delta, "a number above 0")
         require_fraction("strategy.significance", self.significance)
         require_fraction("strategy.least_silhouette", self.least_silhouette)
+        what = "a number from 0 to below 0.5"
+        require(0 <= self.trim < 0.5, "strategy.trim", self.trim, what)
+        ok, what = self.least_members >= 1, "a whole number of at least 1"
+        require(ok, "strategy.least_members", self.least_members, what)
         self._check_representation()
         trying = len(THRESHOLDS) * self.learning_rounds
         require(
@@ -207,6 +232,10 @@ class FieldingSettings(StrategySettings):
         ok = self.distance in metrics
         what = f"{' or '.join(metrics)} with representation={self.representation}"
         require(ok, "strategy.distance", self.distance, what)
+        # Nothing bounds what one sample does to a gradient or an embedding.
+        what = "null, or representation=label_histogram, which alone noise protects"
+        ok = by_labels or not self.privacy.on
+        require(ok, "strategy.privacy.epsilon", self.privacy.epsilon, what)
 
 
 @dataclass
@@ -219,6 +248,8 @@ class FieldingState(ClusteredState):
         The latest representation of each client.
     counts : int array of shape (n,)
         The number of samples behind it.
+    reports : int array of shape (n,)
+        How often each client has told it.
     centres : array of shape (K, L)
     reference : array of shape (K, L)
         The centres at the last re-clustering.
@@ -234,6 +265,7 @@ class FieldingState(ClusteredState):
 
     representations: FloatArray
     counts: IntArray
+    reports: IntArray
     centres: FloatArray
     reference: FloatArray
     delta: float
@@ -271,14 +303,43 @@ def move_drifted(
     return moved
 
 
+def find_centres(
+    representations: FloatArray, clusters: IntArray, count: int, trim: float = 0.0
+) -> FloatArray:
+    """Return the mean of each cluster's members, or the trimmed mean; else NaN.
+
+    Of vectors without negative numbers the trimmed mean is scaled to the mean's sum, so
+    that of histograms is one.
+
+    Parameters
+    ----------
+    representations : array of shape (n, L)
+    clusters : int array of shape (n,)
+    count : int
+    trim : float
+    """
+    means = cluster_centres(representations, clusters, count)
+    if not trim:
+        return means
+    trimmed = trimmed_centres(representations, clusters, count, trim)
+    sums = trimmed.sum(axis=1, keepdims=True)
+    shares = (representations >= 0).all()
+    # Where no label is held by enough members the trimmed mean is 0.
+    scaled = trimmed * means.sum(axis=1, keepdims=True) / np.where(sums, sums, 1)
+    return np.where(sums == 0, means, scaled) if shares else trimmed
+
+
 def recompute_centres(
-    representations: FloatArray, clusters: IntArray, centres: FloatArray
+    representations: FloatArray,
+    clusters: IntArray,
+    centres: FloatArray,
+    trim: float = 0.0,
 ) -> FloatArray:
     """Return the mean of each cluster's members: Algorithm 2, line 3.
 
     An empty cluster keeps its centre.
     """
-    fresh = cluster_centres(representations, clusters, len(centres))
+    fresh = find_centres(representations, clusters, len(centres), trim)
     return np.where(np.isnan(fresh), centres, fresh)
 
 
@@ -361,6 +422,7 @@ class Fielding(ClusteredStrategy):
             model,
             no_rows,
             nobody,
+            nobody,
             no_centres,
             no_centres,
             self.settings.delta,
@@ -426,6 +488,7 @@ class Fielding(ClusteredStrategy):
         first = not state.clients
         state.representations = np.vstack([state.representations, points])
         state.counts = np.append(state.counts, counts)
+        state.reports = np.append(state.reports, np.ones(len(counts), np.int64))
         if first:
             clusters = self.cluster_from_scratch(self.rng("cluster", round))
             self.join(newcomers, clusters)
@@ -456,9 +519,11 @@ class Fielding(ClusteredStrategy):
         record.drifted, record.moved = len(reports), 0
         record.reclustered = bool(record.reclustered)
         self.learn_threshold()
+        drifted = self.rows(result.client for result in reports)
+        state.reports[drifted] += 1
+        self.measure_privacy()
         if not reports:
             return
-        drifted = self.rows(result.client for result in reports)
         state.representations[drifted], state.counts[drifted] = self._read_reports(
             reports
         )
@@ -469,6 +534,12 @@ class Fielding(ClusteredStrategy):
         record.moved = int(np.count_nonzero(state.clusters != before))
         record.reclustered |= self.adjust(self.rng("recluster", round))
 
+    def measure_privacy(self) -> None:
+        """Note the privacy lost so far by whoever reported most: reports compose."""
+        privacy, most = self.settings.privacy, int(self.state.reports.max(initial=0))
+        if privacy.on:
+            self.record.measures["epsilon_spent"] = most * privacy.epsilon
+
     def adjust(self, rng: np.random.Generator) -> bool:
         """Recompute the centres; if one moved far, cluster all clients from scratch."""
         state, settings = self.state, self.settings
@@ -477,7 +548,7 @@ class Fielding(ClusteredStrategy):
         if settings.centre_reference == "recluster":
             before = state.reference
         state.centres = recompute_centres(
-            state.representations, state.clusters, state.centres
+            state.representations, state.clusters, state.centres, self.trim
         )
         alive = state.sizes > 0
         if settings.trigger == "pairwise":
@@ -551,9 +622,19 @@ class Fielding(ClusteredStrategy):
         least = settings.least_silhouette
         if settings.representation == "label_histogram":
             least = -1.0
-            if chance_explains(points, state.counts, settings.significance):
+            noise = settings.privacy.variance
+            if chance_explains(points, state.counts, settings.significance, noise):
                 return np.zeros(len(points), np.int64)
-        return choose_clusters(points, self.distance, settings.scan, rng, least)
+        found = choose_clusters(points, self.distance, settings.scan, rng, least)
+        if not settings.robust:
+            return found
+        fewest = settings.least_members
+        return put_stragglers_together(points, found, fewest, self.distance)
+
+    @property
+    def trim(self) -> float:
+        """The share of members without a say in a coordinate of a centre."""
+        return float(self.settings.trim) if self.settings.robust else 0.0
 
     def heterogeneity(self) -> float | None:
         """Return the mean client distance on the latest representations."""
@@ -584,8 +665,8 @@ class Fielding(ClusteredStrategy):
 
     def _set_centres(self) -> None:
         state = self.state
-        state.centres = cluster_centres(
-            state.representations, state.clusters, len(state.models)
+        state.centres = find_centres(
+            state.representations, state.clusters, len(state.models), self.trim
         )
         state.reference = state.centres
         self._heterogeneity = None

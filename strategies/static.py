@@ -24,7 +24,8 @@ class Static(Fielding):
         return ClusteredStrategy.plan_evaluate(self, round, test)
 
     def absorb_reports(self, round: int, results: list[Result]) -> None:
-        """Do nothing: clients stay where they are."""
+        """Leave clients where they are."""
+        self.measure_privacy()
 
     def adjust(self, rng: np.random.Generator) -> bool:
         """Leave the centres where they are."""

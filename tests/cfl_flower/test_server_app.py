@@ -47,7 +47,9 @@ def test_a_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
         execute_all(InProcessGrid(), configs, Console(file=text, width=120))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in row.split("│")[1:3]] for row in rows]
-    assert [name for name, _ in cells] == ["faults.raises0", "faults.raises1"] * 3
+    names = ["faults.raises0", "faults.raises1"] * 3
+    # And what the swept setting does, value by value: at the end, and in the mean.
+    assert [name for name, _ in cells] == names + ["fielding"] * 2
     assert [first for _, first in cells if first == "failed"] == ["failed"] * 3
     assert "raises1 seed 0 failed: round 1" in " ".join(text.getvalue().split())
     (reason,) = tmp_path.rglob("failure.txt")

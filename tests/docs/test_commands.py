@@ -92,7 +92,8 @@ def check(door: str, arguments: list[str]) -> None:
         asked = list(compare.parse_arguments(arguments).overrides)
         if not any(each.startswith("strategy=") for each in asked):
             asked += compare.default_overrides()
-        assert compose_sweep(shlex.join(compare.with_marks(asked)))
+        for line in compare.by_settings(compare.with_marks(asked)):
+            assert compose_sweep(shlex.join(line))
     elif door == "reproduce":
         tables = reproduce.load_published()
         said = reproduce.parse(arguments, tables)

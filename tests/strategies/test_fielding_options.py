@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfl_flower.clustering import put_stragglers_together, trimmed_centres
 from cfl_flower.config import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.fleet import Fleet
@@ -21,7 +22,13 @@ from cfl_flower.representations import (
     largest_pairwise_distance,
     mean_client_distance,
 )
-from strategies.fielding import THRESHOLDS, Fielding, adapt_delta, tried_threshold
+from strategies.fielding import (
+    THRESHOLDS,
+    Fielding,
+    adapt_delta,
+    find_centres,
+    tried_threshold,
+)
 
 Runner = Callable[..., Any]
 
@@ -176,9 +183,63 @@ def test_the_shared_model_can_be_a_file(run_small: Runner, tmp_path: Path) -> No
     assert run.rounds[-1]["num_clusters"] > 1
 
 
+@given(st.integers(0, 999), st.integers(1, 9), st.floats(0, 0.49))
+def test_forged_members_leave_a_trimmed_centre_among_the_honest(
+    seed: int, honest: int, trim: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    points = rng.dirichlet(np.ones(4), honest)
+    size = next(n for n in range(honest + 9, 0, -1) if n - int(trim * n) <= honest)
+    forged = max(0, size - honest)
+    every = np.vstack([points, 100 * rng.normal(size=(forged, 4))])
+    (centre,) = trimmed_centres(every, np.zeros(len(every), int), 1, trim)
+    assert (centre >= points.min(axis=0) - 1e-9).all()
+    assert (centre <= points.max(axis=0) + 1e-9).all()
+
+
+def test_a_forged_report_moves_the_mean_and_not_the_trimmed_one() -> None:
+    points, clusters = np.float32([[1, 0]] * 4 + [[0, 1]]), np.zeros(5, int)
+    assert find_centres(points, clusters, 1) == pytest.approx(np.array([[0.8, 0.2]]))
+    assert find_centres(points, clusters, 1, 0.25).tolist() == [[1, 0]]
+
+
+def test_a_trimmed_centre_of_histograms_is_one() -> None:
+    points = np.float32([[0.6, 0.4, 0], [0.5, 0.5, 0], [0.9, 0, 0.1], [0.4, 0.6, 0]])
+    (centre,) = find_centres(points, np.zeros(4, int), 1, 0.25)
+    # The middle two of each label are 0.55, 0.45 and 0.
+    assert centre == pytest.approx([0.55, 0.45, 0])
+    # Nobody shares a label with another one: there is nothing but the mean.
+    (centre,) = find_centres(np.eye(4), np.zeros(4, int), 1, 0.25)
+    assert centre == pytest.approx([0.25] * 4)
+
+
+def test_stragglers_have_one_cluster_or_join_the_nearest() -> None:
+    points = np.float32([[0], [0], [0], [9], [9], [5], [8]])
+    lone = np.array([0, 0, 0, 1, 1, 2, 3])
+    together = put_stragglers_together(points, lone, 2, "l1")
+    assert together.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    near = put_stragglers_together(points, lone, 3, "l1")
+    assert near.tolist() == [0, 0, 0, 1, 1, 1, 1]
+    single = np.array([0, 0, 0, 1, 1, 1, 2])
+    assert put_stragglers_together(points, single, 2, "l1")[-1] == 1
+    assert put_stragglers_together(points, lone, 9, "l1").tolist() == [0] * 7
+
+
+def test_liars_open_no_clusters_of_their_own(run_small: Runner) -> None:
+    lies = ["clients=24", "faults.malicious=0.5", "rounds=3"]
+    plain = run_small(*lies)
+    robust = run_small(*lies, "strategy.robust=true", folder="robust")
+    fewest = [min(row["cluster_sizes"]) for row in robust.rounds]
+    assert min(plain.rounds[0]["cluster_sizes"]) == 1
+    assert min(fewest) >= 2
+    assert robust.rounds[0]["num_clusters"] < plain.rounds[0]["num_clusters"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [
+        (["trim=0.5"], "from 0 to below 0.5"),
+        (["least_members=0"], "a whole number of at least 1"),
         (["representation=gradient", "shared.samples=0"], "give a shared model"),
         (["representation=gradient", "distance=js"], "l1 or l2 or cosine with"),
         (["representation=combined", "distance=cosine"], "l1 or l2 with"),
