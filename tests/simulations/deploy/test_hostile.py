@@ -70,7 +70,6 @@ def make_hostile(folder: Path) -> str:
     (folder / "sitecustomize.py").write_text(
         textwrap.dedent(f"""
             from pathlib import Path
-from typing import Any
             from flwr.clientapp import ClientApp
 
             honest = ClientApp.__call__
