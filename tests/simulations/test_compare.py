@@ -89,8 +89,9 @@ def test_killed_in_the_middle_the_same_command_goes_on(
     assert len(done) < 2
     assert main(asked) == 0
     out = capsys.readouterr().out
-    # A drift has other data than none: tables of results and of costs for both.
-    assert out.count("│ static") == 2 * 2 + 1
+    # A drift has other data than none: tables of results, costs and clusters for both.
+    around_drifts, drift_by_drift = 1, 2
+    assert out.count("│ static") == 3 * 2 + around_drifts + drift_by_drift
     whole = [*runs, "--bare", "--jobs=1", f"output_dir={tmp_path / 'whole'}"]
     assert main([*whole, "-q", "--markdown"]) == 0
     out, err = capsys.readouterr()
