@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
+from scipy.stats import trim_mean
 from sklearn.cluster import (
     AgglomerativeClustering,
     KMeans,
@@ -98,9 +99,8 @@ def trimmed_centres(
     """
     result = np.full((count, points.shape[1]), np.nan)
     for cluster in np.unique(labels):
-        members = np.sort(points[labels == cluster].astype(float), axis=0)
-        cut = int(trim * len(members))
-        result[cluster] = members[cut : len(members) - cut].mean(axis=0)
+        members = points[labels == cluster].astype(float)
+        result[cluster] = trim_mean(members, trim, axis=0)
     return result
 
 

@@ -299,6 +299,11 @@ def listing(tables: Mapping[str, Published], rows: Sequence[str], root: Path) ->
         How the rows' names start; all without any.
     root : Path
         Where runs are kept: finished ones tell what others like them will take.
+
+    Raises
+    ------
+    ConfigError
+        If no row's name starts so.
     """
     result = Table(title="Published tables", title_justify="left")
     size = "rounds x\nparticipants"
@@ -310,6 +315,8 @@ def listing(tables: Mapping[str, Published], rows: Sequence[str], root: Path) ->
         for row in table.rows
         if not rows or row.startswith(tuple(rows))
     ]
+    known_rows = sorted({row for table in tables.values() for row in table.rows})
+    require(bool(asked), "--rows", list(rows), f"rows {', '.join(known_rows)}")
     console = Console(stderr=True)
     for name, table, row in track(asked, "a look at each", console=console):
         folder = root / (table.runs or name) / row

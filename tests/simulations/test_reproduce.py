@@ -206,10 +206,11 @@ def test_the_list_names_tables_rows_and_data(
 
 def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flexcfl_table3", "--rows", "nowhere"]) == 2
+    assert main(["flexcfl_table3", "--rows", "nowhere", "--list"]) == 2
     assert main(["flexcfl_table3", "--seeds", "0"]) == 2
     assert main(["flexcfl_table3", "--jobs", "0"]) == 2
     assert main(["flexcfl_table3", "--seed"]) == 2
     assert main(["nothing"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert "flexcfl_table3, flexcfl_table4" in lines[-1]
