@@ -15,17 +15,9 @@ from rich.table import Table
 from cfl_flower.config import RunConfig
 from cfl_flower.errors import ConfigError
 from cfl_flower.results import finished, read_lines
-from cfl_flower.scorecard import (
-    CLUSTERS,
-    COSTS,
-    Mark,
-    caught_up,
-    drift_table,
-    make_mark,
-    score,
-    table,
-)
+from cfl_flower.scorecard import Mark, caught_up, make_mark, score
 from cfl_flower.sweeps import sweep_tables
+from cfl_flower.tables import CLUSTERS, COSTS, drift_table, table
 from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")

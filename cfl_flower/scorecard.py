@@ -1,13 +1,10 @@
-"""How methods fared under drift, as a table from saved rounds."""
+"""How a method fared under drift, in numbers from saved rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from statistics import fmean, stdev
-
-from rich.table import Table
+from statistics import fmean
 
 from cfl_flower.types import Json
 
@@ -129,21 +126,21 @@ def score(
     reached = None if mark is None else stays_above(curve, mark.target)
     seconds = device_seconds(rounds, reached)
     return Score(
-        before=_mean(curve.get(drift - 1) for drift in inside),
-        just_after=_mean(curve.get(drift) for drift in inside),
-        recovered=_mean(curve.get(end) for _, end in spans),
+        before=mean_of_known(curve.get(drift - 1) for drift in inside),
+        just_after=mean_of_known(curve.get(drift) for drift in inside),
+        recovered=mean_of_known(curve.get(end) for _, end in spans),
         rounds_to_recover=fmean(known) if complete else None,
         bytes_to_recover=fmean(sent) if complete else None,
-        seconds_to_recover=_mean(waited) if timed else None,
+        seconds_to_recover=mean_of_known(waited) if timed else None,
         final=curve.get(last),
         best=max(curve.values(), default=None),
-        mean=_mean(curve.values()),
+        mean=mean_of_known(curve.values()),
         reached=reached,
         seconds_to_reach=seconds,
         speedup=_speedup(mark, reached, seconds),
-        clusters=_mean(row.get("num_clusters") for row in rounds),
-        ari=_mean(row.get("ari") for row in rounds),
-        churn=_mean(_churn(row) for row in rounds),
+        clusters=mean_of_known(row.get("num_clusters") for row in rounds),
+        ari=mean_of_known(row.get("ari") for row in rounds),
+        churn=mean_of_known(_churn(row) for row in rounds),
         bytes_up=sum(row["bytes_up"] for row in rounds),
         bytes_down=sum(row["bytes_down"] for row in rounds),
         drifts=len(inside),
@@ -260,7 +257,8 @@ def _rounds_to_recover(curve: Mapping[int, float], start: int, end: int) -> int 
     return None
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the numbers that there are, None without any."""
     found = [value for value in values if value is not None]
     return fmean(found) if found else None
 
@@ -281,124 +279,3 @@ def caught_up(
     last = single[-1]["round"] if single else 0
     after = max(below, default=0) + 1
     return after if after <= last else None
-
-
-Column = tuple[str, Callable[[Score], float | None], float, str, str]
-"""Heading, number of a score, its factor, decimals, and what stands for no number."""
-
-ACCURACIES: tuple[Column, ...] = (
-    ("before", attrgetter("before"), 100, ".1f", "-"),
-    ("just after", attrgetter("just_after"), 100, ".1f", "-"),
-    ("recovered", attrgetter("recovered"), 100, ".1f", "-"),
-    ("rounds to recover", attrgetter("rounds_to_recover"), 1, ".3g", "never"),
-    ("final", attrgetter("final"), 100, ".1f", "-"),
-    ("best", attrgetter("best"), 100, ".1f", "-"),
-    ("mean", attrgetter("mean"), 100, ".1f", "-"),
-)
-
-COSTS: tuple[Column, ...] = (
-    ("at target from round", attrgetter("reached"), 1, ".3g", "never"),
-    ("device min to target", attrgetter("seconds_to_reach"), 1 / 60, ".0f", "never"),
-    ("speed-up to target", attrgetter("speedup"), 1, ".2f", "never"),
-    ("device min to recover", attrgetter("seconds_to_recover"), 1 / 60, ".0f", "never"),
-    ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", "never"),
-    ("kB up", attrgetter("bytes_up"), 1e-3, ".1f", "-"),
-    ("kB down", attrgetter("bytes_down"), 1e-3, ".1f", "-"),
-)
-
-CLUSTERS: tuple[Column, ...] = (
-    ("clusters", attrgetter("clusters"), 1, ".1f", "-"),
-    ("ARI", attrgetter("ari"), 1, ".2f", "-"),
-    ("churn", attrgetter("churn"), 100, ".1f", "-"),
-)
-
-
-def table(
-    title: str,
-    scores: Mapping[str, Sequence[Score]],
-    columns: Sequence[Column] = ACCURACIES,
-    caption: str = "",
-) -> Table:
-    """Lay scores out as one table, a row per method.
-
-    A column that nobody has a number in is left out.
-
-    Parameters
-    ----------
-    title, caption : str
-    scores : mapping of str to scores
-        One for each seed; more than one give their mean and standard deviation.
-    columns : sequence of Column
-    """
-    result = Table(
-        title=title,
-        title_justify="left",
-        caption=caption or None,
-        caption_justify="left",
-    )
-    result.add_column("strategy")
-    done = [entries for entries in scores.values() if entries]
-    told = [
-        column
-        for column in columns
-        if not done or any(cell(entries, column) != "-" for entries in done)
-    ]
-    for heading, *_ in told:
-        result.add_column(heading, justify="right")
-    for name, entries in scores.items():
-        cells = [cell(entries, column) for column in told] if entries else [FAILED]
-        result.add_row(name, *cells)
-    return result
-
-
-FAILED = "failed"
-"""Stands in the row of a method of which no run completed."""
-
-
-def drift_table(
-    title: str,
-    runs: Mapping[str, Sequence[Sequence[Mapping[str, Json]]]],
-    drifts: Sequence[int],
-) -> Table:
-    """Lay out the accuracy around each drift, a row per method.
-
-    Parameters
-    ----------
-    title : str
-    runs : mapping of str to sequences
-        The lines of `rounds.jsonl` of each seed of a method.
-    drifts : sequence of int
-        The rounds at whose start the data changed.
-    """
-    result = Table(title=title, title_justify="left")
-    result.add_column("strategy")
-    for drift in drifts:
-        result.add_column(f"round {drift}", justify="right")
-    for name, seeds in runs.items():
-        found = [around_drifts(rounds, drifts) for rounds in seeds]
-        cells = [_around([seed[drift] for seed in found]) for drift in drifts]
-        result.add_row(name, *(cells if seeds else [FAILED]))
-    return result
-
-
-def _around(seeds: Sequence[tuple[float | None, float | None, float | None]]) -> str:
-    means = [_mean(values) for values in zip(*seeds, strict=True)]
-    return " → ".join("-" if mean is None else f"{100 * mean:.1f}" for mean in means)
-
-
-def cell(entries: Sequence[Score], column: Column) -> str:
-    """Return the mean over seeds; a number that one seed lacks has none."""
-    heading, number, factor, form, missing = column
-    values = [number(entry) for entry in entries]
-    found = [factor * value for value in values if value is not None]
-    if not found or len(found) < len(values):
-        return missing if any(_missed(entry, heading) for entry in entries) else "-"
-    spread = f" ± {stdev(found):{form}}" if len(found) > 1 else ""
-    return f"{fmean(found):{form}}{spread}"
-
-
-def _missed(entry: Score, heading: str) -> bool:
-    """Return whether a run did not get to what a column is about: "never"."""
-    if heading.endswith("to recover"):
-        return entry.drifts > 0 and entry.rounds_to_recover is None
-    return entry.target is not None and entry.reached is None

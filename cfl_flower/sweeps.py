@@ -10,7 +10,7 @@ from rich.table import Table
 
 from cfl_flower.config import GROUPS, RunConfig
 from cfl_flower.results import finished, read_lines
-from cfl_flower.scorecard import FAILED
+from cfl_flower.tables import FAILED
 from cfl_flower.types import Json
 
 MOST_KEYS = 3

@@ -25,7 +25,8 @@ from matplotlib.figure import Figure
 from cfl_flower.comparison import require_one_stream
 from cfl_flower.errors import CflError
 from cfl_flower.files import write_atomically
-from cfl_flower.scorecard import ACCURACIES, CLUSTERS, COSTS, cell, make_mark, score
+from cfl_flower.scorecard import make_mark, score
+from cfl_flower.tables import ACCURACIES, CLUSTERS, COSTS, cell
 from cfl_flower.types import Json
 from simulations import figures
 from simulations.run import report as report_error

@@ -308,6 +308,7 @@ class AsynchronousStrategy(ClusteredStrategy):
             elif isinstance(answer, Failure):
                 self.record.failures.append(answer)
             else:
+                self.record.bytes_up += payload_bytes([], answer.metrics)
                 self.let_in(self.record.round, [answer])
 
     def _greet(self, round: int) -> None:

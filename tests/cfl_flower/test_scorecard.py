@@ -7,19 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cfl_flower.scorecard import (
-    ACCURACIES,
-    COSTS,
-    Column,
-    Mark,
-    Score,
-    caught_up,
-    cell,
-    drift_table,
-    make_mark,
-    score,
-    table,
-)
+from cfl_flower.scorecard import Mark, Score, caught_up, make_mark, score
+from cfl_flower.tables import ACCURACIES, COSTS, Column, cell, drift_table, table
 
 
 def rounds(*accuracies: float | None) -> list[dict[str, Any]]:
