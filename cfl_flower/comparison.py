@@ -128,7 +128,7 @@ def make_tables(
         What the single global model set, by seed.
     caption : str
     """
-    drifts = [round for round in first.timeline.rounds if round > 1]
+    drifts = [r for r in first.timeline.rounds if 1 < r <= first.rounds]
     scores = {
         label: [score(lines, drifts, marks.get(seed)) for seed, lines in seeds.items()]
         for label, seeds in runs.items()
