@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 
 from cfl_flower.errors import CheckpointError
 from cfl_flower.files import write_atomically
+from cfl_flower.settings import differences
 from cfl_flower.types import Json
 
 SCHEMA = 1
@@ -139,9 +140,8 @@ class Checkpoint:
         return int(header["round"]), state_class(**state)
 
     def _check_config(self, saved: Mapping[str, Json]) -> None:
-        for key in sorted(set(saved) | set(self.resolved) - MAY_DIFFER):
-            old, new = saved.get(key), self.resolved.get(key)
-            if key not in MAY_DIFFER and old != new:
+        for key, old, new in differences(saved, self.resolved):
+            if key.partition(".")[0] not in MAY_DIFFER:
                 raise self._refusal(f"is of another run: {key} was {old}, is {new}")
 
     def _refusal(self, what: str) -> CheckpointError:

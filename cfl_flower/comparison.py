@@ -16,6 +16,7 @@ from cfl_flower.config import RunConfig
 from cfl_flower.errors import ConfigError
 from cfl_flower.results import finished, read_lines
 from cfl_flower.scorecard import Mark, caught_up, make_mark, score
+from cfl_flower.settings import differences
 from cfl_flower.sweeps import sweep_tables
 from cfl_flower.tables import CLUSTERS, COSTS, drift_table, table
 from cfl_flower.types import Json
@@ -177,25 +178,16 @@ def require_one_stream(
     first, *others = configs
     for other in others:
         for key in DATA:
-            one, two = configs[first][key], configs[other][key]
-            if one != two:
+            pair = configs[first][key], configs[other][key]
+            for name, one, two in differences(*pair, key):
                 raise ConfigError(
                     f"{first} and {other} are runs on different data "
-                    f"({_difference(key, one, two)}), which no table can compare; name "
+                    f"({name}: {one} and {two}), which no table can compare; name "
                     "those of one stream"
                 )
     require_same_data(
         {name: (config["seed"], fingerprints[name]) for name, config in configs.items()}
     )
-
-
-def _difference(key: str, one: Json, two: Json) -> str:
-    """Say in which setting two differ."""
-    if not (isinstance(one, dict) and isinstance(two, dict)):
-        return f"{key}: {one} and {two}"
-    # The option's name comes first, and says more than what follows from it.
-    inner = next(name for name in {**one, **two} if one.get(name) != two.get(name))
-    return _difference(f"{key}.{inner}", one.get(inner), two.get(inner))
 
 
 def require_same_data(data: Mapping[str, tuple[int, str | None]]) -> None:

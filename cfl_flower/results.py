@@ -20,6 +20,7 @@ from cfl_flower.checkpoint import MAY_DIFFER
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
 from cfl_flower.scorecard import device_seconds
+from cfl_flower.settings import differences
 from cfl_flower.types import ClientId, Failure, Json
 
 if TYPE_CHECKING:
@@ -270,13 +271,13 @@ def finished(config: RunConfig) -> dict[str, Json] | None:
 
 
 def changed_settings(config: RunConfig) -> list[str]:
-    """Return the keys in which the run that lies in the folder had other settings."""
+    """Return the settings that the run which lies in the folder had otherwise."""
     path = Path(config.output_dir) / "config.yaml"
     if not path.exists():
         return []
     saved = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    keys = {*saved, *config.resolved} - MAY_DIFFER
-    return sorted(k for k in keys if saved.get(k) != config.resolved.get(k))
+    keys = sorted(key for key, _, _ in differences(saved, config.resolved))
+    return [key for key in keys if key.partition(".")[0] not in MAY_DIFFER]
 
 
 def refuse_other_settings(config: RunConfig) -> None:

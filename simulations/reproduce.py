@@ -220,7 +220,9 @@ def reproduce(
     reasons = carry_out(list(runs.values()), most, asked.talk, table.title)
     for (row, method, seed), job in jobs.items():
         if reason := reasons.get(job.output_dir):
-            found[row, method].reasons.append(f"seed {seed}: {reason}")
+            found[row, method].reasons.append(
+                f"{row} {method} seed {seed} failed: {reason}"
+            )
         if summary := finished(job):
             found[row, method].values.append(table.value(job, summary))
     return found
@@ -240,7 +242,9 @@ def lines(
             many = len(measured.values) > 1
             ours = f"{mean:.1f}" + (f" ± {stdev(measured.values):.1f}" if many else "")
             gap = None if cell.published is None else mean - cell.published
-        said = [verdict(gap, table.tolerance)] if measured.values else []
+        said = verdict(gap, table.tolerance) if measured.values else ""
+        if measured.values and (without := len(measured.reasons)):
+            said += f", without {without} failed"
         result.append(
             [
                 cell.row,
@@ -248,7 +252,7 @@ def lines(
                 ours,
                 "-" if cell.published is None else f"{cell.published:.1f}",
                 "-" if gap is None else f"{gap:+.1f}",
-                "; ".join([*said, *measured.reasons]),
+                said,
             ]
         )
     return result
@@ -272,9 +276,14 @@ def verdict(gap: float | None, tolerance: float) -> str:
 HEADER = ("row", "method", "ours", "published", "difference", "verdict")
 
 
-def draw(title: str, rows: Iterable[Sequence[str]]) -> Table:
+def draw(title: str, rows: Iterable[Sequence[str]], caption: str = "") -> Table:
     """Lay a table out for the terminal."""
-    table = Table(title=title, title_justify="left")
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption=escape(caption) or None,
+        caption_justify="left",
+    )
     for name in HEADER:
         number = name in ("ours", "published", "difference")
         table.add_column(name, justify="right" if number else "left")
@@ -402,11 +411,16 @@ def main(arguments: Sequence[str]) -> int:
     except CflError as error:
         return report(error)
     rows = lines(table, cells, found)
+    reasons = [reason for measured in found.values() for reason in measured.reasons]
     if asked.markdown:
         print(markdown(rows))
+        for reason in reasons:
+            print(f"\n{reason}")
     else:
-        console.print(draw(f"{table.title}; accuracy in %, {table.measure}", rows))
-    return int(any(measured.reasons for measured in found.values()))
+        part = "" if asked.scale == 1 else f", after {asked.scale:g} of the rounds"
+        title = f"{table.title}; accuracy in %, {table.measure}{part}"
+        console.print(draw(title, rows, "\n".join(reasons)))
+    return int(bool(reasons))
 
 
 if __name__ == "__main__":

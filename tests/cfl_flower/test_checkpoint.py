@@ -108,13 +108,19 @@ def test_a_torn_checkpoint_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("seed", 2), ("strategy", {"name": "static"}), ("clients", 5)]
+    ("key", "value", "differs"),
+    [
+        ("seed", 2, "seed"),
+        ("clients", 5, "clients"),
+        ("strategy", {"name": "static"}, "strategy.name"),
+        ("strategy", {"name": "fielding", "tau": 1}, "strategy.tau"),
+    ],
 )
 def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
-    saved: Checkpoint, key: str, value: object
+    saved: Checkpoint, key: str, value: object, differs: str
 ) -> None:
     other = Checkpoint(saved.folder, {**CONFIG, key: value})
-    with pytest.raises(CheckpointError, match=f"of another run: {key} was"):
+    with pytest.raises(CheckpointError, match=f"of another run: {differs} was"):
         other.load(State)
 
 

@@ -152,13 +152,19 @@ def test_a_line_says_what_was_published_and_how_far_it_is() -> None:
     assert lines(table, [cell], measured) == [
         ["row", "a", "91.5 ± 0.7", "90.0", "+1.5", "reproduced"]
     ]
-    failed = {("row", "a"): Measured([], ["seed 0: no"])}
-    assert lines(table, [cell], failed)[0][2:] == ["failed", "90.0", "-", "seed 0: no"]
-    part = {("row", "a"): Measured([80.0], ["seed 1: no [/tmp/x]"])}
+    failed = {("row", "a"): Measured([], ["why"])}
+    assert lines(table, [cell], failed)[0][2:] == ["failed", "90.0", "-", ""]
+    part = {("row", "a"): Measured([80.0], ["why"])}
     (line,) = lines(table, [cell], part)
-    assert line[2:] == ["80.0", "90.0", "-10.0", "below; seed 1: no [/tmp/x]"]
-    console = Console(file=io.StringIO(), width=110)
-    console.print(reproduce.draw("title", [line]))
+    assert line[2:] == ["80.0", "90.0", "-10.0", "below, without 1 failed"]
+
+
+def test_reasons_of_failures_are_below_the_table() -> None:
+    console = Console(file=(out := io.StringIO()), width=60)
+    row = ["row", "a", "failed", "90.0", "-", ""]
+    console.print(reproduce.draw("title", [row], "row a seed 1 failed: no [/tmp/x]"))
+    last = out.getvalue().splitlines()[-1]
+    assert last.strip() == "row a seed 1 failed: no [/tmp/x]"
 
 
 @pytest.mark.slow
@@ -175,7 +181,8 @@ def test_a_table_is_run_kept_and_printed_with_its_failures(
     assert table[2][:2] == ["| digits", "fedavg"]
     assert table[2][5] == "reproduced |"
     assert table[3][2] == "failed"
-    assert "none of 6 clients" in out
+    (reason,) = (line for line in out.splitlines() if "none of 6 clients" in line)
+    assert reason.startswith(f"digits {table[3][1]} seed 0 failed: ")
     kept = tmp_path / "tiny" / "digits" / "fedavg-s0-x0.5" / "rounds.jsonl"
     assert len(kept.read_text().splitlines()) == 2
     stamp = kept.stat().st_mtime_ns
