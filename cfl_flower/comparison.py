@@ -135,6 +135,8 @@ def make_tables(
         for label, seeds in runs.items()
     }
     when = f" at rounds {_shortened(drifts)}" if drifts else ""
+    if (rounds := first.timeline.rounds) and rounds[0] > first.rounds:
+        when = f" (after the last round: it starts at {rounds[0]})"
     title = (
         f"{first.names['dataset']}, {first.clients} clients, drift "
         f"{first.names['drift']}{when}, accuracy in %"

@@ -83,7 +83,7 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     Examples
     --------
     >>> expand(["seed=0,1", "rounds=5", "output_dir=/tmp/a"])[1]
-    ['seed=1', 'rounds=5', "output_dir='/tmp/a/seed1'"]
+    ['seed=1', 'rounds=5', 'output_dir=/tmp/a/seed1']
     """
     parsed = parse(overrides)
     swept = {item.get_key_element() for item in parsed if item.is_sweep_override()}
@@ -131,13 +131,15 @@ def with_folder(overrides: Sequence[str], word: str = "sweep") -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """Quote a value for Hydra's grammar.
+    """Quote a value for Hydra's grammar; a plain path stays as it is.
 
     Examples
     --------
-    >>> quoted("/tmp/a run")
-    "'/tmp/a run'"
+    >>> quoted("/tmp/a run"), quoted("/tmp/a-run")
+    ("'/tmp/a run'", '/tmp/a-run')
     """
+    if re.fullmatch(r"/[A-Za-z0-9_./-]+", text):
+        return text
     return QuotedString(text, Quote.single).with_quotes()
 
 

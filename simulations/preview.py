@@ -1,6 +1,6 @@
 """Who holds what, and when it changes, before any training: as text and as a picture.
 
-    python -m simulations.preview drift=sudden partition=dirichlet rounds=200
+    python -m simulations.preview drift=sudden partition=dirichlet
     python -m simulations.preview drift=swap_all clients=1000 --output /tmp/swaps.svg
 
 Arguments are Hydra's overrides; ``--output`` names the picture, a .png, .svg or .pdf

@@ -93,8 +93,8 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("drift=rotate +drift.chance=2", ["drift.chance=2", "0 to 1"]),
         ("drift=timestamps drift.order=day", ["drift.order=day", "random or own"]),
         ("drift=timestamps drift.first=2", ["drift.first=2", "from round 1"]),
-        ("drift=label_buckets drift.every=null", ["drift.window=100", "drift.every"]),
-        ("drift=label_buckets drift.window=501", ["drift.window=501", "10 buckets"]),
+        ("drift=label_buckets drift.every=null", ["drift.window=12", "drift.every"]),
+        ("drift=label_buckets drift.window=61", ["drift.window=61", "10 buckets"]),
         ("partition=mixtures partition.clusters=1", ["partition.clusters=1"]),
         (
             "partition=mixtures dataset=synthetic",

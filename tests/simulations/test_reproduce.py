@@ -100,6 +100,28 @@ def test_every_row_of_flexcfls_table_has_the_papers_settings(row: str) -> None:
     assert mus[-1] == f"strategy.local.mu={mu}"
 
 
+@pytest.mark.parametrize(
+    ("folder", "rounds"), [("2", [101]), ("9", [101, 111, 121]), ("10", [101, 151])]
+)
+def test_fedccfas_drifts_come_when_the_authors_do(
+    folder: str, rounds: list[int]
+) -> None:
+    files = list((CONF / "experiment" / f"fedccfa_table{folder}").glob("*.yaml"))
+    assert len(files) == 6
+    for path in files:
+        assert yaml.safe_load(path.read_text())["drift"] == {"rounds": rounds}
+
+
+def test_flexcfls_samples_arrive_every_50_rounds() -> None:
+    rows = [
+        row["overrides"]
+        for name, row in TABLES["flexcfl_table4"].rows.items()
+        if name.endswith("incremental")
+    ]
+    assert len(rows) == 10
+    assert all(row[1:] == ["drift=incremental", "drift.every=50"] for row in rows)
+
+
 def test_synthetic_composes_as_in_the_paper() -> None:
     (cell,) = TABLES["flexcfl_table3"].cells(["synthetic"], ["flexcfl_mixing"])
     assert cell.published == 80.3

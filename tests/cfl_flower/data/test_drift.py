@@ -36,6 +36,7 @@ from cfl_flower.data.world import (
     first_world,
 )
 from cfl_flower.errors import ConfigError
+from cfl_flower.overrides import CONF
 
 
 def timeline(
@@ -386,6 +387,18 @@ def preset(name: str, *overrides: str) -> Timeline:
     return compose_config([f"drift={name}", "rounds=200", *overrides]).timeline
 
 
+NEEDS = {"timestamps": "partition=iid", "mixture_redraw": "partition=mixtures"}
+
+
+@pytest.mark.parametrize(
+    "name", sorted({path.stem for path in (CONF / "drift").glob("*.yaml")} - {"none"})
+)
+def test_every_drift_comes_within_the_default_rounds(name: str) -> None:
+    partition = NEEDS.get(name, "partition=label_groups")
+    config = compose_config([f"drift={name}", partition])
+    assert any(1 < round <= config.rounds for round in config.timeline.rounds)
+
+
 GROUPS = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 2])[np.arange(40) % 10]
 SWAPS = np.array([[1, 2], [3, 4], [5, 6]])
 
@@ -402,27 +415,27 @@ def swapped(line: Timeline, round: int) -> np.ndarray:
     return changed
 
 
-def test_fedccfas_sudden_drift_swaps_three_groups_at_round_100() -> None:
+def test_fedccfas_sudden_drift_swaps_three_groups_at_once() -> None:
     line = preset("sudden", "partition=dirichlet")
-    assert line.rounds == [100]
-    assert not swapped(line, 99).any()
-    assert swapped(line, 100).all()
-    assert len(set(line.concepts(99))) == 1
-    assert adjusted_rand_score(line.concepts(100), GROUPS) == 1
+    assert line.rounds == [19]
+    assert not swapped(line, 18).any()
+    assert swapped(line, 19).all()
+    assert len(set(line.concepts(18))) == 1
+    assert adjusted_rand_score(line.concepts(19), GROUPS) == 1
 
 
 def test_fedccfas_staggered_drift_comes_group_by_group() -> None:
     line = preset("staggered", "partition=dirichlet")
-    assert line.rounds == [100, 110, 120]
-    for round, groups in ((100, 1), (110, 2), (120, 3)):
+    assert line.rounds == [13, 19, 25]
+    for round, groups in ((13, 1), (19, 2), (25, 3)):
         assert np.array_equal(swapped(line, round), groups > GROUPS)
 
 
-def test_fedccfas_recurring_drift_returns_at_round_150() -> None:
+def test_fedccfas_recurring_drift_returns() -> None:
     line = preset("recurring", "partition=dirichlet")
-    assert swapped(line, 149).all()
-    assert not swapped(line, 150).any()
-    assert np.array_equal(line.concepts(1), line.concepts(150))
+    assert swapped(line, 24).all()
+    assert not swapped(line, 25).any()
+    assert np.array_equal(line.concepts(1), line.concepts(25))
 
 
 def test_the_rounds_of_a_preset_are_one_setting() -> None:
@@ -431,7 +444,7 @@ def test_the_rounds_of_a_preset_are_one_setting() -> None:
 
 
 def test_flexcfls_presets_are_the_papers() -> None:
-    assert preset("incremental").rounds == [1, 51, 101, 151]
+    assert preset("incremental", "drift.every=50").rounds == [1, 51, 101, 151]
     for name in ("swap_all", "swap_part"):
         line = preset(name, "clients=400", "partition=few_classes")
         assert line.rounds == list(range(2, 201))
