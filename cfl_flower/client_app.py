@@ -76,7 +76,7 @@ def open_workshop(text: str, site: Site | None = None, version: str = "") -> Wor
         # All that is there is this client's, as it is, and changes by itself.
         settings |= {"data_dir": site.data_dir, "clients": 1}
         settings |= {"partition": Partition(), "drift": Regroup(rounds=[])}
-        state_root = Path(site.state_dir) / settings["run"]
+        state_root = site.remembered(settings["run"])
     # One thread: a sum in parallel would depend on the number of cores.
     torch.set_num_threads(1)
     dataset, seed = settings["dataset"], settings["seed"]

@@ -134,7 +134,7 @@ def make_tables(
         label: [score(lines, drifts, marks.get(seed)) for seed, lines in seeds.items()]
         for label, seeds in runs.items()
     }
-    when = f" at rounds {_shortened(drifts)}" if drifts else ""
+    when = f" at round{'s' * (len(drifts) > 1)} {_shortened(drifts)}" if drifts else ""
     if (rounds := first.timeline.rounds) and rounds[0] > first.rounds:
         when = f" (after the last round: it starts at {rounds[0]})"
     title = (

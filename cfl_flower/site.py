@@ -8,6 +8,8 @@ All of it is said by the node config of its SuperNode:
 from __future__ import annotations
 
 import re
+import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +27,14 @@ STATE_DIR = "state-dir"
 """Key of the folder in which a device keeps what its client must remember."""
 
 DEFAULT_STATE_DIR = "~/.local/state/cfl-flower"
+
+STATE_DAYS = "state-days"
+"""Key of how long a device remembers a run of which it hears no more."""
+
+DEFAULT_STATE_DAYS = 90
+
+SIGN = ".last-heard-of"
+"""Stands in the folder of each run; only a folder that has it is ever removed."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 """Client ids name folders, rows and log lines."""
@@ -52,11 +62,13 @@ class Site(NamedTuple):
     data_dir : str
         Empty for a device that plays a virtual client of a simulation.
     state_dir : str
+    state_days : float
     """
 
     client: ClientId
     data_dir: str
     state_dir: str
+    state_days: float
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Site | None:
@@ -79,4 +91,24 @@ class Site(NamedTuple):
         own = bool(data) or isinstance(client, int)
         require(own, DATA_DIR, data, f"the folder with the data of {client}")
         require(not data or path.is_dir(), DATA_DIR, data, "an existing folder")
-        return cls(client, str(path) if data else "", str(Path(state).expanduser()))
+        days = node_config.get(STATE_DAYS, DEFAULT_STATE_DAYS)
+        number = isinstance(days, int | float) and not isinstance(days, bool)
+        require(number and days > 0, STATE_DAYS, days, "a number of days above 0")
+        folder = str(Path(state).expanduser())
+        return cls(client, str(path) if data else "", folder, days)
+
+    def remembered(self, run: str) -> Path:
+        """Return the folder of what the client remembers of a run.
+
+        The first message of a run removes those of runs long not heard of, so that a
+        device does not fill up. One that is asked for again after all begins anew, as
+        a client does that joins.
+        """
+        folder = Path(self.state_dir) / run
+        if not (folder / SIGN).exists():
+            for sign in Path(self.state_dir).glob(f"*/{SIGN}"):
+                if time.time() - sign.stat().st_mtime > self.state_days * 86400:
+                    shutil.rmtree(sign.parent, ignore_errors=True)
+            folder.mkdir(parents=True, exist_ok=True)
+        (folder / SIGN).touch()
+        return folder

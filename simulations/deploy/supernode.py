@@ -17,7 +17,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cfl_flower.errors import CflError
-from cfl_flower.site import CLIENT_ID, DATA_DIR, STATE_DIR, Site
+from cfl_flower.site import (
+    CLIENT_ID,
+    DATA_DIR,
+    DEFAULT_STATE_DAYS,
+    STATE_DAYS,
+    STATE_DIR,
+    Site,
+)
 from cfl_flower.types import ClientId
 from simulations.deploy.console import become, environment, need, report
 from simulations.deploy.keys import AUTHORITY
@@ -26,7 +33,9 @@ PORT = 9094
 """Of the SuperNode's own processes, on the loopback only."""
 
 
-def node_config(client: ClientId, data: Path | None, home: Path) -> dict[str, ClientId]:
+def node_config(
+    client: ClientId, data: Path | None, home: Path, days: float = DEFAULT_STATE_DAYS
+) -> dict[str, ClientId | float]:
     """Return what the device says about itself.
 
     Raises
@@ -34,7 +43,10 @@ def node_config(client: ClientId, data: Path | None, home: Path) -> dict[str, Cl
     ConfigError
         If it makes no sense.
     """
-    told: dict[str, ClientId] = {CLIENT_ID: client, STATE_DIR: str(home / "state")}
+    told: dict[str, ClientId | float] = {CLIENT_ID: client}
+    told[STATE_DIR] = str(home / "state")
+    if days != DEFAULT_STATE_DAYS:
+        told[STATE_DAYS] = days
     if data is not None:
         told[DATA_DIR] = str(data.absolute())
     Site.of(told)
@@ -45,7 +57,7 @@ def command(
     superlink: str,
     key: Path,
     authority: Path,
-    told: Mapping[str, ClientId],
+    told: Mapping[str, ClientId | float],
     port: int = PORT,
 ) -> list[str]:
     """Return Flower's command.
@@ -80,11 +92,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--client", type=client_id, required=True, help="client id")
     parser.add_argument("--data-dir", type=Path, help="the device's own samples")
     parser.add_argument("--home", type=Path, default=Path("supernode"))
+    parser.add_argument(
+        "--state-days",
+        type=float,
+        default=DEFAULT_STATE_DAYS,
+        help="after which a run not heard of is forgotten",
+    )
     parser.add_argument("--port", type=int, default=PORT, help="on the loopback")
     asked = parser.parse_args(arguments)
     home = asked.home.absolute()
     try:
-        told = node_config(asked.client, asked.data_dir, home)
+        told = node_config(asked.client, asked.data_dir, home, asked.state_days)
         key, authority = asked.keys / str(asked.client), asked.keys / f"{AUTHORITY}.pem"
         ready = command(asked.superlink, key, authority, told, asked.port)
     except CflError as error:

@@ -43,7 +43,7 @@ def test_a_comparison_has_a_row_for_what_differs_but_the_seed(
 @pytest.mark.parametrize(
     ("rounds", "said"),
     [
-        ("[2,8,9]", "regroup at rounds 2, accuracy"),
+        ("[2,8,9]", "regroup at round 2, accuracy"),
         ("[8]", "regroup (after the last round: it starts at 8), accuracy"),
     ],
 )

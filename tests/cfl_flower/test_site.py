@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,26 @@ def test_a_device_remembers_in_its_own_folder_and_forgets_with_a_new_run(
     assert len(list((tmp_path / "state" / "site-a").iterdir())) == 2
 
 
+def test_a_run_long_not_heard_of_is_forgotten_when_another_begins(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "not-ours").mkdir()
+    site = Site.of({"client-id": 3, "state-dir": str(tmp_path), "state-days": 30})
+    assert site is not None
+    for name in ("old", "recent"):
+        (site.remembered(name) / "3").mkdir()
+    for name, days in (("old", 31), ("recent", 29), ("not-ours", 99)):
+        then = time.time() - days * 86400
+        for path in (tmp_path / name, *(tmp_path / name).glob(".*")):
+            os.utime(path, (then, then))
+    site.remembered("recent")
+    assert (tmp_path / "old").exists(), "a known run looks after nothing"
+    assert site.remembered("new") == tmp_path / "new"
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"recent", "new", "not-ours"}
+    assert (tmp_path / "recent" / "3").exists()
+
+
 def test_a_device_without_samples_costs_its_own_results_only(
     run_small: Runner, tmp_path: Path
 ) -> None:
@@ -140,6 +162,8 @@ def test_a_device_that_was_restarted_as_another_client_is_asked_again(
         ({"client-id": True}, "client-id=True"),
         ({"client-id": "site-a"}, "data-dir="),
         ({"client-id": "site-a", "data-dir": "/nowhere"}, "data-dir=/nowhere"),
+        ({"client-id": 3, "state-days": 0}, "state-days=0"),
+        ({"client-id": 3, "state-days": "a"}, "state-days=a"),
     ],
 )
 def test_a_wrong_node_config_is_named(node: dict[str, Any], complaint: str) -> None:
