@@ -1,0 +1,51 @@
+"""What the frame costs, as ratios to a plain loop measured in the same run.
+
+    python -m simulations.benchmark            # everything, some ten minutes
+    python -m simulations.benchmark clustering # one part: a module beside this one
+
+The reference does the same local training and the same tests with the same code, and
+nothing else: no Flower, no records, no files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+PARTS = [
+    module.name
+    for module in iter_modules([str(Path(__file__).parent)])
+    if module.name not in ("__main__", "measure")
+]
+
+
+def main() -> int:
+    """Measure the parts that are asked for; exit code 1 if a limit does not hold."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART")
+    chosen = parser.parse_args().parts or PARTS
+    title = f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
+    table, hold = Table(title=title), []
+    for column in ("what", "measured", "limit", "holds"):
+        table.add_column(column)
+    for part in chosen:
+        for row in import_module(f"simulations.benchmark.{part}").rows():
+            table.add_row(row.name, row.figure, row.limit, "yes" if row.holds else "NO")
+            hold.append(row.holds)
+    Console(width=110).print(table)
+    return 0 if all(hold) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Fielding's server steps for many clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from cfl_flower.clustering import KMeansScan, choose_clusters, cluster_centres
+from simulations.benchmark.measure import Row, times
+from strategies.fielding import move_drifted, recompute_centres
+
+
+def rows() -> Iterator[Row]:
+    """Time moving and re-clustering for many clients x 100 labels, on one core."""
+    rng = np.random.default_rng(0)
+    bases = rng.dirichlet(np.full(100, 0.1), 12)
+    for count, drifted, limits in (
+        (5078, 5078, (0.05, 3.0)),
+        (100_000, 1000, (0.2, 30)),
+    ):
+        clusters = np.arange(count) % 12
+        points = np.stack([rng.dirichlet(60 * bases[k] + 0.02) for k in clusters])
+        points = points.astype(np.float32)
+        centres = cluster_centres(points, clusters, 12)
+        who = np.arange(drifted)
+
+        def move() -> None:
+            moved = move_drifted(who, points, clusters, centres, "l1")  # noqa: B023
+            recompute_centres(points, moved, centres)  # noqa: B023
+
+        def recluster() -> None:
+            found = choose_clusters(
+                points,  # noqa: B023
+                "l1",
+                KMeansScan(),
+                np.random.default_rng(1),
+            )
+            assert found.max() == 11
+
+        with threadpool_limits(limits=1):
+            for name, step, limit in (
+                (
+                    f"moving {drifted:,} of {count:,} clients x 100 labels",
+                    move,
+                    limits[0],
+                ),
+                (f"re-clustering {count:,} x 100, K = 2..20", recluster, limits[1]),
+            ):
+                seconds = median(times(step, 3))
+                yield Row(name, f"{seconds:.3f} s", f"{limit} s", seconds <= limit)
