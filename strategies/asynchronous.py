@@ -433,7 +433,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         else:
             passes = self.client_passes(int(state.samples[row]))
             both_ways = cost + 4 * sum(self.upload) + STAMP_BYTES
-            taken = self._device_of(client).seconds(passes, both_ways)
+            taken = self._clock.device_of(client).seconds(passes, both_ways)
             state.due[row] = state.now + taken
 
     # Tests ---------------------------------------------------------------------------

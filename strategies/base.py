@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.client import NumPyClient
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from sklearn.metrics import adjusted_rand_score
@@ -28,14 +27,13 @@ from cfl_flower.devices import first_to_finish
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.fleet import Fleet, Outcome
 from cfl_flower.folding import Sums, add_result, merge_sums, portions
+from cfl_flower.measures import discrepancies, note_tests
 from cfl_flower.models import hollow_network, initial_vector
-from cfl_flower.records import PASSES
 from cfl_flower.representations import digest
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
-from cfl_flower.selection import History, Known, share_participants
-from cfl_flower.settings import locate, require, require_one_of
-from cfl_flower.training import LocalTraining
+from cfl_flower.selection import Known, share_participants
+from cfl_flower.settings import locate, require
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -47,98 +45,15 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
+from cfl_flower.virtual_clock import VirtualClock
+from strategies.state import ClusteredState, StrategySettings, no_clusters
 
 if TYPE_CHECKING:
     from cfl_flower.config import RunConfig
     from cfl_flower.data.world import Timeline
 
-
-@dataclass(frozen=True)
-class StrategySettings:
-    """What every method can be told.
-
-    Attributes
-    ----------
-    client : str
-        Dotted path of the NumPyClient that does this method's tasks.
-    weighting : {"samples", "plain"}
-        Weights of a cluster's mean: the clients' training samples, or all alike.
-    sampling : {"all", "clusters"}
-        Participants are drawn from all clients, or M/K from each cluster (Fielding).
-    local : LocalTraining
-        The local optimiser.
-    """
-
-    client: str = "clients.base.ClusteredClient"
-    weighting: str = "samples"
-    sampling: str = "all"
-    local: LocalTraining = field(default_factory=LocalTraining)
-
-    def __post_init__(self) -> None:
-        require_one_of("strategy.weighting", self.weighting, ("samples", "plain"))
-        require_one_of("strategy.sampling", self.sampling, ("all", "clusters"))
-        client = locate(self.client)
-        ok = isinstance(client, type) and issubclass(client, NumPyClient)
-        require(ok, "strategy.client", self.client, "the path of a NumPyClient")
-
-    def check_run(self, clients: int) -> None:
-        """Raise `ConfigError` for settings that do not fit the number of clients."""
-
-
-@dataclass
-class ClusteredState:
-    """Everything that survives a round; clients are rows, in the order of joining.
-
-    Attributes
-    ----------
-    clients : list of ClientId
-    clusters : int array of shape (n,)
-        The cluster of each client.
-    models : list of Vector
-        One per cluster.
-    memories : dict
-        What the server optimiser remembers of models, by their digests.
-    history : History
-        What the selection knows of clients.
-    """
-
-    clients: list[ClientId]
-    clusters: IntArray
-    models: list[Vector]
-    memories: dict[str, Memory] = field(default_factory=dict, kw_only=True)
-    history: History = field(default_factory=History, kw_only=True)
-
-    def __post_init__(self) -> None:
-        # A checkpoint gives the inner dataclass back as a mapping.
-        if isinstance(self.history, dict):
-            self.history = History(**self.history)
-
-    @property
-    def sizes(self) -> IntArray:
-        """The number of members of each cluster, shape (K,)."""
-        return np.bincount(self.clusters, minlength=len(self.models))
-
-
-def discrepancies(
-    results: Sequence[Result], clusters: IntArray, models: Sequence[Vector]
-) -> FloatArray:
-    """Return how far participants' models are from their cluster's: FlexCFL, eq. 3.
-
-    Parameters
-    ----------
-    results : sequence of n Result
-    clusters : int array of shape (n,)
-    models : sequence of K vectors
-        After aggregation.
-
-    Returns
-    -------
-    array of shape (n,)
-        Euclidean distances; eq. 3 is their mean.
-    """
-    pairs = zip(results, clusters.tolist(), strict=True)
-    gaps = [np.linalg.norm(r.arrays[0] - models[cluster]) for r, cluster in pairs]
-    return np.array(gaps, float)
+__all__ = ["ClusteredState", "ClusteredStrategy", "StrategySettings", "no_clusters"]
+"""What the file of a method begins with."""
 
 
 @dataclass(frozen=True)
@@ -193,8 +108,8 @@ class ClusteredStrategy(Strategy):
         self.callbacks = callbacks
         self.state = self.initial_state()
         self.record = RoundRecord(0)
-        self._device_of = config.devices.open(config.seed, config.data_dir)
-        self._finished: dict[ClientId, float] = {}
+        self._clock = VirtualClock(config.devices.open(config.seed, config.data_dir))
+        self._malicious = malicious_clients(config.faults, config.clients, config.seed)
         self._drawn = Drawn({}, no_clusters())
         self._memories: dict[str, Memory] = {}
         self._check_groups()
@@ -435,7 +350,7 @@ class ClusteredStrategy(Strategy):
         for part in portions(plan) if plan.tasks else []:
             replies = self._exchange(self._send("query", part, round - 1))
             results += self._receive("query", replies).results
-        self._pass_time(self._finished)
+        self._wait()
         return results
 
     def screen(
@@ -518,9 +433,10 @@ class ClusteredStrategy(Strategy):
             results += self._take_in(self._exchange(self._send("train", part)))
         if self.record.participants:
             self.require_any(results, "train")
-        seconds = [self._finished.get(result.client, np.nan) for result in results]
-        self._pass_time(result.client for result in results)
-        self._note_participants(results, np.array(seconds))
+        clients = [result.client for result in results]
+        seconds = self._clock.seconds(clients)
+        self._wait(clients)
+        self._note_participants(results, seconds)
         self._memories = {}
         self.absorb_train(self.record.round, results)
         self.sums = {}
@@ -579,9 +495,9 @@ class ClusteredStrategy(Strategy):
     def keep_first(self, results: list[Result]) -> list[Result]:
         """Leave out who finished after as many as were wanted of each pot."""
         drawn = self._drawn
-        if not (self._over_committed and self._finished and drawn.pots):
+        if not (self._over_committed and self.fleet.simulated and drawn.pots):
             return results
-        seconds = np.array([self._finished[result.client] for result in results])
+        seconds = self._clock.seconds([result.client for result in results])
         pots = np.array([drawn.pots[result.client] for result in results], np.int64)
         kept = first_to_finish(seconds, pots, drawn.shares)
         self.record.measures["late"] = int(np.count_nonzero(~kept))
@@ -604,7 +520,7 @@ class ClusteredStrategy(Strategy):
     ) -> MetricRecord | None:
         """Close a round: note the tests, absorb the reports, tell the callbacks."""
         outcome = self._receive("evaluate", replies)
-        self._pass_time(self._finished)
+        self._wait()
         tested = [result for result in outcome.results if result.num_examples]
         rows = self._note_tests(tested)
         self._note_clusters()
@@ -664,24 +580,15 @@ class ClusteredStrategy(Strategy):
         record.bytes_down += outcome.bytes_down if phase != "evaluate" else 0
         if outcome.failures and phase == "evaluate":
             self.require_any(outcome.results, phase)
-        self._clock(outcome)
+        if self.fleet.simulated:
+            self._clock.note(outcome)
         return outcome
 
-    def _clock(self, outcome: Outcome) -> None:
-        """Note how long simulated devices took."""
-        if self.record.virtual_seconds is None:
-            return
-        for result in outcome.results:
-            client, passes = result.client, result.metrics.get(PASSES, 0)
-            device, sent = self._device_of(client), outcome.traffic[client]
-            self._finished[client] = device.seconds(float(passes), sent)
-
-    def _pass_time(self, clients: Iterable[ClientId]) -> None:
-        """Let the virtual clock wait for the slowest device of some."""
+    def _wait(self, clients: Iterable[ClientId] | None = None) -> None:
+        """Let virtual time pass until the slowest of some, or of all, is done."""
+        longest = self._clock.wait(clients)
         if self.record.virtual_seconds is not None:
-            longest = max((self._finished[client] for client in clients), default=0.0)
             self.record.virtual_seconds += longest
-        self._finished = {}
 
     @property
     def _over_committed(self) -> bool:
@@ -706,39 +613,11 @@ class ClusteredStrategy(Strategy):
         )
 
     def _note_tests(self, tested: list[Result]) -> list[ClientRow]:
-        if not tested:
-            return []
+        """Note the tests in the round's record; return a row for each."""
         rows = self.rows(result.client for result in tested)
-        correct = np.array([result.metrics["correct"] for result in tested], float)
-        counts = np.array([result.num_examples for result in tested], float)
-        losses = np.array([result.loss for result in tested], float)
-        record, accuracies = self.record, correct / counts
-        record.accuracy = float(correct.sum() / counts.sum())
-        record.accuracy_mean = float(accuracies.mean())
-        record.loss = float(losses @ counts / counts.sum())
-        self._note_honest(tested, correct, counts)
-        clusters = self.state.clusters[rows].tolist()
-        personalised = [_personalised(result) for result in tested]
-        if known := [share for share in personalised if share is not None]:
-            record.measures["personalised"] = float(np.mean(known))
-        numbers = zip(clusters, accuracies.tolist(), strict=True)
-        return [
-            ClientRow(record.round, result.client, *pair, result.num_examples, share)
-            for result, pair, share in zip(tested, numbers, personalised, strict=True)
-        ]
-
-    def _note_honest(
-        self, tested: list[Result], correct: FloatArray, counts: FloatArray
-    ) -> None:
-        """Note the accuracy of clients that do not attack, if others do."""
-        config = self.config
-        if not config.faults.malicious:
-            return
-        bad = malicious_clients(config.faults, config.clients, config.seed)
-        honest = np.array([result.client not in bad for result in tested])
-        total = float(counts[honest].sum())
-        share = float(correct[honest].sum()) / total if total else None
-        self.record.measures["accuracy_honest"] = share
+        return note_tests(
+            self.record, tested, self.state.clusters[rows], self._malicious
+        )
 
     def _note_clusters(self) -> None:
         record, state = self.record, self.state
@@ -748,14 +627,3 @@ class ClusteredStrategy(Strategy):
         truth = self.true_concepts(record.round)
         if truth is not None:
             record.ari = float(adjusted_rand_score(truth, state.clusters))
-
-
-def _personalised(result: Result) -> float | None:
-    """Return the accuracy on a client's own samples if the main one is on all."""
-    tested = result.metrics.get("own_tested")
-    return int(result.metrics["own_correct"]) / int(tested) if tested else None
-
-
-def no_clusters() -> IntArray:
-    """Return the clusters of no clients."""
-    return np.zeros(0, np.int64)

@@ -10,9 +10,9 @@ from flwr.clientapp import ClientApp
 
 from cfl_flower.client_app import app as client_app
 from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.measures import discrepancies
 from cfl_flower.records import pack_answers, unpack_answers
 from cfl_flower.types import Result
-from strategies.base import discrepancies
 
 Runner = Callable[..., Any]
 

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfl_flower.measures import note_tests
+from cfl_flower.results import RoundRecord
+from cfl_flower.types import Result
+
+
+def result(client: int, correct: int, count: int, loss: float, **more: int) -> Result:
+    return Result(client, count, [], loss, {"correct": correct, **more})
+
+
+def test_tests_are_noted_over_samples_and_over_clients() -> None:
+    record = RoundRecord(3)
+    results = [result(0, 9, 10, 0.5), result(7, 15, 30, 1.5)]
+    rows = note_tests(record, results, np.array([1, 0]))
+    assert record.accuracy == pytest.approx(24 / 40)
+    assert record.accuracy_mean == pytest.approx((0.9 + 0.5) / 2)
+    assert record.loss == pytest.approx((10 * 0.5 + 30 * 1.5) / 40)
+    assert record.measures == {}
+    seen = [(r.round, r.client, r.cluster, r.accuracy, r.num_examples) for r in rows]
+    assert seen == [(3, 0, 1, 0.9, 10), (3, 7, 0, 0.5, 30)]
+
+
+def test_the_honest_and_the_personalised_are_noted_beside() -> None:
+    record = RoundRecord(1)
+    own = {"own_correct": 3, "own_tested": 4}
+    results = [result(0, 8, 10, 1.0, **own), result(1, 0, 10, 1.0)]
+    rows = note_tests(record, results, np.array([0, 0]), malicious=frozenset({1}))
+    assert record.measures == {"accuracy_honest": 0.8, "personalised": 0.75}
+    assert [row.personalised for row in rows] == [0.75, None]
+    note_tests(record, results, np.array([0, 0]), malicious=frozenset({0, 1}))
+    assert record.measures["accuracy_honest"] is None
+
+
+def test_a_round_without_tests_has_no_accuracy() -> None:
+    record = RoundRecord(1)
+    assert note_tests(record, [], np.zeros(0, np.int64), malicious={1}) == []
+    assert record == RoundRecord(1)
