@@ -23,26 +23,30 @@ from cfl_flower.types import FloatArray, IntArray, Vector
 BLOCK_FLOATS = 2**22
 """Floats of all updates that are looked at together: 16 MB."""
 
-RANK = 1e-6
-"""Share of the largest eigenvalue below which there is nothing but rounding."""
+RANKS = ((np.float32, 1e-6), (np.float64, 1e-13))
+"""How products are made, and the share of the largest eigenvalue below which there is
+nothing but their rounding."""
 
 DENSE = 256
 """Rows up to which a matrix is decomposed by a dense method."""
 
 
-def gram_matrix(vectors: Sequence[Vector]) -> FloatArray:
+def gram_matrix(
+    vectors: Sequence[Vector], kind: type[np.floating] = np.float32
+) -> FloatArray:
     """Return all inner products, shape (n, n), float64.
 
     Parameters
     ----------
     vectors : sequence of n vectors of shape (d,), float32
-        Products are made in float32, a block of columns at a time, and summed over the
+    kind : type
+        Products are made in it, a block of columns at a time, and summed over the
         blocks in float64: their error does not grow with d.
     """
     count, length = len(vectors), len(vectors[0])
     step = max(1, BLOCK_FLOATS // count)
     return _sum_of_products(
-        np.stack([vector[start : start + step] for vector in vectors])
+        np.stack([vector[start : start + step] for vector in vectors]).astype(kind)
         for start in range(0, length, step)
     )
 
@@ -84,6 +88,10 @@ def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray
     value decomposition of a wide matrix is needed; where d < n, the d x d matrix X^T X
     is the smaller one and gives V.
 
+    Products are made in float32, which is fast and has the directions of all updates
+    but those a thousand times shorter than the longest. If any of the m are so weak,
+    they are made again in float64.
+
     Parameters
     ----------
     vectors : sequence of n vectors of shape (d,), float32
@@ -97,28 +105,38 @@ def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray
         entry, which becomes positive. Rows of zero vectors are zero, and so are columns
         beyond the rank, which would be rounding errors.
     """
-    count, length = len(vectors), len(vectors[0])
-    m = min(directions, count, length)
-    if length < count:
-        matrix = np.stack(vectors)
-        step = max(1, BLOCK_FLOATS // length)
-        starts = range(0, count, step)
-        gram = _sum_of_products(matrix[start : start + step].T for start in starts)
-        values, columns = leading_eigenvectors(gram, m)
-        with one_thread():
-            products: FloatArray = matrix @ columns.astype(np.float32)
-        squares: FloatArray = np.einsum("ij,ij->i", matrix, matrix)
-    else:
-        gram = gram_matrix(vectors)
-        values, columns = leading_eigenvectors(gram, m)
-        products = columns * np.sqrt(values)
-        squares = gram.diagonal()
+    m = min(directions, len(vectors), len(vectors[0]))
+    for kind, share in RANKS:
+        products, values, squares = _project(vectors, m, kind)
+        nothing = values <= share * values[0]
+        if not nothing.any():
+            break
     norms = np.sqrt(np.where(squares > 0, squares, 1))
-    products[:, values <= RANK * values[0]] = 0
+    products[:, nothing] = 0
     cosines: FloatArray = np.round(products / norms[:, None], 6)
     largest = np.abs(cosines).argmax(axis=0)
     signs = np.sign(cosines[largest, np.arange(m)])
     return cosines * np.where(signs == 0, 1, signs)
+
+
+def _project(
+    vectors: Sequence[Vector], m: int, kind: type[np.floating]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the products with m directions, their eigenvalues, and squared norms."""
+    count, length = len(vectors), len(vectors[0])
+    if length >= count:
+        gram = gram_matrix(vectors, kind)
+        values, columns = leading_eigenvectors(gram, m)
+        return columns * np.sqrt(values), values, gram.diagonal()
+    # Few numbers each: a copy of all is small.
+    matrix = np.stack(vectors).astype(kind)
+    step = max(1, BLOCK_FLOATS // length)
+    starts = range(0, count, step)
+    gram = _sum_of_products(matrix[start : start + step].T for start in starts)
+    values, columns = leading_eigenvectors(gram, m)
+    with one_thread():
+        products = matrix @ columns.astype(kind)
+    return products, values, np.einsum("ij,ij->i", matrix, matrix)
 
 
 def leading_eigenvectors(gram: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:

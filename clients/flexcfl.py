@@ -24,16 +24,16 @@ class FlexCFLClient(ChoosingClient):
     def answer(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
-        """Answer as others, or send the update from w_0 = parameters[0]."""
+        """Answer as others, or send the update from w_0."""
         if not config.get("pretrain"):
             return super().answer(parameters, config)
         upcoming = self.around.round + 1
-        update = self.pretrain(parameters[0], upcoming)
+        update = self.pretrain(upcoming)
         return [update], len(self.data(upcoming).labels), {}
 
-    def pretrain(self, start: Vector, round: int) -> Vector:
+    def pretrain(self, round: int) -> Vector:
         """Return the update of training from w_0 on a round's data, or its sketch."""
-        settings = self.around.settings
+        settings, start = self.around.settings, self.around.initial()
         local = replace(self.local, steps=settings.pretraining)
         trained, _ = self.train_from(start, local, round, "pretraining")
         update = trained - start
@@ -44,12 +44,11 @@ class FlexCFLClient(ChoosingClient):
     def choose(
         self, received: Sequence[Vector], config: dict[str, Any], round: int
     ) -> int:
-        """Return the group of the nearest direction; received are w_0 and these."""
-        start, *directions = received
-        self.keep(directions, config)
-        gaps = dissimilarities(self.pretrain(start, round), directions)
+        """Return the group of the nearest direction; these are received."""
+        self.keep(received, config)
+        gaps = dissimilarities(self.pretrain(round), received)
         # A group that started empty has no direction to be near to.
-        gaps[[not direction.any() for direction in directions]] = np.inf
+        gaps[[not direction.any() for direction in received]] = np.inf
         return int(gaps.argmin())
 
     def choose_again(
@@ -60,7 +59,7 @@ class FlexCFLClient(ChoosingClient):
         if not kept:
             return None
         directions = [kept[str(group)] for group in range(len(kept))]
-        return self.choose([self.around.initial(), *directions], config, round)
+        return self.choose(directions, config, round)
 
     def report(
         self,

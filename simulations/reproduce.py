@@ -30,6 +30,7 @@ from rich.table import Table
 from cfl_flower.callbacks import clock
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.models import initial_vector
 from cfl_flower.overrides import quoted
 from cfl_flower.results import finished, read_lines
 from cfl_flower.server_app import make_console
@@ -69,8 +70,9 @@ class Published:
     ----------
     title, source : str
     measure : str
-        What is compared: ``best`` or ``final``, whose accuracy is in `summary.json`; or
-        ``last KEY`` or ``mean KEY``, of all rounds that have it in `rounds.jsonl`.
+        What is compared: ``best`` or ``final``, whose accuracy is in `summary.json`;
+        ``last KEY`` or ``mean KEY``, of all rounds that have it in `rounds.jsonl`; or
+        ``bytes``, both ways, relative to the models of a FedAvg of as many rounds.
     tolerance : float
         Points within which a figure counts as reproduced.
     methods : dict of str to list of str
@@ -92,8 +94,21 @@ class Published:
     rows: Mapping[str, Mapping[str, Json]]
     runs: str | None = None
 
+    @property
+    def unit(self) -> str:
+        """What the figures are."""
+        if self.measure == "bytes":
+            return "bytes in % of FedAvg's"
+        return f"accuracy in %, {self.measure}"
+
     def value(self, config: RunConfig, summary: Mapping[str, Json]) -> float:
         """Return what is compared of a finished run, in percent."""
+        if self.measure == "bytes":
+            own = summary["bytes_up"] + summary["bytes_down"]
+            dataset = config.dataset
+            model = initial_vector(config.model, dataset.shape, dataset.classes, 0)
+            exchanges = 2 * config.rounds * config.participants
+            return 100 * float(own) / (exchanges * model.nbytes)
         kind, _, key = self.measure.partition(" ")
         if not key:
             return 100 * float(summary[kind]["accuracy"])
@@ -418,7 +433,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"\n{reason}")
     else:
         part = "" if asked.scale == 1 else f", after {asked.scale:g} of the rounds"
-        title = f"{table.title}; accuracy in %, {table.measure}{part}"
+        title = f"{table.title}; {table.unit}{part}"
         console.print(draw(title, rows, "\n".join(reasons)))
     return int(bool(reasons))
 

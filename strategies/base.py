@@ -605,10 +605,10 @@ class ClusteredStrategy(Strategy):
         if valid:
             return
         failures = [f for f in self.record.failures if f.phase == phase]
-        first = failures[0]
+        reasons = [f"client {f.client}: {f.reason}: {f.detail}" for f in failures]
         raise NoValidResultError(
             f"round {self.record.round}: none of {len(failures)} clients gave a valid "
-            f"{phase} result; client {first.client}: {first.reason}: {first.detail}; "
+            f"{phase} result; {(reasons or ['nobody has samples'])[0]}; "
             "mend the clients and add resume=true"
         )
 

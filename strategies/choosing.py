@@ -119,15 +119,11 @@ class ChoosingStrategy(ClusteredStrategy):
 
     def ask_choice(self, round: int, newcomers: list[Result]) -> list[Result]:
         """Return the valid answers of newcomers to the question of their cluster."""
-        models = self.introduction()
+        models = self.choices()
         everything = tuple(range(len(models)))
         tasks = [Task(result.client, everything) for result in newcomers]
         results = self.ask(round, Plan(tasks, models, {"choose": True, **self.hint()}))
         return self.screen("query", results, self.read_choice)
-
-    def introduction(self) -> list[Vector]:
-        """Return what a newcomer receives to choose by."""
-        return self.choices()
 
     def choices(self) -> list[Vector]:
         """Return what clients compare themselves with, one vector for each cluster."""

@@ -26,6 +26,8 @@ Deviations and readings, where the paper and its code part ways:
   training from its group's model.
 * All clients do the cold start when they join; in the paper when first selected. The
   bytes are the same once everyone was, and everyone is served from round 1 on.
+* Nobody receives w_0: a client draws it from the run's seed. So the bytes are those of
+  Figure 6, 1.26 times FedAvg's: the directions to all, the updates of alpha*m clients.
 * Shift is a change of label counts by more than 20% of the samples at the last cold
   start. The code's distance is blind to which labels changed (`shift.metric`).
 * The test is made on the next round's data at the end of a round, and in force before
@@ -35,7 +37,7 @@ Deviations and readings, where the paper and its code part ways:
   that nobody trained in a round neither give nor take.
 * Weights of the clients' samples sum to 1; the code's to slightly less.
 * A client without samples has no update: it takes no part in the first cold start, and
-  joins group 0 until it has some.
+  joins group 0 until it has some, or any with `newcomers: random`.
 * If updates are alike, or fewer than m clients answer at all, some groups start empty,
   with w_0 and no direction; nobody chooses these.
 * A group is tested on its current members from round 1 on; in the paper on all clients
@@ -259,16 +261,18 @@ class FlexCFL(ChoosingStrategy):
             If fewer than m of them answer, others take their place.
         """
         settings, state, start = self.settings, self.state, self.initial_model()
-        scale = 1 if settings.grouping == "random" else settings.alpha
-        count = int(scale * settings.clusters)
         # Without samples there is no update.
         able = [each.client for each in newcomers if each.num_examples]
         order = [able[row] for row in rng.permutation(len(able))]
         results: list[Result] = []
         asked: set[ClientId] = set()
         while len(results) < settings.clusters and len(asked) < len(order):
+            # As many groups as there are random centres: none more.
+            missing = settings.clusters - len(results)
+            count = int(settings.alpha * settings.clusters)
+            count = missing if settings.grouping == "random" else count
             some = sorted(order[len(asked) : len(asked) + count], key=client_order)
-            results += self.ask_updates(round, some, start)
+            results += self.ask_updates(round, some, len(start))
             asked.update(some)
         self.require_any(results, "query")
         updates = [result.arrays[0] for result in results]
@@ -281,12 +285,12 @@ class FlexCFL(ChoosingStrategy):
         return asked
 
     def ask_updates(
-        self, round: int, clients: list[ClientId], start: Vector
+        self, round: int, clients: list[ClientId], length: int
     ) -> list[Result]:
         """Return the updates from w_0 of those who answer, or their sketches."""
-        tasks = [Task(client, (0,)) for client in clients]
-        reply = (self.settings.sketch or len(start),)
-        return self.ask(round, Plan(tasks, [start], {"pretrain": True}, reply))
+        tasks = [Task(client) for client in clients]
+        reply = (self.settings.sketch or length,)
+        return self.ask(round, Plan(tasks, [], {"pretrain": True}, reply))
 
     def admit(
         self,
@@ -299,10 +303,6 @@ class FlexCFL(ChoosingStrategy):
         super().admit(round, results, clusters)
         received = np.full(len(results), holding)
         self.state.holding = np.append(self.state.holding, received)
-
-    def introduction(self) -> list[Vector]:
-        """Return what a newcomer's cold start needs: w_0 and the directions."""
-        return [self.initial_model(), *self.state.directions]
 
     def choices(self) -> list[Vector]:
         """Return the groups' directions."""

@@ -61,6 +61,25 @@ def test_decomposed_cosines_equal_those_by_singular_value_decomposition(
     assert np.abs(decomposed_cosines(updates, 3)) == pytest.approx(expected, abs=1e-3)
 
 
+def test_directions_a_million_times_weaker_than_the_first_are_found() -> None:
+    # One client's update explodes: the others' groups must still be seen.
+    rng = np.random.default_rng(0)
+    bases = rng.normal(size=(3, 200))
+    updates = [
+        (bases[i % 3] + 0.05 * rng.normal(size=200)).astype(np.float32)
+        for i in range(30)
+    ]
+    updates[0] = updates[0] * np.float32(1e6)
+    for columns in (200, 20):
+        some = [update[:columns] for update in updates]
+        matrix = np.stack(some).astype(np.float64)
+        _, _, right = np.linalg.svd(matrix, full_matrices=False)
+        norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+        expected = np.abs(matrix @ right[:3].T / norms)
+        found = np.abs(decomposed_cosines(some, 3))
+        assert found == pytest.approx(expected, abs=1e-3)
+
+
 def test_decomposed_cosines_agree_with_the_randomised_ones_of_the_code() -> None:
     rng = np.random.default_rng(1)
     bases = rng.normal(size=(3, 500))

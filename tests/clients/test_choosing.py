@@ -40,30 +40,26 @@ def axes(count: int, length: int = 650) -> list[Vector]:
     return list(np.eye(count, length, dtype=np.float32))
 
 
-def test_pretraining_is_some_mini_batches_from_the_received_model(
+def test_pretraining_is_some_mini_batches_from_the_initial_model(
     surround: Surround,
 ) -> None:
-    (update,), count, _ = flex(surround, 0).answer([INITIAL], {"pretrain": True})
+    (update,), count, _ = flex(surround, 0).answer([], {"pretrain": True})
     client = flex(surround, 0)
     steps = replace(LOCAL, steps=5)
     trained, _ = client.train_from(INITIAL, steps, 1, "pretraining")
     assert np.array_equal(update, trained - INITIAL)
     assert count == len(client.data(1).labels)
-    (sketched,), _, _ = flex(surround, 0, sketch=32).answer(
-        [INITIAL], {"pretrain": True}
-    )
+    (sketched,), _, _ = flex(surround, 0, sketch=32).answer([], {"pretrain": True})
     assert np.array_equal(sketched, sketch(update, 32, 0))
 
 
 def test_a_newcomer_chooses_the_direction_nearest_to_its_update(
     surround: Surround,
 ) -> None:
-    (update,), _, _ = flex(surround, 0).answer([INITIAL], {"pretrain": True})
+    (update,), _, _ = flex(surround, 0).answer([], {"pretrain": True})
     directions = [-update, update + 0.001, np.ones_like(update)]
     assert int(dissimilarities(update, directions).argmin()) == 1
-    _, _, metrics = flex(surround, 0).answer(
-        [INITIAL, *directions], {"choose": True, **NAME}
-    )
+    _, _, metrics = flex(surround, 0).answer(directions, {"choose": True, **NAME})
     assert metrics == {"cluster": 1}
 
 
@@ -73,7 +69,7 @@ def test_migration_needs_a_shift_and_nothing_from_the_server(
     # The data change in round 3; the hello looks at round 1.
     client = flex(surround, 0)
     client.get_properties({})
-    client.answer([INITIAL, *axes(3)], {"choose": True, **NAME})
+    client.answer(axes(3), {"choose": True, **NAME})
     asked = {"test": False, "chosen": 0, **NAME}
     assert flex(surround, 1).evaluate([], asked)[2] == {}
     assert "cluster" in flex(surround, 2).evaluate([], asked)[2]
@@ -100,11 +96,11 @@ def test_directions_are_kept_once_for_all_clients_of_a_machine(
     two = replace(one, client=3)
     for each in (one, two):
         client = FlexCFLClient(replace(each, settings=FLEX))
-        client.answer([INITIAL, *axes(3)], {"choose": True, **NAME})
+        client.answer(axes(3), {"choose": True, **NAME})
     assert sorted(one.state.kept("d1")) == ["0", "1", "2"]
     static = replace(FLEX, migration=False)
     other = replace(surround(0, folder="static"), settings=static)
-    FlexCFLClient(other).answer([INITIAL, *axes(3)], {"choose": True, **NAME})
+    FlexCFLClient(other).answer(axes(3), {"choose": True, **NAME})
     assert other.state.kept("d1") == {}
 
 
@@ -137,5 +133,5 @@ def test_a_client_without_data_stays_where_it_is(
     monkeypatch.setattr(client, "data", lambda round: empty)
     asked = {"test": False, "chosen": 0, **NAME}
     assert client.report(asked, 2, axes(3)) == {}
-    received = [INITIAL, *axes(3)] if kind is FlexCFLClient else [INITIAL] * 3
+    received = axes(3) if kind is FlexCFLClient else [INITIAL] * 3
     assert client.answer(received, {"choose": True, **NAME})[1:] == (0, {"cluster": 0})

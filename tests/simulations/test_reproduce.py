@@ -58,7 +58,8 @@ def test_every_row_is_an_experiment_and_the_other_way_round() -> None:
         for row in table.rows.values():
             folder, _, name = row["overrides"][0].partition("=")[2].partition("/")
             used.setdefault(folder, set()).add(name)
-        assert table.runs is None or TABLES[table.runs].rows.keys() == table.rows.keys()
+        for name, row in table.rows.items() if table.runs else ():
+            assert TABLES[table.runs].rows[name]["overrides"] == row["overrides"]
     for folder, names in used.items():
         files = (CONF / "experiment" / folder).glob("*.yaml")
         assert {path.stem for path in files} == names
@@ -179,6 +180,16 @@ def test_a_line_says_what_was_published_and_how_far_it_is() -> None:
     part = {("row", "a"): Measured([80.0], ["why"])}
     (line,) = lines(table, [cell], part)
     assert line[2:] == ["80.0", "90.0", "-10.0", "below, without 1 failed"]
+
+
+def test_bytes_are_compared_with_the_models_of_fedavg() -> None:
+    figure = TABLES["flexcfl_figure6"]
+    config = compose_config(["model=mclr", "rounds=4", "participants=5"])
+    # 650 parameters, to and from five clients in four rounds.
+    assert figure.value(config, {"bytes_up": 52_000, "bytes_down": 52_000}) == 100
+    assert figure.value(config, {"bytes_up": 52_000, "bytes_down": 78_000}) == 125
+    assert figure.unit == "bytes in % of FedAvg's"
+    assert TABLES["flexcfl_table4"].unit == "accuracy in %, best"
 
 
 def test_reasons_of_failures_are_below_the_table() -> None:

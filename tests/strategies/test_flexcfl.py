@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.config import compose_config
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.fleet import Fleet
 from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.server_app import execute, open_stream
@@ -144,8 +144,8 @@ def test_bytes_are_those_of_the_protocol(run_small: Runner) -> None:
     run = run_small(*options)
     model, updates = 650 * 4, 6
     first, second = run.rounds
-    # w_0 to all; 3 directions to everyone, now or with the first test; 6 models.
-    assert first["bytes_down"] == (12 + 12 * 3 + 6) * model
+    # 3 directions to everyone, now or with the first test; 6 models. w_0 to nobody.
+    assert first["bytes_down"] == (12 * 3 + 6) * model
     assert first["bytes_up"] == (updates + 6) * model
     assert second["bytes_down"] == second["bytes_up"] == 6 * model
 
@@ -162,10 +162,11 @@ def test_sketches_make_the_cold_start_cheap_and_find_the_same_groups(
 
 
 def test_everyone_migrating_at_once_is_borne(run_small: Runner) -> None:
-    drift = ["drift=swap_all", "drift.probability=1", "drift.first=2"]
+    drift = ["drift=regroup", "drift.rounds=[3]"]
     run = run_small(*FLEX, *drift, "strategy.shift.threshold=0", "rounds=4")
-    assert run.rounds[1]["drifted"] > 6
+    assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
     assert all(sum(row["cluster_sizes"]) == 12 for row in run.rounds)
+    assert run.rounds[1]["moved"] >= 6
 
 
 def test_the_authors_distance_sees_no_other_labels(run_small: Runner) -> None:
@@ -186,8 +187,8 @@ def test_random_newcomers_stay_where_chance_puts_them(run_small: Runner) -> None
     options = [*FLEX, "strategy.alpha=1", "strategy.newcomers=random", "drift=none"]
     run = run_small(*options, "rounds=1", "clients=24")
     assert run.rounds[0]["ari"] < 1
-    # Three in the group cold start; nobody else gets a model but to train.
-    assert run.rounds[0]["bytes_down"] == (3 + 24 * 3 + 6) * 650 * 4
+    # The directions for a migration, and a model to train.
+    assert run.rounds[0]["bytes_down"] == (24 * 3 + 6) * 650 * 4
 
 
 def test_a_device_that_lost_the_directions_gets_them_again(
@@ -269,7 +270,10 @@ def test_only_groups_that_were_trained_are_mixed(form: str, tmp_path: Path) -> N
 
 
 def start(
-    strategy: FlexCFL, updates: dict[int, float], monkeypatch: pytest.MonkeyPatch
+    strategy: FlexCFL,
+    updates: dict[int, float],
+    monkeypatch: pytest.MonkeyPatch,
+    clients: int = 4,
 ) -> list[list[int]]:
     """Start groups from clients that answer with constants; return who was asked.
 
@@ -281,14 +285,14 @@ def start(
     def answer(round: int, plan: Plan) -> list[Result]:
         asked.append([int(task.client) for task in plan.tasks])
         heard = [client for client in asked[-1] if client in updates]
-        length = len(plan.models[0])
+        (length,) = plan.reply
         return [
             Result(client, 5, [np.full(length, updates[client], np.float32)])
             for client in heard
         ]
 
     monkeypatch.setattr(strategy, "ask", answer)
-    hello = [Result(client, 9 * (client != 2)) for client in range(4)]
+    hello = [Result(client, 9 * (client != 2)) for client in range(clients)]
     strategy.start_groups(1, hello, np.random.default_rng(0))
     return asked
 
@@ -316,6 +320,28 @@ def test_others_take_the_place_of_those_who_do_not_answer(
     assert asked[-1] == [3]
     assert {client for some in asked for client in some} <= {0, 1, 3}
     assert strategy.state.clients == [3]
+
+
+def test_random_centres_are_as_many_as_groups_when_some_do_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = flexcfl(tmp_path, "clusters=3", "strategy.grouping=random")
+    answers = {client: float(client) for client in (1, 4, 5, 6, 7)}
+    asked = start(strategy, answers, monkeypatch, clients=8)
+    assert len(asked) > 1, "somebody did not answer"
+    state = strategy.state
+    assert sorted(state.clusters.tolist()) == [0, 1, 2]
+    assert len(state.models) == len(state.directions) == 3
+
+
+def test_a_first_round_without_any_samples_ends_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = flexcfl(tmp_path, "clusters=1")
+    monkeypatch.setattr(strategy, "ask", lambda *_: [])
+    hello = [Result(client, 0) for client in range(3)]
+    with pytest.raises(NoValidResultError, match="nobody has samples"):
+        strategy.start_groups(1, hello, np.random.default_rng(0))
 
 
 def test_a_client_without_samples_joins_group_0(tmp_path: Path) -> None:
