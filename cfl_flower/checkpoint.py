@@ -49,13 +49,17 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
     if isinstance(value, np.ndarray):
         arrays[path] = np.ascontiguousarray(value)
         return {"array": path}
+    if isinstance(value, bytes):
+        arrays[path] = np.frombuffer(value, np.uint8)
+        return {"bytes": path}
     if is_dataclass(value):
         names = [field.name for field in fields(value)]
         inside = {n: pack(getattr(value, n), arrays, f"{path}.{n}") for n in names}
         return {"fields": inside}
     if isinstance(value, Mapping):
-        pairs = [[k, pack(v, arrays, f"{path}.{k}")] for k, v in value.items()]
-        return {"pairs": pairs}
+        # Keys may be anybody's words: they name no arrays.
+        items = enumerate(value.items())
+        return {"pairs": [[k, pack(v, arrays, f"{path}.{i}")] for i, (k, v) in items]}
     if isinstance(value, list | tuple):
         return [pack(item, arrays, f"{path}.{i}") for i, item in enumerate(value)]
     return value
@@ -67,6 +71,8 @@ def unpack(node: Json, arrays: Mapping[str, np.ndarray]) -> Any:
         return [unpack(item, arrays) for item in node]
     if not isinstance(node, dict):
         return node
+    if "bytes" in node:
+        return arrays[node["bytes"]].tobytes()
     if "array" in node:
         return np.array(arrays[node["array"]])
     if "fields" in node:

@@ -38,6 +38,9 @@ from clients.base import ClusteredClient, Surroundings
 
 app = ClientApp()
 
+NODES = "num-partitions"
+"""What Flower tells the nodes of a simulation: how many there are."""
+
 
 @dataclass(frozen=True)
 class Workshop:
@@ -134,8 +137,8 @@ def hello(message: Message, context: Context) -> Message:
     reply = ConfigRecord({"code": code_digest()})
     if site is not None:
         reply[CLIENT_ID] = site.client
-    else:
-        reply["nodes"] = int(context.node_config.get("num-partitions", 1))
+    elif NODES in context.node_config:
+        reply["nodes"] = int(context.node_config[NODES])
     return Message(RecordDict({"hello": reply}), reply_to=message)
 
 

@@ -108,7 +108,7 @@ class Fleet(Roster):
     """
 
     def __init__(self, grid: Grid, config: RunConfig, token: str = "") -> None:
-        super().__init__(grid, config.clients)
+        super().__init__(grid, config.clients, config.system.message_timeout)
         self._settings = json.dumps({**config.resolved, "run": token})
         self._parcels: list[Parcel] = []
         self._plan, self._round = Plan([]), 0
@@ -214,7 +214,7 @@ class Fleet(Roster):
                     result = replace(result, arrays=[])
             except InvalidResultError as error:
                 failure = Failure(task.client, phase, error.reason, error.detail)
-                self._note(failure)
+                self.note(failure)
                 outcome.failures.append(failure)
             else:
                 outcome.results.append(result)
@@ -247,7 +247,7 @@ class Fleet(Roster):
             raise InvalidResultError("foreign", f"answers of {found}, not of {asked}")
         return {answer.client: answer for answer in answers}, reply.content
 
-    def _note(self, failure: Failure) -> None:
+    def note(self, failure: Failure) -> None:
         """Log the failure of a device, and ask one that is another client now again."""
         if self.simulated:
             return

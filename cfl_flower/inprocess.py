@@ -25,8 +25,8 @@ class InProcessGrid(Grid):
     Parameters
     ----------
     node_configs : list of dict
-        One node each. ``{"client-id": 3}`` is a device; without a client id the nodes
-        are those of a simulation.
+        One node each. ``{"client-id": 3}`` is a device; a node of which nothing is
+        said is a simulation's.
     client_app : ClientApp
     """
 
@@ -108,7 +108,8 @@ class InProcessGrid(Grid):
             reply = Message(Error(5, "the node is not available"), reply_to=message)
             reply.metadata.__dict__["_src_node_id"] = 1
             return reply
-        config = {"num-partitions": len(self.node_configs), **self.node_configs[node]}
+        # As in Flower: only a simulation's nodes are told how many there are.
+        config = self.node_configs[node] or {"num-partitions": len(self.node_configs)}
         context = Context(1, node, config, RecordDict(), {})
         try:
             return self.client_app(message, context)

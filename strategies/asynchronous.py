@@ -17,6 +17,7 @@ models that they hold; real devices test theirs when they upload next.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -356,13 +357,15 @@ class AsynchronousStrategy(ClusteredStrategy):
     # Uploads -------------------------------------------------------------------------
 
     def check_report(self, phase: str, result: Result) -> None:
-        """Refuse an upload that answers to a model that was never sent."""
+        """Refuse an upload of a model that was never sent, or with senseless tests."""
         if phase != "train":
             return
         stamp = result.metrics.get("stamp")
         if not isinstance(stamp, int) or not 0 <= stamp <= self.state.epoch:
             detail = f"stamp={stamp!r} at epoch {self.state.epoch}"
             raise InvalidResultError("stamp", detail)
+        for name in ("before", "after"):
+            check_test(result.metrics, name)
 
     def _take(self, row: int, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was sound."""
@@ -459,6 +462,34 @@ class AsynchronousStrategy(ClusteredStrategy):
         rows = super()._note_tests(tested or self._tests)
         said = self._said
         return [replace(row, measures=said.get(row.client, {})) for row in rows]
+
+
+def check_test(metrics: Mapping[str, Scalar], name: str) -> None:
+    """Refuse a client's own test that is none; it may have no test samples.
+
+    Parameters
+    ----------
+    metrics : mapping
+        With ``NAME_tested``, ``NAME_correct`` and ``NAME_loss``, or none of them.
+    name : str
+
+    Raises
+    ------
+    InvalidResultError
+    """
+    keys = [f"{name}_{key}" for key in ("tested", "correct", "loss")]
+    if not metrics.keys() & set(keys):
+        return
+    tested, correct, loss = values = [metrics.get(key) for key in keys]
+    whole = isinstance(tested, int) and isinstance(correct, int)
+    if not (
+        whole
+        and 0 <= correct <= tested  # type: ignore[operator]
+        and isinstance(loss, float)
+        and math.isfinite(loss)
+    ):
+        said = ", ".join(f"{k}={v!r}" for k, v in zip(keys, values, strict=True))
+        raise InvalidResultError("test", said)
 
 
 def _restored(answer: Any) -> Result | Failure:

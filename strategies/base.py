@@ -363,6 +363,7 @@ class ClusteredStrategy(Strategy):
                 check(result)
             except InvalidResultError as error:
                 failure = Failure(result.client, phase, error.reason, error.detail)
+                self.fleet.note(failure)
                 self.record.failures.append(failure)
             else:
                 sound.append(result)
@@ -468,7 +469,7 @@ class ClusteredStrategy(Strategy):
         outcome = self._receive("train", replies)
         merge_sums(self.sums, outcome.sums)
         sound = self.screen("train", outcome.results, check)
-        sound = self.screen("train", sound, self._has_loss)
+        sound = self.screen("train", sound, self._check_start)
         return self._add_up(self.keep_first(sound))
 
     def _add_up(self, results: list[Result]) -> list[Result]:
@@ -484,13 +485,17 @@ class ClusteredStrategy(Strategy):
         added = self.screen("train", results, add)
         return [replace(result, arrays=[]) for result in added]
 
-    def _has_loss(self, result: Result) -> None:
-        """Refuse a result without the loss that it is weighed by."""
-        loss = result.metrics.get("start_loss")
-        ok = isinstance(loss, float) and loss >= 0
-        if self.config.server_optimizer.by_loss and not ok:
-            detail = f"start_loss={loss!r}, not a number of at least 0"
-            raise InvalidResultError("representation", detail)
+    def _check_start(self, result: Result) -> None:
+        """Refuse a result without the loss that it is weighed or selected by."""
+        told = dict(result.metrics)
+        if not self.config.server_optimizer.by_loss:
+            told.setdefault("start_loss", 0.0)
+        told.setdefault("start_rms", 1.0)
+        for name in ("start_loss", "start_rms"):
+            value = told.get(name)
+            if not (isinstance(value, float) and 0 <= value < np.inf):
+                detail = f"{name}={value!r}, not a number of at least 0"
+                raise InvalidResultError("representation", detail)
 
     def keep_first(self, results: list[Result]) -> list[Result]:
         """Leave out who finished after as many as were wanted of each pot."""
@@ -541,7 +546,10 @@ class ClusteredStrategy(Strategy):
         """Ask every client that is not in the state yet for its sizes."""
         if strangers := self.find_strangers():
             self.let_in(round, self.ask(round, self.hello(strangers)))
-            self.require_any(self.state.clients, "query")
+        for client in self.fleet.disputes.keys() - set(self.state.clients):
+            detail = self.fleet.disputes[client]
+            self.record.failures.append(Failure(client, "query", "node", detail))
+        self.require_any(self.state.clients, "query")
 
     def find_strangers(self) -> list[ClientId]:
         """Return the clients that are there and not in the state."""

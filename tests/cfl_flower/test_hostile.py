@@ -293,6 +293,70 @@ def test_no_strategy_takes_in_what_a_hostile_device_sends(
     assert {f["client"] for row in rounds for f in row["failures"]} == {VILLAIN}
 
 
+def with_metrics(**told: Any) -> Callable[[RecordDict], RecordDict]:
+    """Return an attack that says something else beside a sound model."""
+
+    def attack(content: RecordDict) -> RecordDict:
+        (row,) = rows(content)
+        row[3] = {**row[3], **told}
+        return with_rows(content, [row])
+
+    return attack
+
+
+@pytest.mark.parametrize("strategy", ["ccfl", "fedsoft", "local_async"])
+def test_uploads_with_senseless_tests_or_stamps_are_refused(
+    strategy: str, run_small: Runner
+) -> None:
+    tried: Attacks = [
+        ("test", with_metrics(before_tested="x")),
+        ("test", with_metrics(before_tested=3, before_correct=4)),
+        ("test", with_metrics(after_tested=1, after_correct="1")),
+        ("test", with_metrics(after_loss="low")),
+        ("stamp", with_metrics(stamp=10**6)),
+        ("stamp", with_metrics(stamp="0")),
+    ]
+    asked = [*RUN, f"strategy={strategy}", f"rounds={len(tried)}"]
+    run = run_small(*asked, grid=HostileGrid(tried))
+    failures = [f for row in run.rounds for f in row["failures"]]
+    assert {f["client"] for f in failures} == {VILLAIN}
+    assert {f["reason"] for f in failures} == {"test", "stamp"}
+
+
+def test_what_an_upload_says_beside_is_checkpointed_whatever_it_is(
+    run_small: Runner,
+) -> None:
+    """Answers wait in the checkpoint: with bytes, and under any name."""
+    beside = with_bytes("0.zz\ud800", b"abc")
+    grid = HostileGrid([("", beside)] * 9)
+    asked = [*RUN, "strategy=local_async", "participants=1"]
+    run_small(*asked, "rounds=3", grid=grid)
+    run = run_small(
+        *asked, "rounds=6", "resume=true", grid=HostileGrid([("", beside)] * 9)
+    )
+    assert len(run.rounds) == 6
+
+
+@pytest.mark.parametrize(
+    ("told", "option"),
+    [
+        ({"start_rms": "x"}, "selection=oort"),
+        ({"start_rms": -1.0}, "selection=oort"),
+        ({"start_loss": "x"}, "server_optimizer=qfedavg"),
+        ({"start_loss": None}, "server_optimizer=qfedavg"),
+    ],
+)
+def test_what_results_are_selected_or_weighed_by_is_checked(
+    told: dict[str, Any], option: str, run_small: Runner
+) -> None:
+    tried: Attacks = [("representation", with_metrics(**told))] * 3
+    asked = [*RUN, "strategy=fedavg", "rounds=3", option]
+    run = run_small(*asked, grid=HostileGrid(tried))
+    failures = [f for row in run.rounds for f in row["failures"]]
+    assert failures
+    assert {f["client"] for f in failures} == {VILLAIN}
+
+
 @pytest.mark.parametrize(
     "representation",
     [
@@ -357,7 +421,10 @@ def test_a_hello_that_makes_no_sense_leaves_a_node_out(
     assert "node 1003 is left out" in caplog.text
 
 
-def test_nodes_that_all_make_no_sense_end_the_run(tmp_path: Path) -> None:
+def test_nodes_that_all_make_no_sense_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfl_flower.roster.REFUSED_TIMEOUT", 0.1)
     greeter = ClientApp()
 
     @greeter.query("hello")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import Message
 
+from cfl_flower.errors import NoValidResultError
 from cfl_flower.inprocess import InProcessGrid
 from tests.cfl_flower.test_site import (
     HIGH,
@@ -144,3 +146,92 @@ def test_a_device_that_is_busy_when_it_is_greeted_is_asked_again(
     run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
     assert missed
     assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
+
+
+class Gathering(Sites):
+    """Nodes that come one after the other, with every look at who is there."""
+
+    def __init__(self, root: Path, first: dict[str, Any]) -> None:
+        super().__init__(root)
+        self.later = list(self.node_configs.values())
+        self.node_configs = {}
+        self.add_node(first)
+
+    def get_node_ids(self) -> list[int]:
+        there = super().get_node_ids()
+        if self.later:
+            self.add_node(self.later.pop(0))
+        return there
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        ({"data-dir": "nowhere"}, "it has no client-id"),
+        ({"client-id": "../a"}, "a node cannot run the app"),
+    ],
+)
+def test_a_bad_node_that_comes_first_neither_ends_nor_changes_the_run(
+    first: dict[str, Any],
+    reason: str,
+    run_small: Runner,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grid = Gathering(tmp_path, first)
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
+        run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    assert reason in caplog.text
+    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
+    assert all(row["failures"] == [] for row in run.rounds)
+
+
+def test_devices_that_are_all_busy_at_the_start_are_waited_for(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a crash of the server: their old task comes first."""
+    monkeypatch.setattr("cfl_flower.roster.HELLO_TIMEOUT", 0.02)
+    monkeypatch.setattr("cfl_flower.roster.JOIN_TIMEOUT", 0.02)
+    grid, rest, looks = Sites(tmp_path), InProcessGrid.pull_messages, []
+
+    def pull(message_ids: Iterable[str]) -> list[Message]:
+        looks.append(1)
+        return rest(grid, message_ids) if len(looks) > 8 else []
+
+    monkeypatch.setattr(grid, "pull_messages", pull)
+    run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
+
+
+def test_a_device_that_hangs_is_waited_for_once(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfl_flower.roster.HELLO_TIMEOUT", 0.05)
+    monkeypatch.setattr("cfl_flower.roster.JOIN_TIMEOUT", 0.2)
+    grid, rest, waits = Sites(tmp_path), InProcessGrid.pull_messages, []
+
+    def pull(message_ids: Iterable[str]) -> list[Message]:
+        found = rest(grid, message_ids)
+        heard = [
+            m
+            for m in found
+            if m.metadata.message_type != "query.hello"
+            or m.metadata.src_node_id != 1001
+        ]
+        waits.append(len(found) - len(heard))
+        return heard
+
+    monkeypatch.setattr(grid, "pull_messages", pull)
+    run = run_small(*QUICK, "strategy=fedavg", "rounds=6", grid=grid)
+    assert set(clusters(run, 6)) == {"site-a", "site-c"}
+    assert 1 <= sum(waits) <= 4, "asked again, ever more rarely"
+
+
+def test_a_run_of_disputed_devices_only_ends_with_the_reason(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfl_flower.roster.JOIN_TIMEOUT", 0.1)
+    grid = Sites(tmp_path)
+    grid.node_configs[1001] = grid.node_configs[1002] = grid.node_configs[1000]
+    with pytest.raises(NoValidResultError, match="site-a: node: claimed by node 1000"):
+        run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
