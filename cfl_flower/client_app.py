@@ -232,7 +232,10 @@ def call_client(
             evaluator,
             settings["strategy"],
             ClientState(
-                workshop.state_root, task.client, int(config.get("keep_from", 0))
+                workshop.state_root,
+                task.client,
+                int(config.get("keep_from", 0)),
+                alone=site is not None,
             ),
             workshop.copy_initial,
             settings["faults"].attack if task.client in workshop.malicious else "",

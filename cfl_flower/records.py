@@ -157,7 +157,8 @@ def mark(content: RecordDict, phase: str, round: int) -> None:
 def check_reply(content: RecordDict, phase: str, round: int, limit: int) -> None:
     """Refuse a reply by its size, or because it answers something else.
 
-    Nothing of it has been parsed before.
+    Nothing of it has been parsed before. Names and lists count as well: what is not
+    looked at would have no bounds.
 
     Parameters
     ----------
@@ -171,19 +172,35 @@ def check_reply(content: RecordDict, phase: str, round: int, limit: int) -> None
     ------
     InvalidResultError
     """
-    size = sum(
-        len(array.data)
-        for record in content.array_records.values()
-        for array in record.values()
+    size = sum(map(len, content)) + sum(
+        weigh(key) + weigh(value)
+        for record in content.values()
+        for key, value in record.items()
     )
-    for record in content.config_records.values():
-        values = record.values()
-        size += sum(len(v) for v in values if isinstance(v, bytes | str))
     if size > limit:
         raise InvalidResultError("oversized", f"{size} bytes, at most {limit} expected")
     found = dict(content.config_records.get("mark", {}))
     if found != {"phase": phase, "round": round}:
         raise InvalidResultError("replayed", f"an answer to {found}, not to this task")
+
+
+def weigh(value: object) -> int:
+    """Return about how many bytes a value of a record takes.
+
+    Examples
+    --------
+    >>> weigh("four"), weigh(7), weigh([1.0, 2.0]), weigh(["a", "bc"])
+    (4, 8, 16, 19)
+    """
+    if isinstance(value, bytes | str):
+        return len(value)
+    if isinstance(value, Array):
+        names = len(value.dtype) + len(value.stype)
+        return len(value.data) + names + 8 * len(value.shape)
+    if isinstance(value, Sequence):
+        texts = (len(each) for each in value if isinstance(each, bytes | str))
+        return 8 * len(value) + sum(texts)
+    return 8
 
 
 def pack_answers(
@@ -232,7 +249,7 @@ def unpack_sums(content: RecordDict) -> dict[tuple[int, int], ExactSum]:
         If they cannot be read.
     """
     try:
-        rows = json.loads(str(content.config_records["summed"]["rows"]))
+        rows = _parse_rows(content, "summed")
         arrays = content.array_records["sums"]
         return {
             (int(array), int(model)): ExactSum(
@@ -269,7 +286,7 @@ def unpack_answers(content: RecordDict) -> list[Answer]:
         If the reply as a whole cannot be read.
     """
     try:
-        rows = json.loads(str(content.config_records["answers"]["rows"]))
+        rows = _parse_rows(content, "answers")
         raw = content.config_records["bytes"]
         answers = [_read_row(row) for row in rows]
         for key, value in raw.items():
@@ -280,6 +297,13 @@ def unpack_answers(content: RecordDict) -> list[Answer]:
         detail = f"the reply cannot be read: {type(error).__name__}: {error}"
         raise InvalidResultError("shape", detail) from error
     return answers
+
+
+def _parse_rows(content: RecordDict, name: str) -> Json:
+    rows = content.config_records[name]["rows"]
+    if not isinstance(rows, str):
+        raise TypeError(f"rows are of type {type(rows).__name__}, not text")
+    return json.loads(rows)
 
 
 def _read_row(row: Json) -> Answer:

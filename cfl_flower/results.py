@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from cfl_flower.checkpoint import MAY_DIFFER
 from cfl_flower.errors import ConfigError
-from cfl_flower.files import write_atomically
+from cfl_flower.files import append_durably, write_atomically
 from cfl_flower.scorecard import device_seconds
 from cfl_flower.settings import differences
 from cfl_flower.types import ClientId, Failure, Json
@@ -231,9 +231,8 @@ class RunDirectory:
         return summary
 
     def _append(self, name: str, rows: list[dict[str, Json]]) -> None:
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
-            file.flush()
+        lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        append_durably(self.path / name, lines)
 
 
 def check_output_dir(config: RunConfig) -> None:

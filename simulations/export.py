@@ -8,6 +8,9 @@ and as `cluster-<k>.pt`, which `torch.jit.load` runs without this project.
 for methods that compare clients by a representation, by which; `centres.safetensors`
 has the centres. So a device that never took part finds its model with its
 representation alone (`simulations.deploy.find`).
+
+Where clients use models of their own, `clusters.json` says under `serves` what the
+common ones are; a method that has no sound common model is refused.
 """
 
 from __future__ import annotations
@@ -27,13 +30,35 @@ from safetensors.torch import save_file
 from torch import nn
 
 from cfl_flower.checkpoint import Checkpoint
-from cfl_flower.errors import CflError
+from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import write_atomically
 from cfl_flower.models import FlatModel
 from cfl_flower.settings import build, locate, require
 from cfl_flower.types import FloatArray, Json, Vector
 from simulations.run import report
 from simulations.saved import load_run
+from strategies.decoupled import DecoupledStrategy
+from strategies.ditto import Ditto
+from strategies.fedbabu import FedBABU
+from strategies.local import Local
+from strategies.local_async import LocalAsync
+from strategies.pfedme import PFedMe
+from strategies.soft import SoftStrategy
+
+PERSONAL = {
+    Local: "each client's model is its own and never left it",
+    LocalAsync: "each client's model is its own; the common ones are the first",
+    FedBABU: "the common classifier never trained, and each client fine-tunes its own",
+    DecoupledStrategy: "each client's classifier is its own, and no server keeps it",
+}
+"""Methods without a common model that is fit for use, and why."""
+
+COMMON = {
+    Ditto: "the global model, not the clients' own ones",
+    PFedMe: "the global model, not the clients' own ones",
+    SoftStrategy: "the distributions' models, of which clients use mixtures",
+}
+"""Methods whose common models are not what clients use."""
 
 DIRECTORY = "clusters.json"
 CENTRES = "centres.safetensors"
@@ -69,23 +94,25 @@ def export(run: Path, output: Path) -> list[int]:
     Raises
     ------
     CflError
-        If there is no run, or its checkpoint is torn.
+        If there is no run, its checkpoint is torn, or it has no models to serve.
     """
     resolved, done, state = open_saved(run)
     settings = {
         name: build(resolved[name]) for name in ("strategy", "dataset", "model")
     }
     dataset = settings["dataset"]
+    network = settings["model"].build(dataset.shape, dataset.classes)
+    serves = common_models(resolved, keeps_statistics(settings["strategy"], network))
     sizes = np.bincount(state.clusters, minlength=len(state.models))
     clusters = np.flatnonzero(sizes).tolist()
     require(bool(clusters), "RUN", run, "a run in which clients took part")
     output.mkdir(parents=True, exist_ok=True)
     for cluster in clusters:
-        network = settings["model"].build(dataset.shape, dataset.classes)
         write_model(network, state.models[cluster], dataset, output, cluster)
     centres = centres_of(state, settings["strategy"])
     content: dict[str, Json] = {
         "strategy": resolved["strategy"]["name"],
+        "serves": serves,
         "round": done,
         "shape": list(dataset.shape),
         "classes": dataset.classes,
@@ -119,6 +146,42 @@ def open_saved(run: Path) -> tuple[Mapping[str, Json], int, Any]:
     state_class = locate(resolved["strategy"]["_target_"]).State
     done, state = Checkpoint(run / "checkpoint", resolved).load(state_class)
     return resolved, done, state
+
+
+def common_models(resolved: Mapping[str, Json], local: bool) -> str:
+    """Say what the models that the server keeps are to the clients.
+
+    Parameters
+    ----------
+    resolved : dict
+        The run's configuration.
+    local : bool
+        Whether the network's running statistics stay at the clients.
+
+    Raises
+    ------
+    ConfigError
+        If they are not fit for use, because what makes them so stays at the clients.
+    """
+    strategy = resolved["strategy"]
+    method = locate(strategy["_target_"])
+    reasons = [said for kind, said in PERSONAL.items() if issubclass(method, kind)]
+    if local:
+        reasons.append("strategy.local.buffers=local keeps statistics at the clients")
+    if reasons:
+        raise ConfigError(
+            f"a run of strategy={strategy['name']} has no common model that can be "
+            f"served: {reasons[0]}; serve a run with common models, such as one of "
+            "strategy=fielding or fedavg"
+        )
+    found = (said for kind, said in COMMON.items() if issubclass(method, kind))
+    return next(found, "each cluster's model")
+
+
+def keeps_statistics(settings: Any, network: nn.Module) -> bool:
+    """Tell whether clients have running statistics of their own."""
+    there = any(buffer.is_floating_point() for buffer in network.buffers())
+    return there and settings.local.buffers == "local"
 
 
 def write_model(
@@ -172,7 +235,9 @@ def main(arguments: Sequence[str]) -> int:
         clusters = export(asked.run, asked.output)
     except CflError as error:
         return report(error)
-    print(f"{len(clusters)} clusters in {asked.output}; see {asked.output / DIRECTORY}")
+    directory = asked.output / DIRECTORY
+    serves = json.loads(directory.read_text())["serves"]
+    print(f"{len(clusters)} clusters in {asked.output} ({serves}); see {directory}")
     return 0
 
 

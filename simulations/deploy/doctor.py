@@ -279,9 +279,10 @@ def plan(asked: argparse.Namespace) -> list[tuple[str, Check]]:
         ("state", lambda: check_folder(home / "state")),
     ]
     if asked.client is not None:
+        client = client_id(asked.client)
         checks += [
-            ("key", lambda: check_key(asked.keys / str(asked.client))),
-            ("identity", lambda: check_identity(asked.client, asked.data_dir, home)),
+            ("key", lambda: check_key(asked.keys / asked.client)),
+            ("identity", lambda: check_identity(client, asked.data_dir, home)),
         ]
     if asked.data_dir:
         look = (tuple(asked.shape), asked.classes, tuple(asked.names))
@@ -297,7 +298,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("superlink", metavar="HOST:PORT", help="of the SuperLink")
     parser.add_argument("keys", type=Path, metavar="KEYS", help="folder of the keys")
     parser.add_argument("--server", action="store_true", help="this is the SuperLink")
-    parser.add_argument("--client", type=client_id, help="client id")
+    parser.add_argument("--client", help="client id")
     parser.add_argument("--data-dir", type=Path, help="the device's own samples")
     parser.add_argument("--home", type=Path, default=Path("supernode"))
     parser.add_argument("--shape", type=int, nargs="+", default=[3, 32, 32])

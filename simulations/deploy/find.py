@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 
 from cfl_flower.data.own import Folder
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.representations import distances, label_histogram
+from cfl_flower.representations import Distance, distances, label_histogram
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
 from simulations.deploy.console import need, report
@@ -53,7 +53,7 @@ def find(served: Path, representation: FloatArray) -> tuple[dict[str, Json], flo
     return directory["clusters"][nearest], float(gaps[nearest])
 
 
-def measure(point: FloatArray, centres: FloatArray, distance: str) -> FloatArray:
+def measure(point: FloatArray, centres: FloatArray, distance: Distance) -> FloatArray:
     """Return the distance to each centre, NaN where there is none.
 
     Examples
@@ -61,14 +61,10 @@ def measure(point: FloatArray, centres: FloatArray, distance: str) -> FloatArray
     >>> measure(np.array([0.0, 2.0]), np.array([[1.0, 0.0], [0.0, 1.0]]), "cosine")
     array([1., 0.])
     """
-    if distance == "cosine":
-        norms = np.linalg.norm(centres, axis=1) * np.linalg.norm(point)
-        gaps: FloatArray = 1 - centres @ point / np.where(norms > 0, norms, 1)
-        return gaps
-    known: FloatArray = distances(
-        point[None], centres, "js" if distance == "js" else "l1"
-    )
-    return known[0]  # type: ignore[no-any-return]
+    gaps: FloatArray = distances(point[None], centres, distance)[0]
+    # The distance to no centre is a number in some of them.
+    gaps[np.isnan(centres).any(axis=1)] = np.nan
+    return gaps
 
 
 def read_directory(served: Path) -> dict[str, Json]:

@@ -28,6 +28,15 @@ from simulations.deploy.console import environment, report
 from simulations.superlink import PROJECT, parse_runs
 
 STARTED = re.compile(r"Successfully started run (\d+)")
+
+GAVE_UP = re.compile(
+    # Colours, and what Flower's log puts before a message.
+    r"(?:\x1b\[[\d;]*m)*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d:, -]*"
+    rf"(?:\x1b\[0m)?: +)?{ERROR_MARK}(.*?)(?:\x1b\[0m)?\s*"
+)
+"""A line that says why a run ended. The same words within a line are of others: of
+devices, or of a traceback."""
+
 ENDED = "finished:"
 COMPLETED = "finished:completed"
 
@@ -84,8 +93,12 @@ def start(name: str, overrides: Sequence[str]) -> tuple[str, str]:
 
 
 def reaches_nobody(said: str) -> bool:
-    """Tell whether Flower's CLI found no SuperLink at the address."""
-    signs = ("unavailable", "connect", "refused", "timed out", "unreachable")
+    """Tell whether Flower's CLI found no SuperLink at the address.
+
+    Single words, since it breaks lines. Not "connection": it says that of a name that
+    it does not know, too.
+    """
+    signs = ("unavailable", "refused", "timed out", "unreachable")
     return any(sign in said.lower() for sign in signs)
 
 
@@ -105,10 +118,11 @@ def _stream(name: str, overrides: Sequence[str]) -> tuple[str, str, str]:
         ) as process:
             for line in process.stdout or ():
                 said.append(line)
-                if found := STARTED.search(line):
+                # What follows the first one are the run's own lines.
+                if not run and (found := STARTED.search(line)):
                     run = found.group(1)
-                if ERROR_MARK in line:
-                    reason = line.partition(ERROR_MARK)[2].strip()
+                elif found := GAVE_UP.fullmatch(line):
+                    reason = found.group(1)
                 print(line, end="", flush=True)
     return run, reason, "".join(said)
 

@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("superlink", metavar="HOST:PORT", help="of the SuperLink")
     parser.add_argument("keys", type=Path, metavar="KEYS", help="folder of the keys")
-    parser.add_argument("--client", type=client_id, required=True, help="client id")
+    parser.add_argument("--client", required=True, help="client id")
     parser.add_argument("--data-dir", type=Path, help="the device's own samples")
     parser.add_argument("--home", type=Path, default=Path("supernode"))
     parser.add_argument(
@@ -102,8 +102,10 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     home = asked.home.absolute()
     try:
-        told = node_config(asked.client, asked.data_dir, home, asked.state_days)
-        key, authority = asked.keys / str(asked.client), asked.keys / f"{AUTHORITY}.pem"
+        client = client_id(asked.client)
+        told = node_config(client, asked.data_dir, home, asked.state_days)
+        # The key has the name as typed: client 7 may be device 007.
+        key, authority = asked.keys / asked.client, asked.keys / f"{AUTHORITY}.pem"
         ready = command(asked.superlink, key, authority, told, asked.port)
     except CflError as error:
         return report(error)

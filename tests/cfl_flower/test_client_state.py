@@ -3,7 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from cfl_flower import files
 from cfl_flower.client_state import ClientState
 
 
@@ -27,6 +29,19 @@ def test_a_repeated_round_replaces_what_a_killed_run_left(tmp_path: Path) -> Non
     state.save(2, {"x": np.float32([1])})
     state.save(2, {"x": np.float32([5])})
     assert value(state, 3) == 5
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_only_on_a_device_names_need_syncing_of_their_own(
+    alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    state = ClientState(tmp_path, "site-a", alone=alone)
+    state.save(1, {"x": np.float32([1])})
+    state.part("buffers").save(1, {"x": np.float32([1])})
+    own = tmp_path / "site-a"
+    assert synced == ([own, own / "buffers"] if alone else [])
 
 
 def test_the_version_that_the_checkpoint_needs_is_kept(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from cfl_flower.files import write_atomically
+from cfl_flower.files import append_durably, sync_folder, write_atomically
 
 
 def test_a_file_is_replaced_in_one_step(
@@ -24,3 +25,58 @@ def test_a_file_is_replaced_in_one_step(
     monkeypatch.undo()
     write_atomically(path, b"new")
     assert path.read_bytes() == b"new"
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Note which files and folders reach the disk, in their order."""
+    found: list[Path] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        found.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return found
+
+
+def test_a_new_name_reaches_the_disk_after_its_file(
+    tmp_path: Path, synced: list[Path]
+) -> None:
+    write_atomically(tmp_path / "file", b"new")
+    temporary, folder = synced
+    assert temporary.name.endswith(".tmp")
+    assert folder == tmp_path
+
+
+def test_what_is_added_reaches_the_disk(tmp_path: Path, synced: list[Path]) -> None:
+    path = tmp_path / "lines"
+    append_durably(path, "one\n")
+    append_durably(path, "two µ\n")
+    assert path.read_text(encoding="utf-8") == "one\ntwo µ\n"
+    assert synced == [path, path]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
+def test_a_folder_that_cannot_be_synced_is_no_reason_to_stop_but_a_bad_disk_is(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        del descriptor
+        raise OSError(code, "no")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    if code == errno.EINVAL:
+        sync_folder(tmp_path)
+    else:
+        with pytest.raises(OSError, match="no"):
+            sync_folder(tmp_path)
+
+
+def test_where_folders_cannot_be_opened_files_are_still_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "O_DIRECTORY")
+    write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"

@@ -125,6 +125,24 @@ def with_bytes(name: str, value: bytes) -> Callable[[RecordDict], RecordDict]:
     return attack
 
 
+def with_raw_rows(value: Any) -> Callable[[RecordDict], RecordDict]:
+    """Return an attack that sends rows which are no text."""
+
+    def attack(content: RecordDict) -> RecordDict:
+        content["answers"] = ConfigRecord({"rows": value})
+        return content
+
+    return attack
+
+
+def with_keys(count: int, length: int) -> Callable[[RecordDict], RecordDict]:
+    def attack(content: RecordDict) -> RecordDict:
+        content["more"] = ConfigRecord({f"{i:0{length}}": 0 for i in range(count)})
+        return content
+
+    return attack
+
+
 def nothing(content: RecordDict) -> RecordDict:
     del content
     return RecordDict()
@@ -151,6 +169,8 @@ def attacks(folder: Path) -> Attacks:
         ("oversized", with_array(np.zeros(2**19, np.float32))),
         ("oversized", lambda content: with_rows(content, " " * 2**21)),
         ("oversized", with_bytes("0.representation", bytes(2**21))),
+        ("oversized", with_raw_rows([0] * 2**18)),
+        ("oversized", with_keys(2**8, 2**13)),
         ("shape", with_array(np.zeros(FLOATS + 1, np.float32))),
         ("shape", with_array(np.zeros((FLOATS, 1), np.float32))),
         ("shape", with_array(np.zeros(FLOATS))),
@@ -164,6 +184,8 @@ def attacks(folder: Path) -> Attacks:
         ("shape", lambda content: with_rows(content, 7)),
         ("shape", lambda content: with_rows(content, [[VILLAIN]])),
         ("shape", lambda content: with_rows(content, "no json")),
+        ("shape", with_raw_rows([1, 2, 3])),
+        ("raised", with_cell(4, ["raised", "\ud800\nclient 0, train: x" * 10_000])),
         ("shape", with_cell(0, None)),
         ("shape", with_cell(3, [1, 2])),
         ("shape", with_cell(5, [-1, FLOATS + 1])),
@@ -271,6 +293,7 @@ def test_a_hostile_device_is_as_one_that_fails(
         assert len(row["failures"]) == 2
     said = [record.getMessage() for record in caplog.records]
     assert all(line.startswith("client 3, ") for line in said)
+    assert all(line.isprintable() and len(line) < 250 for line in said)
     refused = sum(len(row["failures"]) for row in rounds)
     quiet = sum("nothing comes of it" in line for line in said)
     assert len(said) - quiet == refused

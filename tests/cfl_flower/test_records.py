@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.records import (
     Answer,
+    check_reply,
     encode_models,
+    mark,
     pack_answers,
     pack_tasks,
     payload_bytes,
@@ -115,11 +117,37 @@ TWO = np.zeros(2, np.float32)
         reply([ROW], np.zeros(2)),
         reply([ROW], TWO, {"7.representation": b"\0"}),
         reply([ROW], TWO, {"x.representation": b"\0"}),
+        RecordDict({**reply([ROW], TWO), "answers": ConfigRecord({"rows": [0] * 9})}),
     ],
 )
 def test_a_reply_that_cannot_be_read_is_refused(content: RecordDict) -> None:
     with pytest.raises(InvalidResultError, match="cannot be read"):
         unpack_answers(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "record"),
+    [
+        ("answers", ConfigRecord({"rows": "x" * 1000})),
+        ("answers", ConfigRecord({"rows": b"x" * 1000})),
+        ("answers", ConfigRecord({"rows": [0] * 125})),
+        ("answers", ConfigRecord({"rows": ["x" * 500] * 2})),
+        ("answers", ConfigRecord({"x" * 500 + str(i): 0 for i in range(2)})),
+        ("answers", ConfigRecord({str(i): i for i in range(125)})),
+        ("metrics", MetricRecord({"losses": [0.5] * 125})),
+        ("x" * 1000, ConfigRecord()),
+        ("arrays", ArrayRecord({"all": Array(np.zeros(250, np.float32))})),
+        ("arrays", ArrayRecord({"all": Array("x" * 1000, (), "", b"")})),
+        ("arrays", ArrayRecord({"all": Array("", (1,) * 125, "", b"")})),
+    ],
+)
+def test_whatever_a_reply_holds_counts(name: str, record: Any) -> None:
+    content = RecordDict({name: record})
+    mark(content, "train", 3)
+    check_reply(content, "train", 3, limit=2000)
+    with pytest.raises(InvalidResultError, match="at most 999 expected") as caught:
+        check_reply(content, "train", 3, limit=999)
+    assert caught.value.reason == "oversized"
 
 
 @pytest.mark.parametrize(

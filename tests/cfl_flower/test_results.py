@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,22 @@ def test_what_was_not_measured_is_null_and_failures_keep_their_reason(
     assert row["failures"] == [
         {"client": 3, "phase": "train", "reason": "timeout", "detail": "too late"}
     ]
+
+
+def test_a_round_is_on_the_disk_when_it_is_appended(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    with RunDirectory(config) as directory:
+        monkeypatch.setattr(os, "fsync", note)
+        write(directory, 1)
+    assert synced == ["clients.jsonl", "rounds.jsonl"]
 
 
 def test_rewinding_drops_later_rounds_and_torn_lines(config: RunConfig) -> None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from torch import nn
 
 from cfl_flower.config import compose_config
-from cfl_flower.models import FlatModel
+from cfl_flower.errors import ConfigError
+from cfl_flower.models import FlatModel, initial_vector
 from simulations.deploy import find, samples
-from simulations.export import export, main, open_saved
+from simulations.export import (
+    common_models,
+    export,
+    keeps_statistics,
+    main,
+    open_saved,
+)
 from tests.conftest import Runner
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -107,3 +116,77 @@ def test_what_is_no_run_or_has_no_centres_is_said(
     asked = [str(tmp_path / "served"), "--data-dir", str(tmp_path)]
     assert find.main(asked) == 2
     assert "by no representation" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (("strategy=local",), "never left it"),
+        (("strategy=fedrep", "model=mlp"), "classifier is its own"),
+        (("strategy=fedbabu", "model=mlp"), "fine-tunes"),
+        (("strategy=fedpac", "model=mlp"), "classifier is its own"),
+        (("strategy=fedccfa", "model=mlp"), "classifier is its own"),
+        (("strategy=local_async", "drift=none"), "the common ones are the first"),
+    ],
+)
+def test_a_method_without_a_sound_common_model_is_refused_in_a_line(
+    overrides: tuple[str, ...],
+    reason: str,
+    run_small: Runner,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, served = run_small(*overrides, "rounds=1"), tmp_path / "served"
+    capsys.readouterr()
+    assert main([str(run.folder), "--output", str(served)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    name = overrides[0]
+    assert f"a run of {name} has no common model that can be served: " in line
+    assert reason in line
+    assert "serve a run with common models" in line
+    assert not served.exists()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "serves"),
+    [
+        ("ditto", "the global model, not the clients' own ones"),
+        ("pfedme", "the global model, not the clients' own ones"),
+        ("fedavg", "each cluster's model"),
+    ],
+)
+def test_what_is_served_is_said(
+    strategy: str,
+    serves: str,
+    run_small: Runner,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, served = run_small(f"strategy={strategy}", "rounds=2"), tmp_path / "served"
+    capsys.readouterr()
+    assert main([str(run.folder), "--output", str(served)]) == 0
+    assert f"1 clusters in {served} ({serves}); see" in capsys.readouterr().out
+    assert json.loads((served / "clusters.json").read_text())["serves"] == serves
+    # It is the trained one.
+    _, _, state = open_saved(run.folder)
+    config = compose_config([])
+    network = config.model.build((1, 8, 8), 10)
+    named = load_file(served / "cluster-0.safetensors")
+    expected = FlatModel(network).load(state.models[0]).module.state_dict()
+    assert all(np.array_equal(named[name], t.numpy()) for name, t in expected.items())
+    first = initial_vector(config.model, (1, 8, 8), 10, config.seed)
+    assert not np.array_equal(state.models[0], first)
+
+
+@pytest.mark.parametrize(("norm", "fit"), [(nn.BatchNorm1d, False), (nn.ReLU, True)])
+def test_a_network_whose_statistics_stay_at_the_clients_is_none(
+    norm: Callable[[int], nn.Module], fit: bool
+) -> None:
+    config = compose_config(["strategy=fedavg", "strategy.local.buffers=local"])
+    local = keeps_statistics(config.strategy, nn.Sequential(nn.Linear(4, 4), norm(4)))
+    assert local != fit
+    if fit:
+        assert common_models(config.resolved, local) == "each cluster's model"
+    else:
+        with pytest.raises(ConfigError, match="buffers=local"):
+            common_models(config.resolved, local)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import ssl
 import threading
@@ -9,8 +10,10 @@ import tomllib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -257,13 +260,85 @@ def test_a_run_that_may_be_restarted_has_a_folder(
 def commands() -> Iterator[list[str]]:
     """Yield what the units and the compose file start."""
     for unit in (DEPLOY / "systemd").glob("*.service"):
-        for line in unit.read_text().splitlines():
+        text = unit.read_text().replace("%i", "site-a")
+        for name, value in re.findall(r"^Environment=(\w+)=(.*)$", text, re.MULTILINE):
+            text = text.replace(f"${{{name}}}", value)
+        for line in text.splitlines():
             if line.startswith("ExecStart="):
-                yield shlex.split(line.partition("=")[2].replace("%i", "site-a"))
+                yield shlex.split(line.partition("=")[2])
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     assert set(services) == {"superlink", "site-a", "site-b", "site-c"}
     for service in services.values():
         yield shlex.split(service["command"])
+
+
+def made_by_the_guide() -> set[str]:
+    """Return the folders of the checkout that the guide's commands write into."""
+    text = (DEPLOY / "README.md").read_text()
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    words = shlex.split(" ".join(blocks).replace("\\\n", " "))
+    pairs = list(pairwise(words))
+    options = ("--home", "--output", "--data-dir")
+    writers = ("simulations.deploy.keys", "simulations.deploy.samples")
+    found = [word for before, word in pairs if before in (*options, *writers)]
+    here = "output_dir=$PWD/"
+    found += [word.removeprefix(here) for word in words if word.startswith(here)]
+    return {Path(word).parts[0] for word in found}
+
+
+def test_what_the_guide_makes_gets_into_no_image() -> None:
+    """Keys above all: the images are built from the whole checkout."""
+    made = made_by_the_guide()
+    devices = {"device-a", "device-b", "device-c"}
+    assert made == {"keys", "data", "superlink", "runs", "served", *devices}
+    text = (PROJECT / ".dockerignore").read_text()
+    patterns = [line for line in text.splitlines() if not line.startswith("#")]
+    for name in {*made, "outputs", ".git", ".venv"}:
+        assert any(fnmatch(name, pattern) for pattern in patterns), name
+    # Nor does it keep out what an image needs.
+    for name in ("cfl_flower", "clients", "conf", "simulations", "strategies"):
+        assert not any(fnmatch(name, pattern) for pattern in patterns), name
+
+
+def test_a_superlink_in_a_container_is_not_for_everybody() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert services["superlink"]["ports"] == ["127.0.0.1:9092:9092"]
+
+
+def test_several_devices_on_one_machine_have_a_port_each() -> None:
+    unit = (DEPLOY / "systemd" / "cfl-flower-supernode@.service").read_text()
+    # Files come after the unit's own value; one of an instance's own may be missing.
+    assert "Environment=PORT=9094\n" in unit
+    assert "EnvironmentFile=-/etc/cfl-flower/supernode-%i.env\n" in unit
+    assert "--port ${PORT}" in unit
+
+
+def test_the_key_of_a_device_is_the_one_of_its_name_as_typed(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "keys"
+    assert keys.main([str(folder), "--device", "007"]) == 0
+    (folder / "ca.pem").write_bytes((made / "ca.pem").read_bytes())
+    started: list[list[str]] = []
+    monkeypatch.setattr(supernode, "become", lambda line, *_: started.append(line))
+    home = ["--home", str(tmp_path)]
+    assert supernode.main(["h:1", str(folder), "--client", "007", *home]) == 0
+    (line,) = started
+    key = line[line.index("--auth-supernode-private-key") + 1]
+    assert key == str(folder / "007")
+    assert line[-1].startswith("client-id=7 ")
+    assert supernode.main(["h:1", str(folder), "--client", "../keys/007", *home]) == 2
+
+
+def test_the_doctor_looks_for_the_key_by_its_name_as_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert keys.main([str(tmp_path), "--device", "007"]) == 0
+    asked = ["127.0.0.1:1", str(tmp_path), "--client", "007", "--home", str(tmp_path)]
+    assert doctor.main(asked) == 1
+    said = capsys.readouterr().out
+    assert "ok    key         007, secp384r1" in said
+    assert "ok    identity    client-id 7," in said
 
 
 def test_units_and_containers_start_what_there_is(

@@ -1,0 +1,54 @@
+"""Which cluster is the nearest to a device, by the distance that the run used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from simulations.deploy.find import find, measure
+from simulations.superlink import PROJECT
+
+# By the sum of differences the first is nearer, by their squares the second.
+POINT = np.zeros(4)
+CENTRES = np.array([[0.9, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
+
+
+@pytest.mark.parametrize(("distance", "nearest"), [("l1", 0), ("l2", 1)])
+def test_the_distance_is_that_of_the_run(
+    distance: str, nearest: int, tmp_path: Path
+) -> None:
+    directory = {
+        "strategy": "fielding",
+        "representation": "label_histogram",
+        "distance": distance,
+        "clusters": [{"cluster": 4}, {"cluster": 7}],
+    }
+    (tmp_path / "clusters.json").write_text(json.dumps(directory))
+    centres = {"centres": CENTRES.astype(np.float32)}
+    save_file(centres, tmp_path / "centres.safetensors")
+    cluster, gap = find(tmp_path, POINT)
+    assert cluster == directory["clusters"][nearest]
+    expected = {"l1": 0.9, "l2": 0.25}
+    assert gap == pytest.approx(expected[distance])
+
+
+@pytest.mark.parametrize("distance", ["l1", "l2", "js", "cosine"])
+def test_no_centre_is_not_near(distance: str) -> None:
+    centres = np.array([[np.nan, np.nan], [0.5, 0.5]])
+    gaps = measure(np.array([1.0, 0.0]), centres, distance)  # type: ignore[arg-type]
+    assert np.isnan(gaps[0])
+    assert gaps[1] > 0
+
+
+def test_a_device_finds_its_model_without_ray_and_hydra() -> None:
+    code = (
+        "import sys; sys.modules.update(ray=None, hydra=None, omegaconf=None);"
+        "import simulations.deploy.find"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=PROJECT, check=True)

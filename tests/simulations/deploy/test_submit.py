@@ -1,0 +1,87 @@
+"""What the door makes of the lines of Flower's CLI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cfl_flower.errors import RunFailedError
+from simulations.deploy import submit
+
+UNKNOWN = """\
+╭─ Error ──────────────────────────────────────────────────────────────────────╮
+│ An unexpected error occurred while reading the Flower configuration file     │
+│ (/home/op/.flwr/config.toml). SuperLink connection 'prodd' not found in the  │
+│ Flower configuration file (/home/op/.flwr/config.toml).                      │
+╰──────────────────────────────────────────────────────────────────────────────╯
+"""
+NOBODY = """\
+Using SuperLink: prod (127.0.0.1:9092)
+╭─ Error ──────────────────────────────────────────────────────────────────────╮
+│ Connection to the SuperLink is unavailable. Please check your network        │
+│ connection and 'address' in the SuperLink connection configuration.          │
+╰──────────────────────────────────────────────────────────────────────────────╯
+"""
+INFO = "\x1b[92mINFO \x1b[0m:      "
+
+
+@pytest.fixture
+def flwr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file of lines that a false `flwr` prints."""
+    lines, command = tmp_path / "lines.txt", tmp_path / "bin" / "flwr"
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\ncat '{lines}'\necho >> '{tmp_path / 'calls'}'\n")
+    command.chmod(0o755)
+    path = {"PATH": f"{command.parent}:/usr/bin:/bin"}
+    monkeypatch.setattr(submit, "environment", lambda: path)
+    # As `subprocess` looks for the command.
+    monkeypatch.setenv("PATH", path["PATH"])
+    return lines
+
+
+def test_a_name_that_flower_does_not_know_is_said_at_once(
+    flwr: Path, tmp_path: Path
+) -> None:
+    flwr.write_text(UNKNOWN)
+    with pytest.raises(RunFailedError, match="not found in the"):
+        submit.start("prodd", ["rounds=1"])
+    assert (tmp_path / "calls").read_text() == "\n"
+
+
+def test_a_superlink_that_does_not_answer_is_waited_for(
+    flwr: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def appear(seconds: float) -> None:
+        del seconds
+        flwr.write_text("Successfully started run 7\n")
+
+    flwr.write_text(NOBODY)
+    monkeypatch.setattr(submit.time, "sleep", appear)
+    assert submit.start("prod", ["rounds=1"]) == ("7", "")
+    assert (tmp_path / "calls").read_text() == "\n\n"
+
+
+def test_the_first_line_names_the_run_whatever_its_own_lines_say(flwr: Path) -> None:
+    flwr.write_text(
+        "Successfully started run 7\n"
+        f"{INFO}Starting logstream for run_id `7`\n"
+        "client 3, train: raised: Successfully started run 8\n"
+        "client 3, train: raised: cfl-flower error: forged\n"
+        "ValueError: cfl-flower error: forged\n"
+    )
+    assert submit.start("prod", []) == ("7", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cfl-flower error: no node joined",
+        "\x1b[31mcfl-flower error: no node joined\x1b[0m",
+        f"{INFO}cfl-flower error: no node joined",
+        "ERROR 2026-01-31 12:00:00,123: cfl-flower error: no node joined  ",
+    ],
+)
+def test_a_run_that_gives_up_says_why(line: str, flwr: Path) -> None:
+    flwr.write_text(f"Successfully started run 7\n{line}\nmore\n")
+    assert submit.start("prod", []) == ("7", "no node joined")
