@@ -37,28 +37,6 @@ from cfl_flower.settings import build, locate, require
 from cfl_flower.types import FloatArray, Json, Vector
 from simulations.run import report
 from simulations.saved import load_run
-from strategies.decoupled import DecoupledStrategy
-from strategies.ditto import Ditto
-from strategies.fedbabu import FedBABU
-from strategies.local import Local
-from strategies.local_async import LocalAsync
-from strategies.pfedme import PFedMe
-from strategies.soft import SoftStrategy
-
-PERSONAL = {
-    Local: "each client's model is its own and never left it",
-    LocalAsync: "each client's model is its own; the common ones are the first",
-    FedBABU: "the common classifier never trained, and each client fine-tunes its own",
-    DecoupledStrategy: "each client's classifier is its own, and no server keeps it",
-}
-"""Methods without a common model that is fit for use, and why."""
-
-COMMON = {
-    Ditto: "the global model, not the clients' own ones",
-    PFedMe: "the global model, not the clients' own ones",
-    SoftStrategy: "the distributions' models, of which clients use mixtures",
-}
-"""Methods whose common models are not what clients use."""
 
 DIRECTORY = "clusters.json"
 CENTRES = "centres.safetensors"
@@ -165,7 +143,7 @@ def common_models(resolved: Mapping[str, Json], local: bool) -> str:
     """
     strategy = resolved["strategy"]
     method = locate(strategy["_target_"])
-    reasons = [said for kind, said in PERSONAL.items() if issubclass(method, kind)]
+    reasons = [method.keeps_back] if method.keeps_back else []
     if local:
         reasons.append("strategy.local.buffers=local keeps statistics at the clients")
     if reasons:
@@ -174,8 +152,8 @@ def common_models(resolved: Mapping[str, Json], local: bool) -> str:
             f"served: {reasons[0]}; serve a run with common models, such as one of "
             "strategy=fielding or fedavg"
         )
-    found = (said for kind, said in COMMON.items() if issubclass(method, kind))
-    return next(found, "each cluster's model")
+    serves: str = method.serves
+    return serves
 
 
 def keeps_statistics(settings: Any, network: nn.Module) -> bool:

@@ -156,6 +156,12 @@ class ClusteredStrategy(Strategy):
             "representations",
         )
 
+    serves: ClassVar[str] = "each cluster's model"
+    """What the server's models are to the clients: for whoever exports them."""
+
+    keeps_back: ClassVar[str] = ""
+    """Why they are not fit for use alone; empty if they are."""
+
     # The method: what a paper decides ------------------------------------------------
 
     def initial_state(self) -> Any:

@@ -91,6 +91,7 @@ class DecoupledStrategy(ClusteredStrategy):
     """FedAvg of extractors; classifiers stay at the clients."""
 
     Settings = DecoupledSettings
+    keeps_back = "each client's classifier is its own, and no server keeps it"
 
     def initial_state(self) -> Any:
         """Return the state before any client is known.

@@ -29,3 +29,4 @@ class Ditto(FedAvg):
     """FedAvg; what is served is each client's own model, which never leaves it."""
 
     Settings = BilevelSettings
+    serves = "the global model, not the clients' own ones"

@@ -37,6 +37,9 @@ class FedBABU(DecoupledStrategy):
     """Only extractors train."""
 
     Settings = FedBABUSettings
+    keeps_back = (
+        "the common classifier never trained, and each client fine-tunes its own"
+    )
 
     def initial_state(self) -> Any:
         """Return the state before any client is known.

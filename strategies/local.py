@@ -15,6 +15,8 @@ from strategies.base import ClusteredStrategy
 class Local(ClusteredStrategy):
     """Each client is a cluster of its own, whose model never leaves it."""
 
+    keeps_back = "each client's model is its own and never left it"
+
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Make each newcomer a cluster of its own."""
         known = len(self.state.clients)

@@ -18,6 +18,7 @@ class LocalAsync(SoftStrategy):
     """Each client receives what it sent."""
 
     Settings = PublicSettings
+    keeps_back = "each client's model is its own; the common ones are the first"
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Return the client's own model."""

@@ -67,6 +67,7 @@ class PFedMe(ClusteredStrategy):
     Settings = PFedMeSettings
 
     steps_itself = True
+    serves = "the global model, not the clients' own ones"
 
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Move the model towards the mean of the results."""

@@ -145,6 +145,7 @@ class SoftStrategy(AsynchronousStrategy):
 
     Settings: ClassVar[type[AsynchronousSettings]] = SoftSettings
     State = SoftState
+    serves = "the distributions' models, of which clients use mixtures"
 
     # The method ----------------------------------------------------------------------
 
