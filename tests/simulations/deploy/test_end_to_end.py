@@ -28,8 +28,9 @@ def first_data(root: Path) -> None:
 
 
 def later_data(root: Path) -> None:
-    (root / "site-a" / "first.npz").unlink()
-    add_samples(root / "site-a", "second", HIGH, most=120)
+    for name, labels in (("site-a", HIGH), ("site-b", LOW)):
+        (root / name / "first.npz").unlink()
+        add_samples(root / name, "second", labels, most=120)
     add_samples(root / "site-c", "first", LOW)
 
 
@@ -92,7 +93,7 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
     )
     run = Run(folder)
     assert run.numbers == reference.numbers, "each result counts once, none is lost"
-    assert [row["drifted"] for row in run.rounds] == [0, 1]
-    assert [row["moved"] for row in run.rounds] == [0, 1]
+    assert [row["drifted"] for row in run.rounds] == [0, 2]
+    assert [row["moved"] for row in run.rounds] == [0, 2]
     assert {row["client"] for row in run.clients if row["round"] == 2} == set(devices)
     assert (folder / "summary.json").exists()
