@@ -137,20 +137,26 @@ def ray_cluster(folder: Path) -> Iterator[str]:
 def test_an_existing_ray_cluster_gives_the_same_numbers(
     tmp_path: Path, reference: list[dict[str, Any]]
 ) -> None:
+    """What clients remember in one round is there in the next, on any node."""
+    remembering = ["strategy=ditto", "rounds=4"]
+    here, there = tmp_path / "here", tmp_path / "there"
+    subprocess.run(command(here, *remembering, "engine=inprocess"), check=True)
     # Ray's sockets need a short path.
     with (
         tempfile.TemporaryDirectory(prefix="ray") as place,
         ray_cluster(Path(place)) as address,
     ):
-        done = subprocess.run(
-            command(tmp_path / "run", "workers=2"),
-            env={**os.environ, "RAY_ADDRESS": address},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
+        for folder, options in ((tmp_path / "run", []), (there, remembering)):
+            done = subprocess.run(
+                command(folder, "workers=2", *options),
+                env={**os.environ, "RAY_ADDRESS": address},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
     assert numbers(tmp_path / "run") == reference
+    assert numbers(there) == numbers(here)
 
 
 def test_kill_9_and_resume_give_the_numbers_of_an_uninterrupted_run(
