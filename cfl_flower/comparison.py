@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -14,7 +15,8 @@ from rich.table import Table
 
 from cfl_flower.config import RunConfig
 from cfl_flower.errors import ConfigError
-from cfl_flower.results import finished, read_lines
+from cfl_flower.marks import MARK, find_marks
+from cfl_flower.results import finished, read_rounds, read_tests
 from cfl_flower.scorecard import Mark, caught_up, make_mark, score
 from cfl_flower.settings import differences
 from cfl_flower.sweeps import sweep_tables
@@ -27,11 +29,50 @@ DATA = ("dataset", "partition", "drift", "clients", "rounds")
 MOST_DRIFTS = 6
 """Drifts that are told one by one."""
 
-Lines = list[dict[str, Json]]
-"""Of `rounds.jsonl`."""
 
-MARK = "fedavg"
-"""The single global model, which others are timed against."""
+@dataclass(frozen=True)
+class Finished:
+    """A finished run, read once.
+
+    Attributes
+    ----------
+    config : RunConfig
+    data : str or None
+        The name of what all clients held, if known.
+    rounds, tests : list of dict
+        The lines of `rounds.jsonl` and of `clients.jsonl`.
+    """
+
+    config: RunConfig
+    data: str | None
+    rounds: list[dict[str, Json]]
+    tests: list[dict[str, Json]]
+
+
+def read_finished(config: RunConfig) -> Finished | None:
+    """Read a run; None if it is not finished.
+
+    Raises
+    ------
+    ConfigError
+        If its files are broken.
+    """
+    summary = finished(config)
+    if summary is None:
+        return None
+    folder = Path(config.output_dir)
+    rounds = read_rounds(folder)
+    if len(rounds) < config.rounds:
+        raise ConfigError(
+            f"{folder / 'rounds.jsonl'} has {len(rounds)} of {config.rounds} rounds, "
+            "but summary.json says that all are done; delete the folder and carry the "
+            "run out again"
+        )
+    return Finished(config, summary.get("data"), rounds, read_tests(folder))
+
+
+Runs = Mapping[str, Sequence[Finished]]
+"""The seeds of each method, by its label."""
 
 
 def compare(
@@ -77,86 +118,99 @@ def _compare(
     reasons: Mapping[str, str],
     markdown: bool,
 ) -> None:
-    require_same_data(
-        {
-            config.output_dir: (config.seed, (finished(config) or {}).get("data"))
-            for config in configs
-        }
-    )
+    saved = {config.output_dir: read_finished(config) for config in configs}
+    done = {name: run for name, run in saved.items() if run is not None}
+    require_same_data({n: (run.config.seed, run.data) for n, run in done.items()})
     groups: dict[str, list[RunConfig]] = {}
     for config in configs:
         groups.setdefault(_method(config), []).append(config)
     labels = _labels([group[0] for group in groups.values()])
-    runs: dict[str, dict[int, Lines]] = {}
+    runs: dict[str, list[Finished]] = {}
     failed: list[str] = []
-    marks: dict[int, Mark | None] = {}
     for label, group in zip(labels, groups.values(), strict=True):
-        done = [config for config in group if finished(config)]
-        some = f" ({len(done)} of {len(group)} seeds)" if len(group) > 1 else ""
-        name = label + some * (0 < len(done) < len(group))
-        runs[name] = {
-            c.seed: read_lines(Path(c.output_dir) / "rounds.jsonl") for c in done
-        }
-        if label == MARK:
-            marks = {seed: make_mark(lines) for seed, lines in runs[name].items()}
+        found = [done[c.output_dir] for c in group if c.output_dir in done]
+        some = f" ({len(found)} of {len(group)} seeds)" if len(group) > 1 else ""
+        runs[label + some * (0 < len(found) < len(group))] = found
         failed += [
             f"{label} seed {c.seed} failed: {reasons.get(c.output_dir, 'not run')}"
             for c in group
-            if c not in done
+            if c.output_dir not in done
         ]
-    first = configs[0]
-    caption = "\n".join([*_catching_up(runs), *failed])
-    for each in make_tables(first, runs, marks, caption):
+    for each in make_tables(configs[0], runs, failed):
         if markdown:
             each.box = box.MARKDOWN
         console.print(each)
 
 
-def make_tables(
-    first: RunConfig,
-    runs: Mapping[str, Mapping[int, Lines]],
-    marks: Mapping[int, Mark | None],
-    caption: str,
-) -> list[Table]:
+def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Table]:
     """Return the tables of methods on the data that the first configuration names.
 
     Parameters
     ----------
     first : RunConfig
-    runs : mapping of str to mappings
-        By method and seed.
-    marks : mapping of int to Mark
-        What the single global model set, by seed.
-    caption : str
+    runs : mapping of str to runs
+    failed : sequence of str
+        What is said below of runs that are not here.
     """
     drifts = [r for r in first.timeline.rounds if 1 < r <= first.rounds]
+    every = [run for seeds in runs.values() for run in seeds]
+    places = find_marks([run.config.resolved for run in every])
+    singles = {
+        run.config.output_dir: every[place]
+        for run, place in zip(every, places, strict=True)
+        if place is not None
+    }
+    marks = {name: make_mark(single.rounds) for name, single in singles.items()}
     scores = {
-        label: [score(lines, drifts, marks.get(seed)) for seed, lines in seeds.items()]
+        label: [
+            score(run.rounds, drifts, marks.get(run.config.output_dir), run.tests)
+            for run in seeds
+        ]
         for label, seeds in runs.items()
     }
+    caption = "\n".join([*_catching_up(runs, singles), *failed])
+    found = [table(_title(first, drifts), scores, caption=caption)]
+    if 1 < len(drifts) <= MOST_DRIFTS:
+        what = "accuracy before each drift, in its first round, and at its end, in %"
+        lines = {label: [run.rounds for run in seeds] for label, seeds in runs.items()}
+        found.append(drift_table(what, lines, drifts))
+    found.append(table("cost" + _target(runs, marks), scores, COSTS))
+    what = "clusters; churn: clients that change theirs in a round, in %"
+    return [*found, table(what, scores, CLUSTERS)]
+
+
+def _title(first: RunConfig, drifts: list[int]) -> str:
     when = f" at round{'s' * (len(drifts) > 1)} {_shortened(drifts)}" if drifts else ""
     if (rounds := first.timeline.rounds) and rounds[0] > first.rounds:
         when = f" (after the last round: it starts at {rounds[0]})"
-    title = (
+    return (
         f"{first.names['dataset']}, {first.clients} clients, drift "
         f"{first.names['drift']}{when}, accuracy in %"
     )
-    found = [table(title, scores, caption=caption)]
-    if 1 < len(drifts) <= MOST_DRIFTS:
-        what = "accuracy before each drift, in its first round, and at its end, in %"
-        lines = {label: list(seeds.values()) for label, seeds in runs.items()}
-        found.append(drift_table(what, lines, drifts))
-    what = "cost"
-    if known := [mark for mark in marks.values() if mark]:
-        target = 100 * fmean(mark.target for mark in known)
-        unit = "rounds" if known[0].seconds is None else "device time"
-        what += (
-            f"; target: {target:.1f}%, the final accuracy of {MARK}; speed-up: its "
+
+
+def _target(runs: Runs, marks: Mapping[str, Mark | None]) -> str:
+    """Say what is to be reached, and against what the methods are timed."""
+    targets, units = [], set()
+    for seeds in runs.values():
+        own = [r.config for r in seeds if r.config.names["strategy"] == MARK]
+        known = [mark for each in own if (mark := marks[each.output_dir])]
+        if known:
+            targets.append(100 * fmean(mark.target for mark in known))
+            units |= {"rounds" if m.seconds is None else "device time" for m in known}
+    if not targets:
+        return ""
+    unit = " or ".join(sorted(units))
+    if len(targets) == 1:
+        return (
+            f"; target: {targets[0]:.1f}%, the final accuracy of {MARK}; speed-up: its "
             f"{unit} to stay there over the method's"
         )
-    found.append(table(what, scores, COSTS))
-    what = "clusters; churn: clients that change theirs in a round, in %"
-    return [*found, table(what, scores, CLUSTERS)]
+    return (
+        f"; targets: {min(targets):.1f} to {max(targets):.1f}%, the final accuracy of "
+        f"{MARK} with the settings of the row; speed-up: its {unit} to stay there over "
+        "the method's"
+    )
 
 
 def require_one_stream(
@@ -227,12 +281,24 @@ def _method(config: RunConfig) -> str:
 
 
 def _labels(configs: list[RunConfig]) -> list[str]:
-    """Name methods by strategy, else by their folders, which say what is swept."""
+    """Name methods by strategy, else also by their folders, which say what is swept."""
     names = [config.names["strategy"] for config in configs]
     if len(set(names)) == len(names):
         return names
     folders = [Path(config.output_dir).name for config in configs]
-    return [re.sub(r"(^|-)seed\d+", "", folder) or folder for folder in folders]
+    swept = [re.sub(r"(^|-)seed\d+", "", folder) or folder for folder in folders]
+    return [with_method(*pair) for pair in zip(names, swept, strict=True)]
+
+
+def with_method(method: str, folder: str) -> str:
+    """Return the name of a folder, with the method before it unless it is there.
+
+    Examples
+    --------
+    >>> with_method("ifca", "faults.malicious0"), with_method("ifca", "ifca-rounds5")
+    ('ifca-faults.malicious0', 'ifca-rounds5')
+    """
+    return folder if f"{folder}-".startswith(f"{method}-") else f"{method}-{folder}"
 
 
 def _shortened(drifts: list[int], most: int = MOST_DRIFTS) -> str:
@@ -241,18 +307,19 @@ def _shortened(drifts: list[int], most: int = MOST_DRIFTS) -> str:
     return some if len(drifts) <= most else f"{some}, ... ({len(drifts)} in all)"
 
 
-def _catching_up(runs: Mapping[str, Mapping[int, Lines]]) -> list[str]:
+def _catching_up(runs: Runs, singles: Mapping[str, Finished]) -> Iterator[str]:
     """Say where the single global model catches up with the clustered ones."""
-    if any(len(seeds) > 1 for seeds in runs.values()) or not runs.get(MARK):
-        return []
-    (single,), lines = runs[MARK].values(), []
-    for name, seeds in runs.items():
-        if name == MARK:
+    if any(len(seeds) > 1 for seeds in runs.values()):
+        return
+    labels = {seeds[0].config.output_dir: name for name, seeds in runs.items() if seeds}
+    lines: dict[str, list[str]] = {}
+    for path, name in labels.items():
+        single, (run,) = singles.get(path), runs[name]
+        if single is None or run.config.names["strategy"] == MARK:
             continue
-        for other in seeds.values():
-            since = caught_up(single, other)
-            level = f"level with {name} from round {since} on"
-            lines.append(level if since else f"below {name} to the end")
-    if not lines:
-        return []
-    return [f"The single global model ({MARK}) is " + ", ".join(sorted(lines)) + "."]
+        since = caught_up(single.rounds, run.rounds)
+        level = f"level with {name} from round {since} on"
+        found = lines.setdefault(labels[single.config.output_dir], [])
+        found.append(level if since else f"below {name} to the end")
+    for name, said in lines.items():
+        yield f"The single global model ({name}) is " + ", ".join(sorted(said)) + "."

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import resource
-from collections.abc import Iterable
+import shlex
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,22 @@ LOCK_TIMEOUT = 15.0
 
 FAILURE = "failure.txt"
 """Says in a run directory why the last attempt ended before its time."""
+
+RUN = ("python", "-m", "simulations.run")
+"""What starts a run in a shell."""
+
+ROUND_KEYS = (
+    "round",
+    "accuracy",
+    "cluster_sizes",
+    "failures",
+    "bytes_up",
+    "bytes_down",
+)
+"""What every line of `rounds.jsonl` has, and tables and curves are made from."""
+
+TEST_KEYS = ("round", "client", "cluster", "accuracy")
+"""The same of `clients.jsonl`."""
 
 PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
@@ -158,9 +175,9 @@ class RunDirectory:
         except ConfigError:
             self._lock.release()
             raise
-        command = "# python -m simulations.run " + " ".join(self._config.overrides)
+        command = repeat_command(self._config.overrides)
         text = yaml.safe_dump(self._config.resolved, sort_keys=False)
-        write_atomically(self.path / "config.yaml", f"{command}\n{text}".encode())
+        write_atomically(self.path / "config.yaml", f"# {command}\n{text}".encode())
         (self.path / FAILURE).unlink(missing_ok=True)
         name = self.path / ".token"
         if not (self._config.resume and name.exists()):
@@ -189,7 +206,7 @@ class RunDirectory:
         """Drop what was written after a round, torn lines included."""
         for name in ("rounds.jsonl", "clients.jsonl"):
             path = self.path / name
-            kept = [row for row in read_lines(path) if row["round"] <= round]
+            kept = [row for row in read_lines(path, ["round"]) if row["round"] <= round]
             lines = "".join(json.dumps(row) + "\n" for row in kept)
             write_atomically(path, lines.encode())
 
@@ -260,12 +277,39 @@ def check_output_dir(config: RunConfig) -> None:
         )
 
 
+def repeat_command(overrides: Sequence[str], without: Collection[str] = ()) -> str:
+    """Return the line for a shell that trains once more what overrides asked for.
+
+    The last value of each key counts, and nothing is resumed.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+    without : collection of str
+        Keys that are left out, too.
+
+    Examples
+    --------
+    >>> repeat_command(["rounds=5", "drift.rounds=[3, 5]", "resume=true", "rounds=9"])
+    "python -m simulations.run rounds=9 'drift.rounds=[3, 5]'"
+    """
+    last = {each.partition("=")[0].lstrip("+"): each for each in overrides}
+    kept = [item for key, item in last.items() if key not in ("resume", *without)]
+    return shlex.join([*RUN, *kept])
+
+
 def finished(config: RunConfig) -> dict[str, Json] | None:
-    """Return the summary of a run if it is complete, and of these very settings."""
-    path = Path(config.output_dir) / "summary.json"
-    if not path.exists() or changed_settings(config):
+    """Return the summary of a run if it is complete, and of these very settings.
+
+    Raises
+    ------
+    ConfigError
+        If what lies there cannot be read.
+    """
+    folder = Path(config.output_dir)
+    if not (folder / "summary.json").exists() or changed_settings(config):
         return None
-    summary: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
+    summary = read_summary(folder)
     return summary if summary["rounds"] == config.rounds else None
 
 
@@ -274,7 +318,7 @@ def changed_settings(config: RunConfig) -> list[str]:
     path = Path(config.output_dir) / "config.yaml"
     if not path.exists():
         return []
-    saved = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    saved = read_settings(path)
     keys = sorted(key for key, _, _ in differences(saved, config.resolved))
     return [key for key in keys if key.partition(".")[0] not in MAY_DIFFER]
 
@@ -295,12 +339,89 @@ def refuse_other_settings(config: RunConfig) -> None:
         )
 
 
-def read_lines(path: Path) -> list[dict[str, Json]]:
-    """Read a JSON-lines file; a torn last line, as kill -9 leaves it, is left out."""
+def read_settings(path: Path) -> dict[str, Json]:
+    """Read a `config.yaml`.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise _broken(path, error) from error
+    if not isinstance(settings, dict):
+        raise _broken(path, "no settings")
+    return settings
+
+
+def read_summary(folder: Path) -> dict[str, Json]:
+    """Read the `summary.json` of a run.
+
+    Raises
+    ------
+    ConfigError
+    """
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _broken(path, error) from error
+    if not isinstance(summary, dict) or not {"rounds", "seconds"} <= summary.keys():
+        raise _broken(path, "no summary of a run")
+    return summary
+
+
+def read_rounds(folder: Path) -> list[dict[str, Json]]:
+    """Read the `rounds.jsonl` of a run, as `read_lines` does."""
+    return read_lines(folder / "rounds.jsonl", ROUND_KEYS)
+
+
+def read_tests(folder: Path) -> list[dict[str, Json]]:
+    """Read the `clients.jsonl` of a run, as `read_lines` does."""
+    return read_lines(folder / "clients.jsonl", TEST_KEYS)
+
+
+def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
+    """Read a JSON-lines file; a torn last line, as kill -9 leaves it, is left out.
+
+    Parameters
+    ----------
+    path : Path
+    keys : collection of str
+        What every line must have.
+
+    Raises
+    ------
+    ConfigError
+        If another line is torn, or lacks a key.
+    """
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            rows.append(json.loads(line))
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, ValueError) as error:
+        raise _broken(path, error) from error
+    for number, line in enumerate(lines, 1):
+        if not line.endswith("\n"):
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise _broken(path, f"line {number} is torn") from error
+        if not isinstance(row, dict):
+            raise _broken(path, f"line {number} is no JSON object")
+        if lacking := [key for key in keys if key not in row]:
+            raise _broken(path, f"line {number} has no {', '.join(lacking)}")
+        rows.append(row)
     return rows
+
+
+def _broken(path: Path, why: object) -> ConfigError:
+    """Return the complaint about a file of a run, in one line."""
+    said = " ".join(str(why).split())
+    return ConfigError(
+        f"{path} cannot be read ({said}); mend it, or delete {path.parent} and carry "
+        "the run out again"
+    )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from cfl_flower.churn import churn
 from cfl_flower.types import Json
 
 RECOVERED_WITHIN = 0.02
@@ -32,20 +33,52 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Aftermath:
+    """The accuracy around one drift, None where it was not tested.
+
+    Attributes
+    ----------
+    start, end : int
+        The first round on the new data, and the last before the next drift.
+    before : float
+        In the last tested round on the data before.
+    just_after : float
+        In the first round on the new data.
+    recovered : float
+        In the last tested round on the new data.
+    rounds : int
+        From the drift on, up to the first test within 2 points of that before.
+    """
+
+    start: int
+    end: int
+    before: float | None
+    just_after: float | None
+    recovered: float | None
+    rounds: int | None
+
+    @property
+    def never(self) -> bool:
+        """Whether there were tests before and after, and none showed it recovered."""
+        return None not in (self.before, self.recovered) and self.rounds is None
+
+
+@dataclass(frozen=True)
 class Score:
     """One run in numbers; accuracies are shares, None where nothing was measured.
 
     Attributes
     ----------
     before : float
-        Mean over drifts of the accuracy in the last round before.
+        Mean over drifts of the accuracy in the last tested round before. None, as all
+        such means, if it lacks one of them.
     just_after : float
         The same in the first round on the new data.
     recovered : float
-        The same in the last round before the next drift, or of the run.
+        The same in the last tested round before the next drift, or of the run.
     rounds_to_recover : float
-        Mean over drifts of the rounds, from the drift on, until the accuracy is within
-        2 points of that before. None if it never is after some drift.
+        Mean over drifts of the rounds, from the drift on, until a test is within 2
+        points of that before. None if none is after some drift.
     bytes_to_recover : float
         Mean over drifts of the bytes sent in those rounds, both ways.
     seconds_to_recover : float
@@ -63,10 +96,10 @@ class Score:
     clusters, ari : float
         Means over the rounds.
     churn : float
-        Share of the clients that changed their cluster in a round, mean over the run.
+        Share of the clients that change their cluster in a round, mean over the run.
     bytes_up, bytes_down : int
-    drifts : int
-        How many there were: without one, nothing is to recover from.
+    never_recovered : bool
+        Whether tests show that it did not recover from some drift.
     target : float
         The accuracy to reach.
     """
@@ -88,7 +121,7 @@ class Score:
     churn: float | None
     bytes_up: int
     bytes_down: int
-    drifts: int
+    never_recovered: bool
     target: float | None
 
 
@@ -96,6 +129,7 @@ def score(
     rounds: Sequence[Mapping[str, Json]],
     drifts: Sequence[int],
     mark: Mark | None = None,
+    tests: Sequence[Mapping[str, Json]] = (),
 ) -> Score:
     """Score one run.
 
@@ -107,31 +141,29 @@ def score(
         The rounds at whose start the data changed.
     mark : Mark, optional
         Sets the accuracy to reach, and the time to beat.
+    tests : sequence of mappings
+        The lines of `clients.jsonl`, which say who is in which cluster.
     """
     curve = _curve(rounds)
     last = max((row["round"] for row in rounds), default=0)
-    spans = _spans(drifts, last)
-    inside = [drift for drift, _ in spans]
-    times = [_rounds_to_recover(curve, start, end) for start, end in spans]
-    known = [time for time in times if time is not None]
-    complete = bool(known) and len(known) == len(times)
-    lines = {row["round"]: row for row in rounds}
+    around = around_drifts(rounds, drifts)
     spent = [
-        [lines[round] for round in range(start, start + time)]
-        for start, time in zip(inside, known, strict=False)
+        [row for row in rounds if 0 <= row["round"] - each.start < each.rounds]
+        for each in around
+        if each.rounds is not None
     ]
+    complete = len(spent) == len(around)
     sent = [sum(row["bytes_up"] + row["bytes_down"] for row in rows) for rows in spent]
     waited = [device_seconds(rows, rows[-1]["round"]) for rows in spent]
-    timed = complete and None not in waited
     reached = None if mark is None else stays_above(curve, mark.target)
     seconds = device_seconds(rounds, reached)
     return Score(
-        before=mean_of_known(curve.get(drift - 1) for drift in inside),
-        just_after=mean_of_known(curve.get(drift) for drift in inside),
-        recovered=mean_of_known(curve.get(end) for _, end in spans),
-        rounds_to_recover=fmean(known) if complete else None,
-        bytes_to_recover=fmean(sent) if complete else None,
-        seconds_to_recover=mean_of_known(waited) if timed else None,
+        before=mean_of_all(each.before for each in around),
+        just_after=mean_of_all(each.just_after for each in around),
+        recovered=mean_of_all(each.recovered for each in around),
+        rounds_to_recover=mean_of_all(each.rounds for each in around),
+        bytes_to_recover=mean_of_all(sent) if complete else None,
+        seconds_to_recover=mean_of_all(waited) if complete else None,
         final=curve.get(last),
         best=max(curve.values(), default=None),
         mean=mean_of_known(curve.values()),
@@ -140,10 +172,10 @@ def score(
         speedup=_speedup(mark, reached, seconds),
         clusters=mean_of_known(row.get("num_clusters") for row in rounds),
         ari=mean_of_known(row.get("ari") for row in rounds),
-        churn=mean_of_known(_churn(row) for row in rounds),
+        churn=churn(tests),
         bytes_up=sum(row["bytes_up"] for row in rounds),
         bytes_down=sum(row["bytes_down"] for row in rounds),
-        drifts=len(inside),
+        never_recovered=any(each.never for each in around),
         target=None if mark is None else mark.target,
     )
 
@@ -178,38 +210,53 @@ def _speedup(
 
 def around_drifts(
     rounds: Sequence[Mapping[str, Json]], drifts: Sequence[int]
-) -> dict[int, tuple[float | None, float | None, float | None]]:
-    """Return the accuracy before, in the first round after, and at the end of a drift.
+) -> list[Aftermath]:
+    """Return the accuracy around each drift of a run.
 
     Examples
     --------
     >>> lines = [{"round": r + 1, "accuracy": a} for r, a in enumerate([0.8, 0.5, 0.7])]
-    >>> around_drifts(lines, [2])
-    {2: (0.8, 0.5, 0.7)}
+    >>> (found,) = around_drifts(lines, [2])
+    >>> found.before, found.just_after, found.recovered, found.rounds
+    (0.8, 0.5, 0.7, None)
     """
     curve = _curve(rounds)
     last = max((row["round"] for row in rounds), default=0)
-    return {
-        start: (curve.get(start - 1), curve.get(start), curve.get(end))
-        for start, end in _spans(drifts, last)
-    }
+    bounds = [1, *[drift for drift in drifts if drift <= last], last + 1]
+    found = []
+    for since, start, after in zip(bounds, bounds[1:], bounds[2:], strict=False):
+        before = _last_tested(curve, since, start)
+        found.append(
+            Aftermath(
+                start,
+                after - 1,
+                before,
+                curve.get(start),
+                _last_tested(curve, start, after),
+                _rounds_to_recover(curve, before, start, after),
+            )
+        )
+    return found
 
 
 def _curve(rounds: Sequence[Mapping[str, Json]]) -> dict[int, float]:
     return {r["round"]: r["accuracy"] for r in rounds if r["accuracy"] is not None}
 
 
-def _spans(drifts: Sequence[int], last: int) -> list[tuple[int, int]]:
-    """Return the first and the last round after each drift of a run."""
-    inside = [drift for drift in drifts if drift <= last]
-    ends = [*[drift - 1 for drift in inside[1:]], last]
-    return list(zip(inside, ends, strict=False))
+def _last_tested(curve: Mapping[int, float], start: int, stop: int) -> float | None:
+    """Return the accuracy in the last tested round from a start to before a stop."""
+    return next((curve[r] for r in reversed(range(start, stop)) if r in curve), None)
 
 
-def _churn(row: Mapping[str, Json]) -> float | None:
-    """Return the share of the clients that changed their cluster in a round."""
-    moved, sizes = row.get("moved"), row.get("cluster_sizes")
-    return None if moved is None or not sizes else float(moved / sum(sizes))
+def _rounds_to_recover(
+    curve: Mapping[int, float], before: float | None, start: int, stop: int
+) -> int | None:
+    if before is None:
+        return None
+    for round in range(start, stop):
+        if round in curve and curve[round] >= before - RECOVERED_WITHIN:
+            return round - start + 1
+    return None
 
 
 def stays_above(curve: Mapping[int, float], target: float) -> int | None:
@@ -247,20 +294,22 @@ def device_seconds(
     return None if None in spent else float(sum(spent))  # type: ignore[arg-type]
 
 
-def _rounds_to_recover(curve: Mapping[int, float], start: int, end: int) -> int | None:
-    target = curve.get(start - 1)
-    if target is None:
-        return None
-    for round in range(start, end + 1):
-        if curve.get(round, 0.0) >= target - RECOVERED_WITHIN:
-            return round - start + 1
-    return None
-
-
 def mean_of_known(values: Iterable[float | None]) -> float | None:
     """Return the mean of the numbers that there are, None without any."""
     found = [value for value in values if value is not None]
     return fmean(found) if found else None
+
+
+def mean_of_all(values: Iterable[float | None]) -> float | None:
+    """Return the mean, None without any number or if one is not known.
+
+    Examples
+    --------
+    >>> mean_of_all([1.0, 2.0]), mean_of_all([1.0, None]), mean_of_all([])
+    (1.5, None, None)
+    """
+    found = list(values)
+    return None if None in found else mean_of_known(found)
 
 
 def caught_up(
@@ -268,14 +317,10 @@ def caught_up(
 ) -> int | None:
     """Return the round from which one run stays at least level with another.
 
-    Level: not more than a point of accuracy below. None if it ends below.
+    Level: not more than a point of accuracy below, in the rounds in which both were
+    tested. None if it ends below.
     """
-    below = [
-        row["round"]
-        for row, better in zip(single, other, strict=False)
-        if None not in (row["accuracy"], better["accuracy"])
-        and row["accuracy"] < better["accuracy"] - 0.01
-    ]
-    last = single[-1]["round"] if single else 0
-    after = max(below, default=0) + 1
-    return after if after <= last else None
+    curve, better = _curve(single), _curve(other)
+    both = sorted(curve.keys() & better.keys())
+    below = [round for round in both if curve[round] < better[round] - 0.01]
+    return next((r for r in both if r > max(below, default=0)), None)

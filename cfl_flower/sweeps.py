@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from rich.table import Table
 
 from cfl_flower.config import GROUPS, RunConfig
-from cfl_flower.results import finished, read_lines
+from cfl_flower.results import finished, read_rounds
 from cfl_flower.tables import FAILED
 from cfl_flower.types import Json
 
@@ -55,7 +55,7 @@ def sweep_tables(configs: Sequence[RunConfig]) -> list[Table]:
         table = Table(
             title=f"{title}, in %, by {', '.join(swept)}", title_justify="left"
         )
-        table.add_column("strategy")
+        table.add_column("strategy", overflow="fold")
         for heading in headings:
             table.add_column(heading, justify="right")
         for name, row in runs.items():
@@ -167,7 +167,7 @@ def _read(configs: Sequence[RunConfig]) -> list[Lines]:
     """Return the rounds of a cell's runs; none unless all are complete."""
     if not all(finished(config) for config in configs):
         return []
-    return [read_lines(Path(each.output_dir) / "rounds.jsonl") for each in configs]
+    return [read_rounds(Path(each.output_dir)) for each in configs]
 
 
 def _cell(seeds: Sequence[float | None]) -> str:

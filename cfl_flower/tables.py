@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 from rich.table import Table
 
-from cfl_flower.scorecard import Score, around_drifts, mean_of_known
+from cfl_flower.scorecard import Aftermath, Score, around_drifts
 from cfl_flower.types import Json
 
 Column = tuple[str, Callable[[Score], float | None], float, str, str]
@@ -64,7 +64,7 @@ def table(
         caption=caption or None,
         caption_justify="left",
     )
-    result.add_column("strategy")
+    result.add_column("strategy", overflow="fold")  # cut, two might look alike
     done = [entries for entries in scores.values() if entries]
     told = [
         column
@@ -99,34 +99,40 @@ def drift_table(
         The rounds at whose start the data changed.
     """
     result = Table(title=title, title_justify="left")
-    result.add_column("strategy")
+    result.add_column("strategy", overflow="fold")  # cut, two might look alike
     for drift in drifts:
         result.add_column(f"round {drift}", justify="right")
     for name, seeds in runs.items():
-        found = [around_drifts(rounds, drifts) for rounds in seeds]
-        cells = [_around([seed[drift] for seed in found]) for drift in drifts]
-        result.add_row(name, *(cells if seeds else [FAILED]))
+        found = zip(*(around_drifts(rounds, drifts) for rounds in seeds), strict=True)
+        result.add_row(name, *([_around(each) for each in found] or [FAILED]))
     return result
 
 
-def _around(seeds: Sequence[tuple[float | None, float | None, float | None]]) -> str:
-    means = [mean_of_known(values) for values in zip(*seeds, strict=True)]
-    return " → ".join("-" if mean is None else f"{100 * mean:.1f}" for mean in means)
+def _around(seeds: Sequence[Aftermath]) -> str:
+    """Write the accuracies around one drift, a mean of seeds that all have one."""
+    columns = zip(*((e.before, e.just_after, e.recovered) for e in seeds), strict=True)
+    return " → ".join(_mean(column, 100, ".1f") or "-" for column in columns)
+
+
+def _mean(values: Sequence[float | None], factor: float, form: str) -> str | None:
+    """Write the mean ± the deviation of several seeds; None if one has no number."""
+    found = [factor * value for value in values if value is not None]
+    if not found or len(found) < len(values):
+        return None
+    spread = f" ± {stdev(found):{form}}" if len(found) > 1 else ""
+    return f"{fmean(found):{form}}{spread}"
 
 
 def cell(entries: Sequence[Score], column: Column) -> str:
     """Return the mean over seeds; a number that one seed lacks has none."""
     heading, number, factor, form, missing = column
-    values = [number(entry) for entry in entries]
-    found = [factor * value for value in values if value is not None]
-    if not found or len(found) < len(values):
-        return missing if any(_missed(entry, heading) for entry in entries) else "-"
-    spread = f" ± {stdev(found):{form}}" if len(found) > 1 else ""
-    return f"{fmean(found):{form}}{spread}"
+    if (mean := _mean([number(entry) for entry in entries], factor, form)) is not None:
+        return mean
+    return missing if any(_missed(entry, heading) for entry in entries) else "-"
 
 
 def _missed(entry: Score, heading: str) -> bool:
     """Return whether a run did not get to what a column is about: "never"."""
     if heading.endswith("to recover"):
-        return entry.drifts > 0 and entry.rounds_to_recover is None
+        return entry.never_recovered
     return entry.target is not None and entry.reached is None

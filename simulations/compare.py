@@ -28,6 +28,7 @@ from rich.console import Console
 
 from cfl_flower.callbacks import Talk
 from cfl_flower.comparison import compare as compare_saved
+from cfl_flower.comparison import read_finished
 from cfl_flower.config import compose_sweep, strategy_has
 from cfl_flower.errors import CflError
 from cfl_flower.overrides import parse, quoted, split, with_folder
@@ -35,7 +36,7 @@ from cfl_flower.results import check_output_dir, refuse_other_settings
 from cfl_flower.server_app import OVERRIDES, make_console, open_stream
 from cfl_flower.settings import require
 from simulations.jobs import Job, at_once, carry_out
-from simulations.run import report
+from simulations.run import refuse_nothing, report
 from simulations.superlink import PROJECT
 from simulations.terminal import Parser, make_error_console
 
@@ -124,6 +125,8 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     for config in configs:
         check_output_dir(config)
         refuse_other_settings(config)
+        # What is broken there would end the comparison after all other runs.
+        read_finished(config)
         open_stream(config)
     if len(configs) == 1:
         return [Job(configs[0].names["strategy"], configs[0])]
@@ -141,6 +144,7 @@ def compare(arguments: Sequence[str], console: Console) -> int:
     overrides = list(asked.overrides)
     if not any(item.startswith("strategy=") for item in overrides):
         overrides = default_overrides() + overrides
+    refuse_nothing(overrides)
     overrides = with_folder(overrides if asked.bare else with_marks(overrides), FOLDER)
     jobs = make_jobs(overrides)
     if asked.talk is not Talk.QUIET:
@@ -148,7 +152,7 @@ def compare(arguments: Sequence[str], console: Console) -> int:
     most = at_once([job.config for job in jobs], asked.jobs)
     reasons = carry_out(jobs, most, asked.talk, "compare")
     if asked.markdown:
-        console.width = 200  # a cell of a document is one line
+        console.width = 1000  # a cell of a document is one line
     compare_saved([job.config for job in jobs], console, reasons, asked.markdown)
     return int(bool(reasons))
 

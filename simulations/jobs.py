@@ -138,13 +138,13 @@ class Watch:
     def look(self, units: Sequence[Sequence[Job]]) -> None:
         """Read how far the runs of the processes are, and tell which have ended."""
         self._done.update((job.label, job.rounds()) for unit in units for job in unit)
-        busy = []
+        busy, ended = [], []
         for job in (job for unit in units for job in unit):
             done, total = self._done[job.label], job.config.rounds
             if 0 < done < total:
                 busy.append(f"{job.label} {done}/{total}")
             elif done >= total and finished(job.config):
-                self.tell(job)
+                ended.append(job)
         words = "; ".join([self.title, *busy[:4]])
         self._progress.update(
             self._bar, completed=sum(self._done.values()), description=words
@@ -152,6 +152,8 @@ class Watch:
         if self.talk is Talk.VERBOSE:
             for unit in units:
                 self._relay(_log_of(unit))
+        for job in ended:  # after the last that it said itself
+            self.tell(job)
 
     def tell(self, job: Job, reason: str = "") -> None:
         """Say once that a run has ended, and why if it failed."""

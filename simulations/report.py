@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from cfl_flower.comparison import require_one_stream
-from cfl_flower.errors import CflError
+from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import write_atomically
+from cfl_flower.marks import find_marks
 from cfl_flower.scorecard import make_mark, score
 from cfl_flower.tables import ACCURACIES, CLUSTERS, COSTS, cell
 from cfl_flower.types import Json
@@ -125,14 +127,12 @@ COLUMNS = (*ACCURACIES, *COSTS, *CLUSTERS)
 
 def score_rows(runs: figures.Runs) -> list[list[str]]:
     """Return the lines of the comparison: a name, its numbers, its failures."""
-    marks = {
-        run.config["seed"]: make_mark(run.rounds)
-        for run in runs.values()
-        if run.is_mark
-    }
+    every = list(runs.values())
+    places = find_marks([run.config for run in every])
     rows = []
-    for name, run in runs.items():
-        scores = [score(run.rounds, run.drifts, marks.get(run.config["seed"]))]
+    for (name, run), place in zip(runs.items(), places, strict=True):
+        mark = None if place is None else make_mark(every[place].rounds)
+        scores = [score(run.rounds, run.drifts, mark, run.tests)]
         failures = sum(len(row["failures"]) for row in run.rounds)
         numbers = [cell(scores, column) for column in COLUMNS]
         rows.append([name, *numbers, str(failures)])
@@ -162,6 +162,7 @@ def describe(name: str, run: SavedRun) -> dict[str, Any]:
         "total": run.config["rounds"],
         "figures": own_pictures(name, run),
         "command": run.command,
+        "command_to_go_on": "" if run.complete else run.command_to_go_on,
         "config": yaml.safe_dump(dict(run.config), sort_keys=False),
         "columns": ROUND_COLUMNS,
         "rows": [[_cell(row.get(key)) for key in ROUND_COLUMNS] for row in run.rounds],
@@ -216,21 +217,54 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+@contextmanager
+def told(option: str, path: Path, remedy: str) -> Iterator[None]:
+    """Say in one line where a file that was asked for cannot be written.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{option}={path} cannot be written ({error.strerror}); {remedy}"
+        ) from error
+
+
+def write(
+    page: str, pictures: Sequence[Picture], output: Path, folder: Path | None
+) -> None:
+    """Write the page, and the pictures if there is a folder for them.
+
+    Raises
+    ------
+    ConfigError
+        If one of the two cannot be written.
+    """
+    if output.is_dir():
+        raise ConfigError(f"--output={output} is a folder; name a file in it")
+    if folder:
+        with told("--figures", folder, "name a folder of your own"):
+            folder.mkdir(parents=True, exist_ok=True)
+            for picture in pictures:
+                for kind in ("pdf", "svg"):
+                    picture.figure.savefig(folder / f"{picture.name}.{kind}")
+    with told("--output", output, "name a file in a folder of your own"):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output, page.encode())
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the door and return the exit code."""
     try:
         asked = parse(arguments)
         saved = [load_run(folder) for folder in asked.runs]
         page, pictures = render(dict(zip(name_runs(saved), saved, strict=True)))
+        write(page, pictures, asked.output, asked.figures)
     except CflError as error:
         return report_error(error)
-    asked.output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(asked.output, page.encode())
-    if asked.figures:
-        asked.figures.mkdir(parents=True, exist_ok=True)
-        for picture in pictures:
-            for kind in ("pdf", "svg"):
-                picture.figure.savefig(asked.figures / f"{picture.name}.{kind}")
     print(f"saved in {asked.output}")
     return 0
 

@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from cfl_flower.config import RunConfig, compose_config
@@ -27,7 +29,9 @@ from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.overrides import (
     CONF,
     expand,
+    first_line,
     own_folder,
+    parse,
     quoted,
     swept_keys,
     with_folder,
@@ -79,6 +83,25 @@ def _job(node: DictConfig) -> None:
         GlobalHydra.instance().hydra = outer
 
 
+def refuse_nothing(overrides: Sequence[str]) -> None:
+    """Refuse a sweep over no value: `glob` may match none.
+
+    Raises
+    ------
+    ConfigError
+    """
+    for override, item in zip(overrides, parse(overrides), strict=True):
+        try:
+            empty = item.is_sweep_override() and not list(item.sweep_string_iterator())
+        except HydraException as error:
+            raise ConfigError(f"{override}: {first_line(error)}") from error
+        if empty:
+            raise ConfigError(
+                f"{override} matches nothing; see conf/{item.key_or_group} for what "
+                "there is, or name values"
+            )
+
+
 def check(arguments: Sequence[str]) -> list[str]:
     """Compose and check every job before the first one starts.
 
@@ -93,12 +116,17 @@ def check(arguments: Sequence[str]) -> list[str]:
     """
     flags = [argument for argument in arguments if argument.startswith("-")]
     overrides = [argument for argument in arguments if not argument.startswith("-")]
+    known = get_args_parser()._option_string_actions
+    for flag in flags:
+        if flag.partition("=")[0] not in known:
+            raise ConfigError(f"{flag} is no option; see --help")
     swept = swept_keys(overrides)
     if swept and not {"-m", "--multirun"}.intersection(flags):
         raise ConfigError(
             f"{', '.join(sorted(swept))}: several values need --multirun; or use "
             "simulations.compare for one table"
         )
+    refuse_nothing(overrides)
     overrides = with_folder(overrides)
     for job in expand(overrides):
         config = compose_config(job)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import yaml
 from safetensors.numpy import load_file
 
 from cfl_flower.checkpoint import Checkpoint, State
+from cfl_flower.comparison import with_method
 from cfl_flower.data.world import Timeline
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.overrides import first_line
-from cfl_flower.results import FAILURE, read_lines
+from cfl_flower.overrides import first_line, quoted
+from cfl_flower.results import (
+    FAILURE,
+    RUN,
+    read_rounds,
+    read_settings,
+    read_summary,
+    read_tests,
+    repeat_command,
+)
 from cfl_flower.settings import build
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
 
@@ -28,14 +36,14 @@ class SavedRun:
     Attributes
     ----------
     folder : Path
-    command : str
-        What repeats the run.
+    overrides : list of str
+        What the user asked for.
     config : dict
         The resolved configuration.
     rounds : list of dict
         The lines of `rounds.jsonl`, at least one unless the run failed.
     tests : list of dict
-        The lines of `clients.jsonl`.
+        The lines of `clients.jsonl`, of these rounds.
     data : str or None
         The name of what all clients held, if the run is finished.
     failure : str
@@ -43,7 +51,7 @@ class SavedRun:
     """
 
     folder: Path
-    command: str
+    overrides: Sequence[str]
     config: Mapping[str, Json]
     rounds: Sequence[Mapping[str, Json]]
     tests: Sequence[Mapping[str, Json]]
@@ -56,9 +64,15 @@ class SavedRun:
         return str(self.config["strategy"]["name"])
 
     @property
-    def is_mark(self) -> bool:
-        """Whether it is the single global model, whose accuracy is the target."""
-        return self.strategy == "fedavg"
+    def command(self) -> str:
+        """What trains it once more, into a new folder, whatever lies in this one."""
+        return repeat_command(self.overrides, ["output_dir"])
+
+    @property
+    def command_to_go_on(self) -> str:
+        """What goes on with it, if it is not finished."""
+        place = f"output_dir={quoted(str(self.folder.absolute()))}"
+        return f"{self.command} {shlex.join([place, 'resume=true'])}"
 
     @cached_property
     def distances(self) -> FloatArray | None:
@@ -134,30 +148,29 @@ def load_run(folder: Path) -> SavedRun:
     Raises
     ------
     ConfigError
-        If it holds no run, or one that neither finished a round nor failed.
+        If it holds no run, one that neither finished a round nor failed, or files that
+        cannot be read.
     """
     path = folder / "config.yaml"
-    rounds = read_lines(folder / "rounds.jsonl")
+    rounds = read_rounds(folder)
     failure = _read(folder / FAILURE).strip()
     if not path.is_file() or not (rounds or failure):
         raise ConfigError(
             f"{folder} holds no run with a finished round; name the output_dir of a run"
         )
-    text = path.read_text(encoding="utf-8")
-    command = text.partition("\n")[0].removeprefix("# ")
+    config = read_settings(path)
+    done = {row["round"] for row in rounds}
+    # Killed between the two files, a run has tests of a round that is not done.
+    tests = [row for row in read_tests(folder) if row["round"] in done]
+    data = None
+    if (folder / "summary.json").is_file():
+        data = read_summary(folder).get("data")
     try:
-        config = yaml.safe_load(text)
-        tests = read_lines(folder / "clients.jsonl")
-        data = json.loads(_read(folder / "summary.json") or "{}").get("data")
-        run = SavedRun(folder, command, config, rounds, tests, data, failure)
+        overrides = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
+        overrides = overrides[len(RUN) :]
+        run = SavedRun(folder, overrides, config, rounds, tests, data, failure)
         _ = run.drifts
-    except (
-        yaml.YAMLError,
-        ValueError,
-        KeyError,
-        TypeError,
-        CflError,
-    ) as error:
+    except (ValueError, KeyError, TypeError, CflError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"
         raise ConfigError(
             f"{folder} cannot be read ({why}); it may be of another version"
@@ -170,7 +183,7 @@ def _read(path: Path) -> str:
 
 
 def name_runs(runs: Sequence[SavedRun]) -> list[str]:
-    """Name runs by strategy, then also by seed, then by folder: the first that differs.
+    """Name runs by strategy, then with the seed, then with the folder: what differs.
 
     The folder alone may be the same for runs of different places, so a number follows
     where nothing else tells them apart.
@@ -178,7 +191,7 @@ def name_runs(runs: Sequence[SavedRun]) -> list[str]:
     choices = [
         [run.strategy for run in runs],
         [f"{run.strategy} seed {run.config['seed']}" for run in runs],
-        [run.folder.name for run in runs],
+        [with_method(run.strategy, run.folder.name) for run in runs],
     ]
     distinct = next((c for c in choices if len(set(c)) == len(c)), None)
     return distinct or [f"{name} {i}" for i, name in enumerate(choices[0], 1)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,20 @@ def test_config_yaml_repeats_the_run(config: RunConfig) -> None:
         first, *rest = (directory.path / "config.yaml").read_text().splitlines()
     assert first == f"# python -m simulations.run output_dir={config.output_dir}"
     assert "rounds: 36" in rest
+
+
+def test_the_first_line_of_config_yaml_is_one_for_a_shell(tmp_path: Path) -> None:
+    place = tmp_path / "a run"
+    asked = ["rounds=5", f"output_dir='{place}'", "drift.rounds=[3, 5]", "resume=True"]
+    again = compose_config([*asked, "rounds=7", f"output_dir='{place}'", "resume=true"])
+    with RunDirectory(again) as directory:
+        first = (directory.path / "config.yaml").read_text().partition("\n")[0]
+    words = shlex.split(first.removeprefix("# "))
+    assert words[:3] == ["python", "-m", "simulations.run"]
+    # The last of each key, and what trains from the start.
+    assert words[3:] == ["rounds=7", f"output_dir='{place}'", "drift.rounds=[3, 5]"]
+    repeated = compose_config(words[3:])
+    assert repeated.resolved == again.resolved | {"resume": False}
 
 
 def test_a_second_process_waits_for_the_folder_and_then_says_that_it_is_in_use(

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cfl_flower.scorecard import Mark, Score, caught_up, make_mark, score
+from cfl_flower.scorecard import (
+    Mark,
+    Score,
+    around_drifts,
+    caught_up,
+    make_mark,
+    score,
+)
 from cfl_flower.tables import ACCURACIES, COSTS, Column, cell, drift_table, table
 
 
@@ -47,6 +54,48 @@ def test_rounds_that_were_not_tested_are_left_out() -> None:
     assert found.final == 0.8
 
 
+def test_what_was_tested_only_now_and_then_is_never_said_to_be_lost() -> None:
+    # Tested every third round: before the drifts in 3 and 6, after them in 6 and 9.
+    lines = rounds(None, None, 0.9, None, None, 0.7, None, None, 0.8, 0.7)
+    found = score(lines, [5, 8])
+    assert found.before == pytest.approx((0.9 + 0.7) / 2)
+    assert found.just_after is None
+    assert found.recovered == pytest.approx((0.7 + 0.7) / 2)
+    assert found.never_recovered  # 0.7 in the only test of rounds 5 to 7
+    # From round 8 to the first test that shows it, in round 9.
+    (second,) = around_drifts(lines, [8])
+    assert (second.before, second.recovered, second.rounds) == (0.7, 0.7, 2)
+    assert score(lines, [8]).bytes_to_recover == 2 * 30
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        rounds(None, None, 0.5, 0.6),  # nothing to get back to
+        rounds(0.9, 0.9, None, None),  # nothing after it
+    ],
+)
+def test_what_was_not_measured_around_a_drift_is_a_dash(
+    lines: list[dict[str, Any]],
+) -> None:
+    found = score(lines, [3])
+    assert found.rounds_to_recover is None
+    for column in (ACCURACIES[3], COSTS[3], COSTS[4]):
+        assert cell([found], column) == "-"
+        assert cell([found, score(rounds(0.9, 0.9, 0.9, 0.9), [3])], column) == "-"
+
+
+def test_a_mean_over_drifts_is_of_all_of_them() -> None:
+    found = score(rounds(0.8, None, 0.6, 0.8), [2, 3])
+    assert found.just_after is None
+    assert found.recovered is None
+    assert found.before is None
+    # One drift without a test, and one that was not recovered from: never.
+    lost = score(rounds(0.8, None, 0.8, 0.5), [2, 4])
+    assert lost.never_recovered
+    assert cell([lost], ACCURACIES[3]) == "never"
+
+
 def test_a_drift_after_the_end_is_of_no_interest() -> None:
     assert score(rounds(0.5, 0.7), [13]).before is None
 
@@ -58,10 +107,12 @@ def test_a_drift_after_the_end_is_of_no_interest() -> None:
         ([0.9, 0.9], [0.8, 0.8], 1),
         ([0.9, 0.5], [0.8, 0.8], None),
         ([0.5, 0.895], [0.8, 0.9], 2),  # level within a point
+        ([0.5, None, 0.9, None], [0.8, None, 0.9, 0.9], 3),  # as the tests show it
+        ([None], [None], None),
     ],
 )
 def test_catching_up_is_staying_level(
-    single: list[float], other: list[float], since: int | None
+    single: list[float | None], other: list[float | None], since: int | None
 ) -> None:
     assert caught_up(rounds(*single), rounds(*other)) == since
 
@@ -79,18 +130,23 @@ def test_a_target_is_reached_where_the_accuracy_stays_above_it() -> None:
 
 def test_costs_and_clusters_by_hand() -> None:
     lines = rounds(0.8, 0.9, 0.5, 0.7, 0.88)
-    for line, clusters, ari, moved in zip(
-        lines, [1, 2, 2, 3, 2], [0.0, 1, 1, 0.5, 1], [0, 3, 0, 4, 1], strict=True
+    for line, clusters, ari in zip(
+        lines, [1, 2, 2, 3, 2], [0.0, 1, 1, 0.5, 1], strict=True
     ):
-        line |= {"num_clusters": clusters, "ari": ari, "moved": moved}
-        line["cluster_sizes"] = [6, 0, 4]
-    found = score(lines, [3])
+        line |= {"num_clusters": clusters, "ari": ari}
+    tests = [
+        {"round": round, "client": client, "cluster": int(client < round)}
+        for round in range(1, 6)
+        for client in range(10)
+    ]
+    found = score(lines, [3], tests=tests)
     assert found.best == 0.9
     # Three rounds of 10 up and 20 down.
     assert (found.rounds_to_recover, found.bytes_to_recover) == (3, 90)
     assert (found.clusters, found.ari) == (2, pytest.approx(0.7))
-    # Eight moves of ten clients in five rounds.
-    assert found.churn == pytest.approx(8 / 10 / 5)
+    # In each of four rounds one of ten clients moves.
+    assert found.churn == pytest.approx(1 / 10)
+    assert score(lines, [3]).churn is None
 
 
 def cells(scores: dict[str, list[Score]], columns: Sequence[Column]) -> list[list[str]]:
@@ -128,13 +184,16 @@ def test_seeds_share_a_row_with_mean_and_deviation() -> None:
 def test_each_drift_has_its_own_accuracies_and_seeds_their_mean() -> None:
     first = rounds(0.8, 0.9, 0.5, 0.7, 0.6, 0.8)
     second = rounds(0.6, 0.7, None, 0.5, 0.4, 0.6)
-    drawn = drift_table("title", {"a": [first, second], "b": []}, [3, 5])
+    runs = {"a": [first, second], "b": [], "c": [second]}
+    drawn = drift_table("title", runs, [3, 5])
     text = io.StringIO()
-    Console(file=text, width=100).print(drawn)
+    Console(file=text, width=120).print(drawn)
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
-    assert "80.0 → 50.0 → 60.0" in rows[0]
-    assert "60.0 → 50.0 → 70.0" in rows[0]
+    # One of the seeds was not tested in round 3: its mean would be the other's number.
+    assert "80.0 ± 14.1 → - → 60.0 ± 14.1" in rows[0]
+    assert "60.0 ± 14.1 → 50.0 ± 14.1 → 70.0 ± 14.1" in rows[0]
     assert "failed" in rows[1]
+    assert "70.0 → - → 50.0" in rows[2]
 
 
 def test_a_method_without_a_finished_run_is_marked() -> None:

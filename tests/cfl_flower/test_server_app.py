@@ -22,7 +22,7 @@ SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
         ("strategy=fedavg,static seed=0,1", ["fedavg", "static"]),
         (
             "strategy=fedavg participants=2,3 seed=0,1",
-            ["participants2", "participants3"],
+            ["fedavg-participants2", "fedavg-participants3"],
         ),
     ],
 )
@@ -33,7 +33,7 @@ def test_a_comparison_has_a_row_for_what_differs_but_the_seed(
     for config in configs:
         execute(InProcessGrid(), config, Console(file=io.StringIO()))
     text = io.StringIO()
-    compare(configs, Console(file=text, width=130))
+    compare(configs, Console(file=text, width=160))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
     # Three tables of the same rows; seeds make a deviation.
     assert [row.split("│")[1].strip() for row in rows] == names * 3
@@ -67,7 +67,7 @@ def test_a_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
         execute_all(InProcessGrid(), configs, Console(file=text, width=120))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in row.split("│")[1:3]] for row in rows]
-    names = ["faults.raises0", "faults.raises1"] * 3
+    names = ["fielding-faults.raises0", "fielding-faults.raises1"] * 3
     # And what the swept setting does, value by value: at the end, and in the mean.
     assert [name for name, _ in cells] == names + ["fielding"] * 2
     assert [first for _, first in cells if first == "failed"] == ["failed"] * 3

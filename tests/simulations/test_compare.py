@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from simulations.compare import main, with_marks
+from simulations.compare import main, make_jobs, with_marks
 
 SMALL = ["clients=6", "participants=3", "partition.groups=3", "engine=inprocess"]
 
@@ -42,6 +43,35 @@ def test_bad_input_is_one_line_before_any_run(
         assert main([*wrong, f"output_dir={tmp_path}"]) == 2
     assert capsys.readouterr().err.count("\n") == 4
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("marks", [[], ["--bare"]])
+@pytest.mark.parametrize("sweep", ["strategy=glob(zz*)", "drift=glob(zz*)"])
+def test_a_sweep_over_nothing_is_refused(
+    sweep: str, marks: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SMALL, *marks, sweep, f"output_dir={tmp_path}"]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1
+    assert f"{sweep} matches nothing" in complaint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broken_run_is_named_before_any_other_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [*SMALL, "rounds=2", "seed=0,1", f"output_dir={tmp_path}", "--bare"]
+    asked += ["strategy=local", "drift.rounds=[2]"]
+    (config, _) = [job.config for job in make_jobs([a for a in asked if a[0] != "-"])]
+    folder = tmp_path / "seed0"
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.resolved))
+    (folder / "summary.json").write_text('{"rounds": 2, "seconds": 1.0}')
+    (folder / "rounds.jsonl").write_text('{"round": 1, "accu\n')
+    assert main(asked) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1
+    assert f"{folder / 'rounds.jsonl'} cannot be read (line 1 is torn)" in complaint
+    assert not list((tmp_path / "seed1").iterdir())
 
 
 def numbers(folder: Path) -> dict[str, list[Any]]:

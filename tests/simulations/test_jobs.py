@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+import yaml
 from rich.console import Console
 
 from cfl_flower.callbacks import Talk
@@ -52,6 +53,20 @@ def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path: Path) -
         watch.tell(two[0], "no [/b] valid result")
         watch.tell(two[0], "again")
     assert text.getvalue() == "[1/2] seed0 failed: no [/b] valid result\n"
+
+
+def test_a_run_says_its_rounds_before_it_is_said_to_be_done(tmp_path: Path) -> None:
+    text = io.StringIO()
+    (job, _) = make("seed=0,1", tmp_path)
+    job.folder.mkdir(parents=True)
+    (job.folder / "config.yaml").write_text(yaml.safe_dump(job.config.resolved))
+    (job.folder / "rounds.jsonl").write_text("{}\n{}\n")
+    (job.folder / "summary.json").write_text('{"rounds": 2, "seconds": 3}')
+    (job.folder / jobs.LOG).write_text("round 1/2\nround 2/2\n")
+    watch = Watch("title", [job], Talk.VERBOSE, Console(file=text, width=100))
+    with watch.open():
+        watch.look([[job]])
+    assert text.getvalue() == "round 1/2\nround 2/2\n[1/1] seed0 done, 0:03\n"
 
 
 def test_the_reason_of_a_failure_is_what_the_run_noted_else_what_it_said_last(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -13,14 +15,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from axe_core_python.selenium import Axe
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from cfl_flower.config import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
-from simulations.report import main, render
+from cfl_flower.results import FAILURE
+from simulations.report import COLUMNS, main, render, score_rows
+from simulations.run import main as run_main
 from simulations.saved import load_run, name_runs
 
 Runner = Callable[..., Any]
@@ -157,8 +163,68 @@ def test_an_unfinished_run_says_so(folders: list[Path], tmp_path: Path) -> None:
     assert not run.complete
     assert run.drifts == []
     page = Page(render({"part": run})[0])
+    assert run.command_to_go_on in " ".join(page.words)
     assert "2 of 4 rounds" in " ".join(page.words)
     assert len(page.all("svg")) == 5 + 1
+
+
+def test_tests_of_a_round_that_was_not_finished_are_left_out(
+    folders: list[Path], tmp_path: Path
+) -> None:
+    part = tmp_path / "part"
+    shutil.copytree(folders[0], part)
+    rows = (part / "rounds.jsonl").read_text().splitlines(keepends=True)
+    # Killed after the tests of round 4 were written, and before its line.
+    (part / "rounds.jsonl").write_text("".join(rows[:3]))
+    run = load_run(part)
+    assert {row["round"] for row in run.tests} == {1, 2, 3}
+    assert "3 of 4 rounds" in render({"part": run})[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "why"),
+    [
+        ("rounds.jsonl", '{"round": 2, "accu', "line 2 is torn"),
+        ("rounds.jsonl", '{"round": 2}', "line 2 has no accuracy, cluster_sizes, "),
+        ("rounds.jsonl", "7", "line 2 is no JSON object"),
+        ("clients.jsonl", '{"round": 1, "client": 3}', "line 2 has no cluster, "),
+    ],
+)
+def test_a_torn_line_is_named(
+    name: str,
+    line: str,
+    why: str,
+    folders: list[Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    torn = tmp_path / "torn"
+    shutil.copytree(folders[0], torn)
+    first, _, *others = (torn / name).read_text().splitlines()
+    (torn / name).write_text("\n".join([first, line, *others]) + "\n")
+    assert main([str(torn), "--output", str(tmp_path / "page.html")]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1
+    assert f"{torn / name} cannot be read ({why}" in complaint
+    assert "mend it" in complaint
+
+
+def test_where_nothing_can_be_written_is_one_line(
+    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    page = tmp_path / "page.html"
+    for wrong, what in (
+        (["--output", tmp_path], f"--output={tmp_path} is a folder; name a file in it"),
+        (["--output", tmp_path / "file" / "page.html"], "cannot be written"),
+        (["--output", "/proc/none/page.html"], "--output=/proc/none/page.html cannot"),
+        (["--output", page, "--figures", tmp_path / "file"], "--figures="),
+    ):
+        assert main([str(folders[0]), *map(str, wrong)]) == 2
+        complaint = capsys.readouterr().err
+        assert complaint.count("\n") == 1
+        assert what in complaint
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_clients_that_were_not_tested_are_no_number(folders: list[Path]) -> None:
@@ -180,6 +246,55 @@ def test_names_tell_runs_apart(folders: list[Path]) -> None:
     one, two = (load_run(folder) for folder in folders)
     assert name_runs([one, two]) == ["fedavg", "fielding"]
     assert name_runs([one, one]) == ["fedavg 1", "fedavg 2"]
+    swept = [replace(one, folder=Path(f"malicious{i}")) for i in (0, 1)]
+    assert name_runs(swept) == ["fedavg-malicious0", "fedavg-malicious1"]
+
+
+def test_the_mark_of_a_run_is_fedavg_with_its_settings(folders: list[Path]) -> None:
+    single, other = (load_run(folder) for folder in folders)
+    # fielding had failures, which this fedavg had not; another one is as slow as it.
+    faulty = {key: other.config[key] for key in other.config if key != "strategy"}
+    own = single.config | faulty | {"strategy": single.config["strategy"]}
+    same = replace(single, config=own, rounds=other.rounds)
+    place = [heading for heading, *_ in COLUMNS].index("speed-up to target") + 1
+    found = {row[0]: row[place] for row in score_rows({"a": single, "b": other})}
+    assert found == {"a": "1.00", "b": "-"}
+    runs = {"a": single, "b": other, "c": same}
+    for some in (runs, dict(reversed(runs.items()))):
+        found = {row[0]: row[place] for row in score_rows(some)}
+        assert found == {"a": "1.00", "b": "1.00", "c": "1.00"}
+
+
+def test_the_pasted_command_trains_the_same_run_again(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["run"])  # the door leaves its words there
+    shutil.copytree(folders[0], tmp_path / "old run")
+    run = load_run(tmp_path / "old run")
+    words = shlex.split(run.command)
+    assert words[:3] == ["python", "-m", "simulations.run"]
+    place = f"output_dir={tmp_path / 'again'}"
+    config = compose_config([*words[3:], place])
+    assert config.resolved | {"output_dir": run.config["output_dir"]} == run.config
+    assert run_main([*words[3:], "engine=inprocess", place]) == 0
+    again = load_run(tmp_path / "again")
+    kept = [{k: v for k, v in row.items() if k != "seconds"} for row in again.rounds]
+    old = [{k: v for k, v in row.items() if k != "seconds"} for row in run.rounds]
+    assert kept == old
+    # What goes on with it names its folder.
+    on = compose_config(shlex.split(run.command_to_go_on)[3:])
+    assert (on.output_dir, on.resume) == (str(run.folder), True)
+
+
+def test_the_command_of_a_comparison_says_nothing_twice(tmp_path: Path) -> None:
+    asked = "strategy=fedavg drift.rounds=[3] output_dir=/x resume=True output_dir=/x"
+    config = compose_config(["strategy=fedavg", "drift.rounds=[3]"])
+    text = yaml.safe_dump(config.resolved)
+    header = f"# python -m simulations.run {asked} resume=true\n"
+    (tmp_path / "config.yaml").write_text(header + text)
+    (tmp_path / FAILURE).write_text("no valid result\n")
+    found = load_run(tmp_path).command
+    assert found == "python -m simulations.run strategy=fedavg 'drift.rounds=[3]'"
 
 
 def test_runs_on_different_data_are_refused_with_the_reason(
@@ -279,6 +394,12 @@ def test_a_browser_shows_it_all_on_a_phone_and_on_a_desktop(
     assert browser.execute_script(wide) <= 1440
     picture = browser.find_element(By.CSS_SELECTOR, "figure svg")
     assert 700 < picture.size["width"] < 1000
+    # All columns are in sight, though there are more than text has room for.
+    seen = "const e = document.querySelector('.scroll'), r = e.getBoundingClientRect();"
+    seen += "return [e.scrollWidth - e.clientWidth, r.left, innerWidth - r.right]"
+    hidden, left, right = browser.execute_script(seen)
+    assert hidden == 0
+    assert min(left, right) >= 0
     check_keyboard(browser)
     assert browser.get_log("browser") == []
 
