@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -57,6 +58,12 @@ class Run:
         """All rows, without timings."""
         rows = self.rounds + self.clients
         return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
+
+    @property
+    def config(self) -> RunConfig:
+        """What the first line of config.yaml composes to."""
+        line = (self.folder / "config.yaml").read_text().splitlines()[0]
+        return compose_config(shlex.split(line)[4:])
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
         text = (self.folder / name).read_text()

@@ -19,11 +19,9 @@ MODEL_BYTES = 4 * 650
 
 def samples_of(run: Any) -> dict[int, int]:
     """The clients' training samples, from what the stream says."""
-    from cfl_flower.config import compose_config
     from cfl_flower.server_app import open_stream
 
-    settings = (run.folder / "config.yaml").read_text().splitlines()[0]
-    config = compose_config(settings.split("simulations.run ")[1].split(" "))
+    config = run.config
     stream = open_stream(config)
     return {c: len(stream.view(c, 1).labels) for c in range(config.clients)}
 

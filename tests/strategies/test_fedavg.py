@@ -8,7 +8,6 @@ import pytest
 
 from cfl_flower.aggregation import mean_model
 from cfl_flower.checkpoint import Checkpoint
-from cfl_flower.config import compose_config
 from cfl_flower.data.stream import Stream
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
@@ -20,8 +19,7 @@ Runner = Callable[..., Any]
 
 def test_it_is_a_plain_loop_to_the_bit(run_small: Runner) -> None:
     run = run_small("strategy=fedavg", "clients=8", "participants=3")
-    overrides = (run.folder / "config.yaml").read_text().splitlines()[0].split()[4:]
-    config = compose_config(overrides)
+    config = run.config
     dataset = config.dataset
     stream = Stream(dataset, config.partition, config.drift, 8, 0, config.rounds)
     weights = initial_vector(config.model, dataset.shape, dataset.classes, 0)

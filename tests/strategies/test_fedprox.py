@@ -44,8 +44,7 @@ def test_a_stronger_term_leaves_the_model_nearer_to_the_received_one(
         run = run_small(
             "strategy=fedprox", *options, f"strategy.local.mu={mu}", folder=f"mu-{mu}"
         )
-        overrides = (run.folder / "config.yaml").read_text().splitlines()[0].split()[4:]
-        config = compose_config(overrides)
+        config = run.config
         checkpoint = Checkpoint(run.folder / "checkpoint", config.resolved)
         _, state = checkpoint.load(ClusteredState)
         dataset = config.dataset

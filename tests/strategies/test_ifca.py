@@ -61,8 +61,7 @@ def test_a_trained_model_without_a_choice_is_refused(tmp_path: Path) -> None:
 
 def test_a_client_is_tested_with_the_model_that_it_chose(run_small: Runner) -> None:
     run = run_small(*IFCA_RUN, "drift=none", "participants=12", "rounds=8")
-    overrides = (run.folder / "config.yaml").read_text().splitlines()[0].split()[4:]
-    config = compose_config(overrides)
+    config = run.config
     checkpoint = Checkpoint(run.folder / "checkpoint", config.resolved)
     _, state = checkpoint.load(ChoosingState)
     stream, dataset = open_stream(config), config.dataset

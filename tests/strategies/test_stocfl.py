@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,8 @@ from cfl_flower.seeding import generator
 from cfl_flower.training import train
 from cfl_flower.types import Result, Vector
 from strategies.stocfl import StoCFLState, check_direction, read_direction
+from tests.conftest import Run, Runner
 
-Runner = Callable[..., Any]
 STO = ["strategy=stocfl", "drift.rounds=[]"]
 SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.rounds=[4]"]
 MODEL = 650 * 4
@@ -34,8 +33,7 @@ MODEL = 650 * 4
 
 def config_of(folder: Path) -> RunConfig:
     """Return the configuration of a run."""
-    overrides = (folder / "config.yaml").read_text().splitlines()[0].split()[4:]
-    return compose_config(overrides)
+    return Run(folder).config
 
 
 def state_of(folder: Path) -> StoCFLState:
