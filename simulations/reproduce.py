@@ -137,6 +137,8 @@ def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
     --------
     >>> scaled_drift({"rounds": [2, 101], "every": 1, "first": 2}, 0.3)
     ['drift.rounds=[2,31]', 'drift.every=1', 'drift.first=2']
+    >>> scaled_drift({"rounds": [], "every": 10, "first": 1, "window": 20}, 0.1)
+    ['drift.every=1', 'drift.window=2', 'drift.first=1']
     """
 
     def moment(round_: int) -> int:
@@ -147,6 +149,8 @@ def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
         found.append(f"drift.rounds=[{','.join(str(moment(each)) for each in rounds)}]")
     if every := drift.get("every"):
         found.append(f"drift.every={max(1, round(every * scale))}")
+    if window := drift.get("window"):
+        found.append(f"drift.window={max(1, round(window * scale))}")
     if first := drift.get("first"):
         found.append(f"drift.first={moment(first)}")
     return found
