@@ -1,18 +1,24 @@
 """Every command that README and docs show works.
 
-All are composed and checked as their door does before it starts anything. Those that
-end within seconds are run, too, for two rounds and without Ray: single runs, report,
-assignment, map, preview and lists. Not run here are comparisons and tables of papers
-(run small by their own tests), sweeps, `flwr run` (run by the tests of the SuperLink)
-and `make`, which runs the tests.
+All are read and checked as their door does before it starts anything, those of the
+guide to real devices, too. Those that end within seconds are run, for two rounds and
+without Ray: single runs of README and docs, report, assignment, map, preview and lists.
+Not run are comparisons and tables of papers (run small by their own tests), sweeps,
+runs of papers' settings, `flwr` and the doors of devices (run by the tests of the
+SuperLink and of devices), and `make`, which runs the tests.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
 
@@ -30,22 +36,19 @@ from simulations import (
 )
 
 ROOT = Path(__file__).parents[2]
-DOORS = [
-    *("run", "compare", "reproduce", "report"),
-    *("preview", "assign", "directions_map", "benchmark"),
-    "export",
-]
+GUIDE = ROOT / "simulations" / "deploy" / "README.md"
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Return each command of each page, by the page's name."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
-    for page in sorted(pages):
+    """Return each command of each page, by the page's path."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", GUIDE]
+    for page in sorted([*pages, *ROOT.glob("docs/**/*.md")]):
+        name = str(page.relative_to(ROOT))
         for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
-                words = shlex.split(line, comments=True)
+                words = shlex.split(line.removesuffix("&"), comments=True)
                 if words:
-                    yield page.name, words
+                    yield name, words
 
 
 ALL = list(commands())
@@ -54,6 +57,22 @@ OURS = {
     for _, words in ALL
     if words[:2] == ["python", "-m"] and words[2].startswith("simulations.")
 }
+RUNS = {
+    shlex.join(words): words[3:]
+    for page, words in ALL
+    if page.startswith("docs/")
+    and words[:3] == ["python", "-m", "simulations.run"]
+    and not any(word.startswith("experiment=") for word in words)
+}
+"""Single runs on embedded data that a page shows beside README's."""
+
+
+def module(door: str) -> ModuleType:
+    """Return what `python -m` starts; a door that is not there fails."""
+    found = importlib.import_module(f"simulations.{door}")
+    if hasattr(found, "main"):
+        return found
+    return importlib.import_module(f"simulations.{door}.__main__")
 
 
 def test_every_command_is_one_that_is_checked() -> None:
@@ -65,25 +84,50 @@ def test_every_command_is_one_that_is_checked() -> None:
         if words[0] == "make":
             assert words[1] in targets
         elif words[:2] == ["python", "-m"]:
-            assert words[2] in [f"simulations.{door}" for door in DOORS]
-        elif words[0] == "flwr":
+            assert shlex.join(words) in OURS
+        elif words[:2] == ["flwr", "run"]:
             (overrides,) = re.findall(r'^overrides="(.*)"$', words[-1])
             assert len(compose_sweep(overrides)) == 1
+        elif words[0] == "flwr":
+            assert words[1:-1] in (["list"], ["supernode", "list"])
+
+
+def test_every_page_shows_commands() -> None:
+    pages = {page for page, _ in ALL}
+    assert {"README.md", "CONTRIBUTING.md", "docs/choosing.md"} <= pages
+    assert str(GUIDE.relative_to(ROOT)) in pages
+    assert {page for page in pages if page.startswith("docs/results/")} == {
+        f"docs/results/{path.name}" for path in ROOT.glob("docs/results/*.md")
+    }
 
 
 @pytest.mark.parametrize("command", OURS)
-def test_a_command_is_understood(command: str) -> None:
+def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, door, *arguments = OURS[command]
     try:
-        check(door.removeprefix("simulations."), arguments)
+        check(door.removeprefix("simulations."), arguments, monkeypatch)
     except ConfigError as error:
         # Some need data that have to be fetched first, and say so.
         if "data_dir" not in str(error):
             raise
 
 
-def check(door: str, arguments: list[str]) -> None:
-    """Compose what a door would run."""
+def test_what_a_door_does_not_know_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    doors = ["assign", "export", "directions_map", "benchmark", "deploy.supernode"]
+    for door in doors:
+        with pytest.raises(SystemExit):
+            check(door, ["--no-such-option"], monkeypatch)
+    with pytest.raises(ModuleNotFoundError):
+        check("deploy.nowhere", [], monkeypatch)
+    with pytest.raises(ConfigError):
+        check("deploy.submit", ["prod", "strategy=nothing"], monkeypatch)
+    for door in ("run", "compare", "preview"):
+        with pytest.raises(ConfigError):
+            check(door, ["strategy=nothing"], monkeypatch)
+
+
+def check(door: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compose what a door would run, or at least read what it is told."""
     if door == "run":
         overrides = [each for each in arguments if not each.startswith("-")]
         for job in expand(overrides):
@@ -99,12 +143,52 @@ def check(door: str, arguments: list[str]) -> None:
         said = reproduce.parse(arguments, tables)
         if not said.list:
             cells = tables[said.table].cells(said.rows, said.methods)
-            assert reproduce.make_job(cells[0], 0, said.scale, Path("/tmp/none"))
+            assert reproduce.make_job(cells[0], 0, said)
     elif door == "preview":
         overrides, _ = preview.parse_arguments(arguments)
         compose_config(overrides)
     elif door == "report":
         assert report.parse(arguments).runs
+    else:
+        asked_for = read(door, arguments, monkeypatch)
+        if door == "deploy.submit":
+            words = [each.replace("$PWD", "/tmp") for each in asked_for.overrides]
+            compose_config(words)
+
+
+class Understood(BaseException):
+    """Ends a door as soon as it has read its command line."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        super().__init__()
+        self.asked = asked
+
+
+def read(
+    door: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> argparse.Namespace:
+    """Return what a door makes of its command line, with its own parser."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def stop(self: argparse.ArgumentParser, *told: list[str]) -> NoReturn:
+        raise Understood(parse(self, *told))
+
+    main = module(door).main
+    with monkeypatch.context() as patch, pytest.raises(Understood) as found:
+        patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+        patch.setattr(sys, "argv", [door, *arguments])
+        main(*([arguments] if main.__code__.co_argcount else []))
+    return found.value.asked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", RUNS)
+def test_a_run_of_a_page_ends_well(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["rounds=2", "engine=inprocess", f"output_dir={tmp_path / 'run'}"]
+    assert run.main([*RUNS[command], *small]) == 0, capsys.readouterr().err
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.slow

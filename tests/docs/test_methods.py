@@ -71,8 +71,14 @@ def test_every_method_has_a_page_and_every_page_a_method() -> None:
     hint = f"write docs/methods/NAME.md as docs/methods/ditto.md is: {missing}"
     assert not missing, hint
     assert pages == set(METHODS)
+
+
+def test_the_index_groups_only_methods_that_there_are() -> None:
+    # A new method is found by its page; who adds it need not edit the index.
     index = (DOCS / "README.md").read_text()
-    assert set(re.findall(r"\]\((\w+)\.md\)", index)) == set(METHODS)
+    named = re.findall(r"\]\((\w+)\.md\)", index)
+    assert set(named) <= set(METHODS)
+    assert {"fedavg", "fielding", "flexcfl", "stocfl", "fedccfa", "ccfl"} <= set(named)
 
 
 PAGES = sorted(path.stem for path in DOCS.glob("*.md") if path.stem != "README")
