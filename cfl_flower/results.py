@@ -349,9 +349,9 @@ def read_settings(path: Path) -> dict[str, Json]:
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise _broken(path, error) from error
+        raise broken(path, error) from error
     if not isinstance(settings, dict):
-        raise _broken(path, "no settings")
+        raise broken(path, "no settings")
     return settings
 
 
@@ -366,9 +366,9 @@ def read_summary(folder: Path) -> dict[str, Json]:
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _broken(path, error) from error
+        raise broken(path, error) from error
     if not isinstance(summary, dict) or not {"rounds", "seconds"} <= summary.keys():
-        raise _broken(path, "no summary of a run")
+        raise broken(path, "no summary of a run")
     return summary
 
 
@@ -402,23 +402,23 @@ def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, ValueError) as error:
-        raise _broken(path, error) from error
+        raise broken(path, error) from error
     for number, line in enumerate(lines, 1):
         if not line.endswith("\n"):
             continue
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise _broken(path, f"line {number} is torn") from error
+            raise broken(path, f"line {number} is torn") from error
         if not isinstance(row, dict):
-            raise _broken(path, f"line {number} is no JSON object")
+            raise broken(path, f"line {number} is no JSON object")
         if lacking := [key for key in keys if key not in row]:
-            raise _broken(path, f"line {number} has no {', '.join(lacking)}")
+            raise broken(path, f"line {number} has no {', '.join(lacking)}")
         rows.append(row)
     return rows
 
 
-def _broken(path: Path, why: object) -> ConfigError:
+def broken(path: Path, why: object) -> ConfigError:
     """Return the complaint about a file of a run, in one line."""
     said = " ".join(str(why).split())
     return ConfigError(

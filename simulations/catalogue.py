@@ -19,7 +19,8 @@ from rich.table import Table
 from cfl_flower.callbacks import clock
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.errors import ConfigError
-from cfl_flower.overrides import first_line, quoted
+from cfl_flower.overrides import quoted
+from cfl_flower.results import broken
 from cfl_flower.settings import require
 from simulations.estimate import estimate_seconds
 from simulations.published import Published, load_elsewhere
@@ -87,12 +88,6 @@ def fetch(overrides: Sequence[str]) -> None:
             raise
         config = compose_config([*overrides, *FETCH_HYBRID])
     config.dataset.load(config.data_dir)
-
-
-def unreadable(folder: Path, error: Exception) -> str:
-    """Say why files of a run cannot be read, and what to do."""
-    why = f"{type(error).__name__}: {first_line(error)}"
-    return f"{folder} cannot be read ({why}); remove it, and it is run again"
 
 
 def listing(tables: Mapping[str, Published], asked: argparse.Namespace) -> Table:
@@ -165,7 +160,7 @@ def _time_of_runs(folder: Path) -> str | None:
         try:
             found.append(float(json.loads(path.read_bytes())["seconds"]))
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise ConfigError(unreadable(path.parent, error)) from error
+            raise broken(path, error) from error
     return f"{clock(fmean(found))}, as here" if found else None
 
 

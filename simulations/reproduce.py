@@ -22,18 +22,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 
-import yaml
 from rich.markup import escape
 from rich.table import Table
 
 from cfl_flower.config import RunConfig
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import quoted
-from cfl_flower.results import check_output_dir, finished
+from cfl_flower.results import broken, check_output_dir, finished
 from cfl_flower.server_app import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import Json
-from simulations.catalogue import compose_here, listing, show_elsewhere, unreadable
+from simulations.catalogue import compose_here, listing, show_elsewhere
 from simulations.jobs import Job, at_once, carry_out
 from simulations.published import (
     Cell,
@@ -83,7 +82,7 @@ class Measured:
         try:
             value = table.value(*runs)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise ConfigError(unreadable(jobs[0].folder, error)) from error
+            raise broken(jobs[0].folder / "rounds.jsonl", error) from error
         if value is None:
             self.never += 1
         else:
@@ -205,10 +204,7 @@ def read_finished(config: RunConfig) -> Finished | None:
     ConfigError
         If its files are torn, or of somebody else.
     """
-    try:
-        summary = finished(config)
-    except (ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
-        raise ConfigError(unreadable(Path(config.output_dir), error)) from error
+    summary = finished(config)
     return None if summary is None else Finished(config, summary)
 
 

@@ -166,7 +166,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("name", metavar="NAME", help="see simulations.deploy.connect")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--restarts", type=int, default=0, help="after a killed server")
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_intermixed_args(list(arguments))
     try:
         submit(asked.name, asked.overrides, asked.restarts)
     except CflError as error:

@@ -371,13 +371,13 @@ def test_what_cannot_be_read_or_written_is_one_line(
         assert main(["tiny", "--list", "--output", str(tmp_path)]) == 2
         *_, line = capsys.readouterr().err.splitlines()
         assert line.startswith("cfl-flower error: ")
-        assert "fedavg-s0 cannot be read" in line
+        assert "fedavg-s0/summary.json cannot be read" in line
     assert main(["tiny", "--methods", "fedavg", "--output", str(tmp_path)]) == 2
     file = tmp_path / "a-file"
     file.touch()
     assert main(["tiny", "--output", str(file / "below")]) == 2
     torn, unwritable = capsys.readouterr().err.splitlines()
-    assert "remove it, and it is run again" in torn
+    assert "carry the run out again" in torn
     assert "cannot be written" in unwritable
 
 

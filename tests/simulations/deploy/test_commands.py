@@ -253,7 +253,7 @@ def test_a_device_says_who_it_is_in_flowers_words(made: Path, tmp_path: Path) ->
 def test_a_run_that_may_be_restarted_has_a_folder(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert submit.main(["prod", "rounds=2", "--restarts", "1"]) == 2
+    assert submit.main(["prod", "rounds=2", "--restarts", "1", "seed=1"]) == 2
     assert "needs output_dir" in capsys.readouterr().err
 
 
