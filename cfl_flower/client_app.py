@@ -162,7 +162,7 @@ def work(message: Message, context: Context) -> Message:
         ]
     sent = (answer for answer in answers if answer is not None)
     content = pack_answers(sent, folder.sums)
-    mark(content, batch.phase, batch.round)
+    mark(content, workshop.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)
 
 

@@ -109,6 +109,7 @@ class Fleet(Roster):
 
     def __init__(self, grid: Grid, config: RunConfig, token: str = "") -> None:
         super().__init__(grid, config.clients, config.system.message_timeout)
+        self._token = token
         self._settings = json.dumps({**config.resolved, "run": token})
         self._parcels: list[Parcel] = []
         self._plan, self._round = Plan([]), 0
@@ -239,7 +240,8 @@ class Fleet(Roster):
             raise InvalidResultError("node", last_sentence(reply))
         if not self.simulated:
             most = ROOM + 4 * (sum(errand.plan.reply) + 2 * self._floats)
-            check_reply(reply.content, errand.phase, errand.round, most)
+            task = self._token, errand.phase, errand.round
+            check_reply(reply.content, *task, most)
         answers = unpack_answers(reply.content)
         asked = [task.client for task in parcel.tasks]
         found = [answer.client for answer in answers]

@@ -149,12 +149,14 @@ ROOM = 2**20
 """Bytes of an answer beside its arrays and representations."""
 
 
-def mark(content: RecordDict, phase: str, round: int) -> None:
-    """Say which tasks a reply answers."""
-    content["mark"] = ConfigRecord({"phase": phase, "round": round})
+def mark(content: RecordDict, run: str, phase: str, round: int) -> None:
+    """Say which tasks a reply answers, and of which run."""
+    content["mark"] = ConfigRecord({"run": run, "phase": phase, "round": round})
 
 
-def check_reply(content: RecordDict, phase: str, round: int, limit: int) -> None:
+def check_reply(
+    content: RecordDict, run: str, phase: str, round: int, limit: int
+) -> None:
     """Refuse a reply by its size, or because it answers something else.
 
     Nothing of it has been parsed before. Names and lists count as well: what is not
@@ -163,6 +165,8 @@ def check_reply(content: RecordDict, phase: str, round: int, limit: int) -> None
     Parameters
     ----------
     content : RecordDict
+    run : str
+        The run's token.
     phase : str
     round : int
     limit : int
@@ -180,7 +184,7 @@ def check_reply(content: RecordDict, phase: str, round: int, limit: int) -> None
     if size > limit:
         raise InvalidResultError("oversized", f"{size} bytes, at most {limit} expected")
     found = dict(content.config_records.get("mark", {}))
-    if found != {"phase": phase, "round": round}:
+    if found != {"run": run, "phase": phase, "round": round}:
         raise InvalidResultError("replayed", f"an answer to {found}, not to this task")
 
 

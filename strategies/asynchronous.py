@@ -361,9 +361,10 @@ class AsynchronousStrategy(ClusteredStrategy):
         if phase != "train":
             return
         stamp = result.metrics.get("stamp")
-        if not isinstance(stamp, int) or not 0 <= stamp <= self.state.epoch:
-            detail = f"stamp={stamp!r} at epoch {self.state.epoch}"
-            raise InvalidResultError("stamp", detail)
+        # Of the client's last download: an older answer must not count once more.
+        sent = int(self.state.stamps[self._places[result.client]])
+        if not isinstance(stamp, int) or stamp != sent:
+            raise InvalidResultError("stamp", f"stamp={stamp!r}, not {sent}")
         for name in ("before", "after"):
             check_test(result.metrics, name)
 

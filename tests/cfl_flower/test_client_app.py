@@ -42,7 +42,7 @@ def plan(config: RunConfig, *clients: int | str, **common: Scalar) -> Plan:
 
 def work(config: RunConfig, phase: str, work: Plan, round: int = 1) -> list[Answer]:
     """Send tasks as one message to one node and read its answers."""
-    settings, encoded = json.dumps(config.resolved), encode_models(work)
+    settings, encoded = json.dumps({**config.resolved, "run": ""}), encode_models(work)
     content = pack_tasks(phase, round, settings, work, work.tasks, encoded)
     grid = InProcessGrid([{}])
     (node,) = grid.get_node_ids()

@@ -143,11 +143,24 @@ def test_a_reply_that_cannot_be_read_is_refused(content: RecordDict) -> None:
 )
 def test_whatever_a_reply_holds_counts(name: str, record: Any) -> None:
     content = RecordDict({name: record})
-    mark(content, "train", 3)
-    check_reply(content, "train", 3, limit=2000)
+    mark(content, "token", "train", 3)
+    check_reply(content, "token", "train", 3, limit=2000)
     with pytest.raises(InvalidResultError, match="at most 999 expected") as caught:
-        check_reply(content, "train", 3, limit=999)
+        check_reply(content, "token", "train", 3, limit=999)
     assert caught.value.reason == "oversized"
+
+
+@pytest.mark.parametrize(
+    "asked", [("other", "train", 3), ("token", "query", 3), ("token", "train", 4)]
+)
+def test_an_answer_counts_for_one_run_phase_and_round(
+    asked: tuple[str, str, int],
+) -> None:
+    content = RecordDict()
+    mark(content, "token", "train", 3)
+    with pytest.raises(InvalidResultError, match="not to this task") as caught:
+        check_reply(content, *asked, limit=2000)
+    assert caught.value.reason == "replayed"
 
 
 @pytest.mark.parametrize(
