@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from rich.console import Console
 
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.server_app import execute
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 SMALL = [
     "clients=12",

@@ -168,14 +168,16 @@ def read(
     door: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> argparse.Namespace:
     """Return what a door makes of its command line, with its own parser."""
-    parse = argparse.ArgumentParser.parse_args
+    # Whichever a door takes: this one reads what both do.
+    parse = argparse.ArgumentParser.parse_intermixed_args
 
     def stop(self: argparse.ArgumentParser, *told: list[str]) -> NoReturn:
         raise Understood(parse(self, *told))
 
     main = module(door).main
     with monkeypatch.context() as patch, pytest.raises(Understood) as found:
-        patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+        for name in ("parse_args", "parse_intermixed_args"):
+            patch.setattr(argparse.ArgumentParser, name, stop)
         patch.setattr(sys, "argv", [door, *arguments])
         main(*([arguments] if main.__code__.co_argcount else []))
     return found.value.asked
