@@ -11,15 +11,13 @@ from collections.abc import Callable, Sequence
 
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.fleet import RESUME, Errand, Fleet, Outcome, Parcel
+from cfl_flower.grid import pause
 from cfl_flower.records import encode_models
 from cfl_flower.types import ClientId, Failure, Plan, Result
 
 AHEAD = 4
 """Messages into which a node's share of the waiting tasks is divided: small ones come
 back soon, large ones spare overhead."""
-
-PAUSE = 0.25
-"""The longest wait, in seconds, between two looks for answers."""
 
 
 class Courier:
@@ -106,7 +104,7 @@ class Courier:
                 return answers
             if timeout and elapsed > timeout:
                 break
-            time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
+            pause(elapsed)
         if self._errands and self._fleet.simulated:
             raise WorkerLostError(f"a worker did not answer in {timeout:g} s; {RESUME}")
         return []

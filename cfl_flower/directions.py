@@ -46,7 +46,7 @@ def gram_matrix(
     count, length = len(vectors), len(vectors[0])
     step = max(1, BLOCK_FLOATS // count)
     return _sum_of_products(
-        np.stack([vector[start : start + step] for vector in vectors]).astype(kind)
+        np.stack([vector[start : start + step] for vector in vectors], dtype=kind)
         for start in range(0, length, step)
     )
 
@@ -129,7 +129,7 @@ def _project(
         values, columns = leading_eigenvectors(gram, m)
         return columns * np.sqrt(values), values, gram.diagonal()
     # Few numbers each: a copy of all is small.
-    matrix = np.stack(vectors).astype(kind)
+    matrix = np.stack(vectors, dtype=kind)
     step = max(1, BLOCK_FLOATS // length)
     starts = range(0, count, step)
     gram = _sum_of_products(matrix[start : start + step].T for start in starts)

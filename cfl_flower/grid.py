@@ -10,6 +10,14 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
+PAUSE = 0.25
+"""The longest wait, in seconds, between two looks for replies."""
+
+
+def pause(elapsed: float) -> None:
+    """Wait before the next look: short at first, the longer the more has passed."""
+    time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
+
 
 class PatientGrid(Grid):
     """Flower's grid with a short, growing wait between looks for replies.
@@ -96,5 +104,5 @@ class PatientGrid(Grid):
             elapsed = time.monotonic() - start
             if not waiting or (timeout and elapsed > timeout):
                 break
-            time.sleep(min(max(0.03 * elapsed, 0.003), 0.25))
+            pause(elapsed)
         return replies

@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 
 from cfl_flower.client_app import code_digest
 from cfl_flower.errors import InvalidResultError, WorkerLostError
-from cfl_flower.grid import PatientGrid
+from cfl_flower.grid import PatientGrid, pause
 from cfl_flower.site import CLIENT_ID, is_client_id
 from cfl_flower.types import ClientId, client_order
 
@@ -206,7 +206,7 @@ class Roster:
             elapsed = time.monotonic() - start
             if not waiting or elapsed > HELLO_TIMEOUT:
                 break
-            time.sleep(min(max(0.03 * elapsed, 0.003), 0.25))
+            pause(elapsed)
         for node in waiting:
             late = f"no answer within {HELLO_TIMEOUT:g} s: busy, or hanging"
             log.warning("%s is not waited for: %s", self._name(node), late)

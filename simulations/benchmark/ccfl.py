@@ -28,13 +28,7 @@ def rows() -> Iterator[Row]:
     torch.set_num_threads(1)
     settings, clusters, images, changed = CcflCnn(), 4, 1000, 1.9
     made = torch.Generator().manual_seed(0)
-    sets = [
-        Samples(
-            torch.rand(images, 1, 28, 28, generator=made),
-            torch.randint(0, 10, (images,), generator=made),
-        )
-        for _ in range(clusters)
-    ]
+    sets = [_random_images(images, made) for _ in range(clusters)]
     validation = Validation(settings.build((1, 28, 28), 10), sets)
     plain = FlatModel(settings.build((1, 28, 28), 10))
     model = plain.to_vector()
@@ -76,3 +70,9 @@ def rows() -> Iterator[Row]:
     pace = cost / training
     name = "CCFL: an upload at the server against 5 epochs at 2 workers"
     yield Row(name, f"{pace:.2f}x", "1x", pace <= 1)
+
+
+def _random_images(count: int, made: torch.Generator) -> Samples:
+    """Return a public set of Fashion-MNIST's size and classes."""
+    images = torch.rand(count, 1, 28, 28, generator=made)
+    return Samples(images, torch.randint(0, 10, (count,), generator=made))
