@@ -16,7 +16,7 @@ from rich.table import Table
 from cfl_flower.config import RunConfig
 from cfl_flower.errors import ConfigError
 from cfl_flower.marks import MARK, find_marks
-from cfl_flower.results import finished, read_rounds, read_tests
+from cfl_flower.reading import finished, read_rounds, read_tests
 from cfl_flower.scorecard import Mark, caught_up, make_mark, score
 from cfl_flower.settings import differences
 from cfl_flower.sweeps import sweep_tables

@@ -17,11 +17,10 @@ from uuid import uuid4
 import yaml
 from filelock import FileLock, Timeout
 
-from cfl_flower.checkpoint import MAY_DIFFER
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import append_durably, write_atomically
+from cfl_flower.reading import read_lines, refuse_other_settings
 from cfl_flower.scorecard import device_seconds
-from cfl_flower.settings import differences
 from cfl_flower.types import ClientId, Failure, Json
 
 if TYPE_CHECKING:
@@ -35,19 +34,6 @@ FAILURE = "failure.txt"
 
 RUN = ("python", "-m", "simulations.run")
 """What starts a run in a shell."""
-
-ROUND_KEYS = (
-    "round",
-    "accuracy",
-    "cluster_sizes",
-    "failures",
-    "bytes_up",
-    "bytes_down",
-)
-"""What every line of `rounds.jsonl` has, and tables and curves are made from."""
-
-TEST_KEYS = ("round", "client", "cluster", "accuracy")
-"""The same of `clients.jsonl`."""
 
 PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
@@ -296,132 +282,3 @@ def repeat_command(overrides: Sequence[str], without: Collection[str] = ()) -> s
     last = {each.partition("=")[0].lstrip("+"): each for each in overrides}
     kept = [item for key, item in last.items() if key not in ("resume", *without)]
     return shlex.join([*RUN, *kept])
-
-
-def finished(config: RunConfig) -> dict[str, Json] | None:
-    """Return the summary of a run if it is complete, and of these very settings.
-
-    Raises
-    ------
-    ConfigError
-        If what lies there cannot be read.
-    """
-    folder = Path(config.output_dir)
-    if not (folder / "summary.json").exists() or changed_settings(config):
-        return None
-    summary = read_summary(folder)
-    return summary if summary["rounds"] == config.rounds else None
-
-
-def changed_settings(config: RunConfig) -> list[str]:
-    """Return the settings that the run which lies in the folder had otherwise."""
-    path = Path(config.output_dir) / "config.yaml"
-    if not path.exists():
-        return []
-    saved = read_settings(path)
-    keys = sorted(key for key, _, _ in differences(saved, config.resolved))
-    return [key for key in keys if key.partition(".")[0] not in MAY_DIFFER]
-
-
-def refuse_other_settings(config: RunConfig) -> None:
-    """Refuse to write over the configuration of a run that has finished rounds.
-
-    Raises
-    ------
-    ConfigError
-    """
-    path = Path(config.output_dir)
-    changed = changed_settings(config)
-    if changed and read_lines(path / "rounds.jsonl"):
-        raise ConfigError(
-            f"output_dir={path} holds another run ({', '.join(changed)} differ); use "
-            "the run's own settings, or another output_dir"
-        )
-
-
-def read_settings(path: Path) -> dict[str, Json]:
-    """Read a `config.yaml`.
-
-    Raises
-    ------
-    ConfigError
-    """
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise broken(path, error) from error
-    if not isinstance(settings, dict):
-        raise broken(path, "no settings")
-    return settings
-
-
-def read_summary(folder: Path) -> dict[str, Json]:
-    """Read the `summary.json` of a run.
-
-    Raises
-    ------
-    ConfigError
-    """
-    path = folder / "summary.json"
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise broken(path, error) from error
-    if not isinstance(summary, dict) or not {"rounds", "seconds"} <= summary.keys():
-        raise broken(path, "no summary of a run")
-    return summary
-
-
-def read_rounds(folder: Path) -> list[dict[str, Json]]:
-    """Read the `rounds.jsonl` of a run, as `read_lines` does."""
-    return read_lines(folder / "rounds.jsonl", ROUND_KEYS)
-
-
-def read_tests(folder: Path) -> list[dict[str, Json]]:
-    """Read the `clients.jsonl` of a run, as `read_lines` does."""
-    return read_lines(folder / "clients.jsonl", TEST_KEYS)
-
-
-def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
-    """Read a JSON-lines file; a torn last line, as kill -9 leaves it, is left out.
-
-    Parameters
-    ----------
-    path : Path
-    keys : collection of str
-        What every line must have.
-
-    Raises
-    ------
-    ConfigError
-        If another line is torn, or lacks a key.
-    """
-    if not path.exists():
-        return []
-    rows = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, ValueError) as error:
-        raise broken(path, error) from error
-    for number, line in enumerate(lines, 1):
-        if not line.endswith("\n"):
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise broken(path, f"line {number} is torn") from error
-        if not isinstance(row, dict):
-            raise broken(path, f"line {number} is no JSON object")
-        if lacking := [key for key in keys if key not in row]:
-            raise broken(path, f"line {number} has no {', '.join(lacking)}")
-        rows.append(row)
-    return rows
-
-
-def broken(path: Path, why: object) -> ConfigError:
-    """Return the complaint about a file of a run, in one line."""
-    said = " ".join(str(why).split())
-    return ConfigError(
-        f"{path} cannot be read ({said}); mend it, or delete {path.parent} and carry "
-        "the run out again"
-    )

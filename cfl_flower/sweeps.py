@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from rich.table import Table
 
 from cfl_flower.config import GROUPS, RunConfig
-from cfl_flower.results import finished, read_rounds
+from cfl_flower.reading import finished, read_rounds
 from cfl_flower.tables import FAILED
 from cfl_flower.types import Json
 

@@ -32,7 +32,8 @@ from cfl_flower.comparison import read_finished
 from cfl_flower.config import compose_sweep, strategy_has
 from cfl_flower.errors import CflError
 from cfl_flower.overrides import parse, quoted, split, with_folder
-from cfl_flower.results import check_output_dir, refuse_other_settings
+from cfl_flower.reading import refuse_other_settings
+from cfl_flower.results import check_output_dir
 from cfl_flower.server_app import OVERRIDES, make_console, open_stream
 from cfl_flower.settings import require
 from simulations.jobs import Job, at_once, carry_out

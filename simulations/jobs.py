@@ -30,7 +30,8 @@ from cfl_flower.callbacks import Talk, clock
 from cfl_flower.config import RunConfig, compose_sweep
 from cfl_flower.errors import CflError
 from cfl_flower.overrides import quoted
-from cfl_flower.results import FAILURE, finished
+from cfl_flower.reading import finished
+from cfl_flower.results import FAILURE
 from cfl_flower.server_app import ERROR_MARK, TALK
 from simulations.run import report, run
 from simulations.superlink import PROJECT, die_with_parent, run_on_superlink

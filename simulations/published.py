@@ -15,7 +15,7 @@ import yaml
 
 from cfl_flower.config import RunConfig
 from cfl_flower.models import initial_vector
-from cfl_flower.results import read_lines
+from cfl_flower.reading import read_lines
 from cfl_flower.scorecard import make_mark, score
 from cfl_flower.settings import require
 from cfl_flower.types import Json

@@ -28,7 +28,8 @@ from rich.table import Table
 from cfl_flower.config import RunConfig
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import quoted
-from cfl_flower.results import broken, check_output_dir, finished
+from cfl_flower.reading import broken, finished
+from cfl_flower.results import check_output_dir
 from cfl_flower.server_app import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import Json

@@ -16,15 +16,8 @@ from cfl_flower.comparison import with_method
 from cfl_flower.data.world import Timeline
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.overrides import first_line, quoted
-from cfl_flower.results import (
-    FAILURE,
-    RUN,
-    read_rounds,
-    read_settings,
-    read_summary,
-    read_tests,
-    repeat_command,
-)
+from cfl_flower.reading import read_rounds, read_settings, read_summary, read_tests
+from cfl_flower.results import FAILURE, RUN, repeat_command
 from cfl_flower.settings import build
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
 

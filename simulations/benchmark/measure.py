@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 
 from cfl_flower.config import compose_config
-from cfl_flower.results import read_lines
+from cfl_flower.reading import read_lines
 from cfl_flower.types import Json
 from simulations.run import run
 

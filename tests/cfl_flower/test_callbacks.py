@@ -11,7 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from cfl_flower.callbacks import Checkpointer, Progress, Recorder, Talk, TensorBoard
 from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.config import compose_config
-from cfl_flower.results import ClientRow, RoundRecord, RunDirectory, read_lines
+from cfl_flower.reading import read_lines
+from cfl_flower.results import ClientRow, RoundRecord, RunDirectory
 from cfl_flower.types import Failure
 from strategies.base import ClusteredState
 

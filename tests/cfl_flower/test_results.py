@@ -11,13 +11,8 @@ import pytest
 from cfl_flower import results
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.errors import ConfigError
-from cfl_flower.results import (
-    ClientRow,
-    RoundRecord,
-    RunDirectory,
-    check_output_dir,
-    read_lines,
-)
+from cfl_flower.reading import read_lines
+from cfl_flower.results import ClientRow, RoundRecord, RunDirectory, check_output_dir
 from cfl_flower.types import Failure
 
 

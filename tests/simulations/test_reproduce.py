@@ -16,7 +16,7 @@ from rich.console import Console
 from cfl_flower.config import CONF, compose_config
 from cfl_flower.data.images import Mnist
 from cfl_flower.errors import ConfigError
-from cfl_flower.results import finished
+from cfl_flower.reading import finished
 from simulations import published, reproduce
 from simulations.jobs import Job, work
 from simulations.published import (

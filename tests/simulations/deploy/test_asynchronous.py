@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfl_flower.policy import TRIGGER
-from cfl_flower.results import read_lines
+from cfl_flower.reading import read_lines
 from simulations.deploy import keys
 from tests.cfl_flower.test_site import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
