@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -26,6 +26,25 @@ STEPS = 4
 """Training steps that are timed at once."""
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a round of FedAvg does.
+
+    Attributes
+    ----------
+    steps : float
+        Training steps of all participants.
+    batch : int
+        Samples of a step, in the mean: a client may have fewer than a batch.
+    tests : float
+        Samples that are tested.
+    """
+
+    steps: float
+    batch: int
+    tests: float
+
+
 def estimate_seconds(config: RunConfig) -> float:
     """Return the seconds that a run of one model takes one core.
 
@@ -34,14 +53,14 @@ def estimate_seconds(config: RunConfig) -> float:
     ConfigError
         If its data are not here.
     """
-    of_step, of_test = time_step(config)
-    steps, tests = count_work(config)
+    work = count_work(config)
+    of_step, of_test = time_step(config, work.batch)
     tested = config.rounds // config.system.evaluate_every
-    return config.rounds * steps * of_step + tested * tests * of_test
+    return config.rounds * work.steps * of_step + tested * work.tests * of_test
 
 
-def count_work(config: RunConfig) -> tuple[float, float]:
-    """Return the training steps, and the samples that are tested, in a round.
+def count_work(config: RunConfig) -> Work:
+    """Return the work of a round of mean clients.
 
     Raises
     ------
@@ -52,20 +71,26 @@ def count_work(config: RunConfig) -> tuple[float, float]:
     count = min(config.clients, LOOKED_AT)
     some = generator(config.seed, "estimate").choice(config.clients, count, False)
     views = [stream.view(client, 1) for client in some.tolist()]
-    steps = np.mean([local.count_steps(len(view.labels)) for view in views])
-    tests = np.mean([len(view.test_labels) for view in views])
+    sizes = [len(view.labels) for view in views]
+    steps = sum(map(local.count_steps, sizes))
+    trained = sum(map(local.count_samples, sizes))
+    tests = float(np.mean([len(view.test_labels) for view in views]))
     # Samples that many clients hold are tested once.
     most = len(views[0].test_pool.labels)
-    return config.participants * float(steps), min(config.clients * float(tests), most)
+    return Work(
+        steps=config.participants * steps / count,
+        batch=max(round(trained / max(steps, 1)), 1),
+        tests=min(config.clients * tests, most),
+    )
 
 
-def time_step(config: RunConfig) -> tuple[float, float]:
+def time_step(config: RunConfig, batch: int) -> tuple[float, float]:
     """Return the seconds of a training step, and of the test of a sample, on noise."""
     torch.set_num_threads(1)
     shape, classes = config.dataset.shape, config.dataset.classes
-    local: LocalTraining = replace(config.strategy.local, steps=STEPS)
+    local: LocalTraining = replace(config.strategy.local, steps=STEPS, batch_size=batch)
     model = FlatModel(config.model.build(shape, classes))
-    count = max(local.batch_size * STEPS, BLOCK)
+    count = max(batch * STEPS, BLOCK)
     x, y = torch.rand(count, *shape), torch.arange(count) % classes
     rng = np.random.default_rng(0)
     return (
