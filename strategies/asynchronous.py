@@ -94,6 +94,10 @@ class AsynchronousSettings(StrategySettings):
         super().__post_init__()
         require_one_of("strategy.arrival", self.arrival, ("devices", "shuffled"))
         require_one_of("strategy.stream", self.stream, ("rounds", "cycles"))
+        # A fast device has more cycles than the run has rounds: its data would freeze.
+        ok = self.stream == "rounds" or self.arrival == "shuffled"
+        allowed = "rounds, or cycles with strategy.arrival=shuffled"
+        require(ok, "strategy.stream", self.stream, allowed)
         ok = self.local.buffers == "average"
         allowed = "average: clients keep no statistics without common rounds"
         require(ok, "strategy.local.buffers", self.local.buffers, allowed)

@@ -15,6 +15,9 @@ Deviations and readings:
   w_k||^2 up to a constant, so the client is CCFL's with another start.
 * Shares are found on new data with the models of the last download.
 * No bar and no division by the largest share, as CCFL's authors say.
+* A finished run that goes on with more rounds sends all clients the models of then: K
+  older ones for each client are not kept. Each was to start from those of its last
+  upload, so such a run differs slightly from one that was as long at once.
 """
 
 from __future__ import annotations

@@ -249,6 +249,7 @@ def test_clusters_must_be_as_many_as_public_sets(tmp_path: Path) -> None:
         ("strategy.alpha=0", "alpha=0"),
         ("strategy.pretraining.epochs=0", r"pretraining\.epochs=0"),
         ("strategy.arrival=never", "arrival=never"),
+        ("strategy.stream=cycles", "stream=cycles is not allowed; use rounds, or"),
         ("strategy.percentile=101", "percentile=101"),
     ],
 )
