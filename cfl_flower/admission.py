@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.records import Answer
-from cfl_flower.types import Result, Vector
+from cfl_flower.types import Result, Scalar, Vector
 
 LARGEST = 1e15
 """Beyond it, squares and sums of float32 numbers may be infinite."""
@@ -84,3 +87,31 @@ def _validate_test(answer: Answer) -> None:
         raise InvalidResultError("shape", detail)
     if not isinstance(loss, int | float):
         raise InvalidResultError("shape", f"loss={loss!r} is not a number")
+
+
+def check_test(metrics: Mapping[str, Scalar], name: str) -> None:
+    """Refuse a client's own test that is none; it may have no test samples.
+
+    Parameters
+    ----------
+    metrics : mapping
+        With ``NAME_tested``, ``NAME_correct`` and ``NAME_loss``, or none of them.
+    name : str
+
+    Raises
+    ------
+    InvalidResultError
+    """
+    keys = [f"{name}_{key}" for key in ("tested", "correct", "loss")]
+    if not metrics.keys() & set(keys):
+        return
+    tested, correct, loss = values = [metrics.get(key) for key in keys]
+    whole = isinstance(tested, int) and isinstance(correct, int)
+    if not (
+        whole
+        and 0 <= correct <= tested  # type: ignore[operator]
+        and isinstance(loss, float)
+        and math.isfinite(loss)
+    ):
+        said = ", ".join(f"{k}={v!r}" for k, v in zip(keys, values, strict=True))
+        raise InvalidResultError("test", said)

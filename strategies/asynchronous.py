@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,6 +30,8 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as StrategyResult
 
+from cfl_flower.admission import check_test
+from cfl_flower.backoff import Backoff
 from cfl_flower.courier import Courier
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.policy import UploadPolicy
@@ -63,10 +64,7 @@ STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""
 
 LOOK_AROUND = 10.0
-"""Seconds between two looks for new devices, and until a failed one is asked again."""
-
-TRIES = 3
-"""Uploads in a row that must fail of every device that is there, to end a run."""
+"""Seconds between two looks for new devices."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +159,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         self._sent: dict[ClientId, list[Vector]] = {}
         self._tests: list[Result] = []
         self._said: list[tuple[ClientId, dict[str, Json]]] = []
-        self._rests: dict[ClientId, float] = {}
-        self._failed: Counter[ClientId] = Counter()
+        self._backoff = Backoff()
         self._since = time.monotonic()
         self._left = 0
 
@@ -258,10 +255,10 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _require_any_device(self) -> None:
         """End the run if every real device that is there fails again and again."""
-        if self.fleet.simulated or not self._failed:
+        if self.fleet.simulated:
             return
         there = [c for c in self.state.clients if self.fleet.host(c) is not None]
-        if there and all(self._failed[client] >= TRIES for client in there):
+        if self._backoff.hopeless(there):
             self.require_any([], "train")
 
     def _test_all(self, grid: Grid, timeout: float) -> None:
@@ -353,8 +350,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         order = [state.clients[row] for row in sorted(rows, key=self._urgency)]
         away = self._courier.travelling | state.answers.keys()
         if not self.fleet.simulated:
-            now = time.monotonic()
-            away |= {client for client, until in self._rests.items() if now < until}
+            away |= self._backoff.resting
         # In a simulation, only what can still be taken in before the run ends.
         soon = order[: self._left] if self.fleet.simulated else order
         return [client for client in soon if client not in away]
@@ -400,14 +396,11 @@ class AsynchronousStrategy(ClusteredStrategy):
     def _take(self, row: int, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was sound."""
         self._left -= 1
-        client = self.state.clients[row]
-        if self._is_sound(answer) and self._admit(row, answer):
-            del self._failed[client]
-            return True
-        self._failed[client] += 1
-        self._rests[client] = time.monotonic() + LOOK_AROUND
-        self._hand_out(row, self.sent_again(row))
-        return False
+        sound = self._is_sound(answer) and self._admit(row, answer)
+        self._backoff.note(self.state.clients[row], sound)
+        if not sound:
+            self._hand_out(row, self.sent_again(row))
+        return sound
 
     def _is_sound(self, answer: Result | Failure) -> TypeGuard[Result]:
         if isinstance(answer, Failure):
@@ -505,34 +498,6 @@ class AsynchronousStrategy(ClusteredStrategy):
         rows = super()._note_tests(tested or self._tests)
         said = dict(self._said)
         return [replace(row, measures=said.get(row.client, {})) for row in rows]
-
-
-def check_test(metrics: Mapping[str, Scalar], name: str) -> None:
-    """Refuse a client's own test that is none; it may have no test samples.
-
-    Parameters
-    ----------
-    metrics : mapping
-        With ``NAME_tested``, ``NAME_correct`` and ``NAME_loss``, or none of them.
-    name : str
-
-    Raises
-    ------
-    InvalidResultError
-    """
-    keys = [f"{name}_{key}" for key in ("tested", "correct", "loss")]
-    if not metrics.keys() & set(keys):
-        return
-    tested, correct, loss = values = [metrics.get(key) for key in keys]
-    whole = isinstance(tested, int) and isinstance(correct, int)
-    if not (
-        whole
-        and 0 <= correct <= tested  # type: ignore[operator]
-        and isinstance(loss, float)
-        and math.isfinite(loss)
-    ):
-        said = ", ".join(f"{k}={v!r}" for k, v in zip(keys, values, strict=True))
-        raise InvalidResultError("test", said)
 
 
 def _restored(answer: Any) -> Result | Failure:

@@ -14,6 +14,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from cfl_flower import backoff
 from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.client_app import app
 from cfl_flower.config import compose_config
@@ -334,6 +335,7 @@ def test_uploads_with_senseless_tests_or_stamps_are_refused(
 ) -> None:
     # It is asked again at once.
     monkeypatch.setattr(asynchronous, "LOOK_AROUND", 1e-3)
+    monkeypatch.setattr(backoff, "REST", 1e-3)
     tried: Attacks = [
         ("test", with_metrics(before_tested="x")),
         ("test", with_metrics(before_tested=3, before_correct=4)),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import Error, Message
 
+from cfl_flower import backoff
 from cfl_flower.config import compose_config
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.fleet import Fleet
@@ -151,6 +152,7 @@ def test_a_run_ends_when_all_devices_fail_again_and_again(
     run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asynchronous, "LOOK_AROUND", 0.05)
+    monkeypatch.setattr(backoff, "REST", 0.05)
     grid = _Broken(range(1000, 1012))
     with pytest.raises(
         NoValidResultError, match=r"none of \d+ clients gave a valid train"
