@@ -77,7 +77,12 @@ def test_a_device_that_leaves_stops_nobody(run_small: Runner) -> None:
     assert sum(run.rounds[-1]["cluster_sizes"]) == 12
 
 
-def test_a_newcomer_that_says_no_word_stops_nobody(run_small: Runner) -> None:
+def test_a_newcomer_that_says_no_word_stops_nobody(
+    run_small: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # For clients 12 and 13, which are not there from the start.
+    monkeypatch.setattr("cfl_flower.roster.JOIN_TIMEOUT", 0.1)
+
     class Silent(_LastFirst):
         """Two join after the first uploads; one of them never answers a question."""
 
