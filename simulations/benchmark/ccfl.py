@@ -49,7 +49,7 @@ def rows() -> Iterator[Row]:
         local = LocalTraining("adam", epochs=1, batch_size=128, learning_rate=0.01)
         train(plain.load(model), x, y, local, np.random.default_rng(0))
 
-    times = [
+    measured = [
         (
             min(times(lambda: validation.losses(model), 2)),
             min(times(lambda: validation.own([model.copy()] * clusters), 2)),
@@ -59,7 +59,7 @@ def rows() -> Iterator[Row]:
         for _ in range(3)
     ]
     upload, own, reference, epoch = (
-        median(column) for column in zip(*times, strict=True)
+        median(column) for column in zip(*measured, strict=True)
     )
     cost = upload + own * changed / clusters
     ratio = cost / reference

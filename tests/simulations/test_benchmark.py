@@ -20,6 +20,14 @@ def test_every_module_is_a_part_that_yields_lines(part: str) -> None:
     assert inspect.getdoc(rows)
 
 
+@pytest.mark.slow
+def test_a_part_ends_with_its_figures() -> None:
+    # The shortest one; what it finds depends on the machine.
+    rows = list(import_module("simulations.benchmark.ccfl").rows())
+    assert len(rows) == 2
+    assert all(row.figure[0].isdigit() for row in rows)
+
+
 def test_a_step_is_timed_as_often_as_asked() -> None:
     done: list[int] = []
     assert len(times(lambda: done.append(1), 3)) == len(done) == 3
