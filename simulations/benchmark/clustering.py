@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from statistics import median
 
@@ -21,7 +22,7 @@ from simulations.benchmark.measure import Row, times
 
 
 def rows() -> Iterator[Row]:
-    """Time moving and re-clustering for many clients x 100 labels, on one core.
+    """Take time and memory of moving and re-clustering, x 100 labels, on one core.
 
     A move is a whole drift event that does not lead to a re-clustering.
     """
@@ -69,3 +70,10 @@ def rows() -> Iterator[Row]:
             ):
                 seconds = median(times(step, 3))
                 yield Row(name, f"{seconds:.3f} s", f"{limit} s", seconds <= limit)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    yield Row(
+        "all of this: peak memory of the process",
+        f"{peak:.2f} GB",
+        "1 GB",
+        peak <= 1,
+    )
