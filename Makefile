@@ -26,7 +26,7 @@ test: test-fast  ## All tests but the next, real Ray included (minutes)
 test-devices: $(READY)  ## Real SuperNodes over TLS, killed and coming back (10 minutes)
 	$(BIN)/python -m pytest -m devices
 
-test-fast: $(READY)  ## Unit and contract tests, no Ray (two minutes)
+test-fast: $(READY)  ## Unit and contract tests, no Ray (three minutes)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses auto
 
 check: $(READY)  ## Formatting, lint and types
