@@ -21,12 +21,29 @@ from simulations.benchmark.measure import Row, times
 def rows() -> Iterator[Row]:
     """Time an upload at CCFL's server against the naive tests, and against training.
 
-    K = 4, 1,000 public images each, the paper's network. An upload is tested on all
-    sets, and 1.9 of 4 clusters, as many as it changes in the mean, on their own. The
-    naive tests pass each set at once through the layers as they stand.
+    K = 4 and the paper's network. The naive tests are of 1,000 public images each; the
+    pace of the server is that with the paper's 2,000.
     """
     torch.set_num_threads(1)
-    settings, clusters, images, changed = CcflCnn(), 4, 1000, 1.9
+    cost, reference, _ = _measure_upload(1000)
+    ratio = cost / reference
+    name = "CCFL: an upload against 2K naive tests (K = 4, 1,000 images)"
+    yield Row(name, f"{ratio:.2f}x ({cost:.2f} s)", "0.6x", ratio <= 0.6)
+    cost, _, epoch = _measure_upload(2000)
+    # Two workers train a mean of 1,250 samples in 5 epochs; the server has one core.
+    pace = cost / (epoch * 5 * 1250 / 2)
+    name = "CCFL: an upload at the server against 5 epochs at 2 workers (2,000 images)"
+    yield Row(name, f"{pace:.2f}x", "1x", pace <= 1)
+
+
+def _measure_upload(images: int) -> tuple[float, float, float]:
+    """Return the seconds of an upload, of the naive tests, and of training a sample.
+
+    An upload is tested on all sets, and 1.9 of 4 clusters, as many as it changes in the
+    mean, on their own. The naive tests pass each set at once through the layers as they
+    stand.
+    """
+    settings, clusters, changed = CcflCnn(), 4, 1.9
     made = torch.Generator().manual_seed(0)
     sets = [_random_images(images, made) for _ in range(clusters)]
     validation = Validation(settings.build((1, 28, 28), 10), sets)
@@ -61,15 +78,7 @@ def rows() -> Iterator[Row]:
     upload, own, reference, epoch = (
         median(column) for column in zip(*measured, strict=True)
     )
-    cost = upload + own * changed / clusters
-    ratio = cost / reference
-    name = "CCFL: an upload against 2K naive tests (K = 4, 1,000 images)"
-    yield Row(name, f"{ratio:.2f}x ({cost:.2f} s)", "0.6x", ratio <= 0.6)
-    # Two workers train a mean of 1,250 samples in 5 epochs; the server has one core.
-    training = epoch * 5 * 1250 / images / 2
-    pace = cost / training
-    name = "CCFL: an upload at the server against 5 epochs at 2 workers"
-    yield Row(name, f"{pace:.2f}x", "1x", pace <= 1)
+    return upload + own * changed / clusters, reference, epoch / images
 
 
 def _random_images(count: int, made: torch.Generator) -> Samples:

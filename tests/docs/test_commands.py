@@ -15,7 +15,7 @@ import importlib
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
@@ -126,16 +126,53 @@ def test_what_a_door_does_not_know_is_noticed(monkeypatch: pytest.MonkeyPatch) -
             check(door, ["strategy=nothing"], monkeypatch)
 
 
-def check(door: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [each for each in OURS if OURS[each][2].endswith((".run", ".compare"))]
+)
+def test_every_run_of_a_sweep_is_understood(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, door, *arguments = OURS[command]
+    try:
+        check(door.removeprefix("simulations."), arguments, monkeypatch, compose_all)
+    except ConfigError as error:
+        if "data_dir" not in str(error):
+            raise
+
+
+def compose_all(overrides: Sequence[str]) -> None:
+    """Compose every run of a sweep."""
+    for job in expand(overrides):
+        compose_config(job)
+
+
+def compose_some(overrides: Sequence[str]) -> None:
+    """Compose runs of a sweep until every value of every key was in one of them."""
+    seen: set[str] = set()
+    for job in expand(overrides):
+        # Each has a folder of its own.
+        values = {each for each in job if not each.startswith("output_dir=")}
+        if not values <= seen:
+            compose_config(job)
+        seen |= values
+
+
+def check(
+    door: str,
+    arguments: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    compose: Callable[[Sequence[str]], None] = compose_some,
+) -> None:
     """Compose what a door would run, or at least read what it is told."""
     if door == "run":
-        compose_some([each for each in arguments if not each.startswith("-")])
+        compose([each for each in arguments if not each.startswith("-")])
     elif door == "compare":
         asked = list(compare.parse_arguments(arguments).overrides)
         if not any(each.startswith("strategy=") for each in asked):
             asked += compare.default_overrides()
         for line in compare.by_settings(compare.with_marks(asked)):
-            compose_some(line)
+            compose(line)
     elif door == "reproduce":
         tables = reproduce.load_published()
         said = reproduce.parse(arguments, tables)
@@ -152,17 +189,6 @@ def check(door: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> N
         if door == "deploy.submit":
             words = [each.replace("$PWD", "/tmp") for each in asked_for.overrides]
             compose_config(words)
-
-
-def compose_some(overrides: Sequence[str]) -> None:
-    """Compose runs of a sweep until every value of every key was in one of them."""
-    seen: set[str] = set()
-    for job in expand(overrides):
-        # Each has a folder of its own.
-        values = {each for each in job if not each.startswith("output_dir=")}
-        if not values <= seen:
-            compose_config(job)
-        seen |= values
 
 
 class Understood(BaseException):
