@@ -81,24 +81,35 @@ def encode_models(plan: Plan) -> dict[int, EncodedModel]:
     for index in sharers:
         model = plan.models[index]
         if id(model) not in distinct:
-            distinct[id(model)] = _encode([model])
+            distinct[id(model)] = _encode_vectors([model])
     return {
         index: EncodedModel(distinct[id(plan.models[index])], count)
         for index, count in sharers.items()
     }
 
 
-def _encode(vectors: Sequence[Vector]) -> Array:
-    """Encode vectors end to end, as Flower would one array, but copying them once.
+def _encode(shape: tuple[int, ...], parts: Sequence[Vector | IntArray]) -> Array:
+    """Encode arrays of a type end to end, as Flower would one, but copy them once.
 
     To put them together and to write that to a stream holds four times the bytes.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of all together.
+    parts : sequence of arrays
+        Float32 where there is none.
     """
-    length, header = sum(map(len, vectors)), io.BytesIO()
-    told = {"descr": "<f4", "fortran_order": False, "shape": (length,)}
+    header, dtype = io.BytesIO(), parts[0].dtype if parts else np.dtype(np.float32)
+    told = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, told)
-    parts = [np.ascontiguousarray(vector).data for vector in vectors]
-    data = b"".join([header.getvalue(), *parts])
-    return Array("float32", (length,), "numpy.ndarray", data)
+    raw = [np.ascontiguousarray(part).data for part in parts]
+    data = b"".join([header.getvalue(), *raw])
+    return Array(dtype.name, shape, "numpy.ndarray", data)
+
+
+def _encode_vectors(vectors: Sequence[Vector]) -> Array:
+    return _encode((sum(map(len, vectors)),), vectors)
 
 
 def number_models(tasks: Iterable[Task]) -> dict[int, int]:
@@ -248,7 +259,7 @@ def pack_answers(
             "answers": ConfigRecord({"rows": json.dumps(rows)}),
             "bytes": raw,
             # One array for all: Flower takes 0.1 ms for each, at both ends.
-            "arrays": ArrayRecord({"all": _encode(vectors)}),
+            "arrays": ArrayRecord({"all": _encode_vectors(vectors)}),
             **_pack_sums(sums or {}),
         }
     )
@@ -258,7 +269,10 @@ def _pack_sums(
     sums: Mapping[tuple[int, int], ExactSum],
 ) -> dict[str, ArrayRecord | ConfigRecord]:
     rows = [[*key, each.terms, each.weight] for key, each in sums.items()]
-    limbs = {str(i): Array(each.limbs) for i, each in enumerate(sums.values())}
+    limbs = {
+        str(place): _encode(each.limbs.shape, [each.limbs])
+        for place, each in enumerate(sums.values())
+    }
     return {
         "sums": ArrayRecord(limbs),
         "summed": ConfigRecord({"rows": json.dumps(rows)}),

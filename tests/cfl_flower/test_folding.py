@@ -115,7 +115,10 @@ def test_sums_are_read_as_they_were_sent() -> None:
         folder.take(task, answer(int(task.client), 1, 2))
     # In a message models are numbered in the order of use: 0, 3, 7 are 0, 1, 2.
     local = {(0, 1): folder.sums[0, 3], (1, 0): folder.sums[1, 0]}
-    found = read_sums(pack_answers([], local), TASKS, PLAN)
+    content = pack_answers([], local)
+    encoded = content.array_records["sums"].values()
+    assert list(encoded) == [Array(each.limbs) for each in local.values()]
+    found = read_sums(content, TASKS, PLAN)
     assert {k: (v.terms, v.weight, v.limbs.tolist()) for k, v in found.items()} == {
         k: (v.terms, v.weight, v.limbs.tolist()) for k, v in folder.sums.items()
     }
