@@ -21,7 +21,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -34,17 +34,14 @@ from cfl_flower.admission import check_test
 from cfl_flower.backoff import Backoff
 from cfl_flower.courier import Courier
 from cfl_flower.errors import InvalidResultError, NoValidResultError
-from cfl_flower.policy import UploadPolicy
 from cfl_flower.records import payload_bytes
 from cfl_flower.results import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
-from cfl_flower.settings import require, require_one_of
+from cfl_flower.settings import require
 from cfl_flower.training import TRAINING_PASSES
 from cfl_flower.types import (
     ClientId,
     Failure,
-    FloatArray,
-    IntArray,
     Json,
     Plan,
     Result,
@@ -53,89 +50,14 @@ from cfl_flower.types import (
     Vector,
     client_order,
 )
-from strategies.base import (
-    ClusteredState,
-    ClusteredStrategy,
-    StrategySettings,
-    no_clusters,
-)
+from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
+from strategies.base import ClusteredStrategy, no_clusters
 
 STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""
 
 LOOK_AROUND = 10.0
 """Seconds between two looks for new devices."""
-
-
-@dataclass(frozen=True)
-class AsynchronousSettings(StrategySettings):
-    """What every method without rounds can be told.
-
-    Attributes
-    ----------
-    arrival : {"devices", "shuffled"}
-        When simulated clients upload: when their device (group `devices`) has received,
-        trained and sent; or once in every unit of time, at a moment drawn anew.
-    policy : UploadPolicy
-        When real devices upload.
-    stream : {"rounds", "cycles"}
-        What the stream of data advances with: the server's rounds, or each client's own
-        uploads, so that it holds other data after each.
-    """
-
-    client: str = "clients.asynchronous.AsynchronousClient"
-    arrival: str = "devices"
-    stream: str = "rounds"
-    policy: UploadPolicy = field(default_factory=UploadPolicy)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_one_of("strategy.arrival", self.arrival, ("devices", "shuffled"))
-        require_one_of("strategy.stream", self.stream, ("rounds", "cycles"))
-        # A fast device has more cycles than the run has rounds: its data would freeze.
-        ok = self.stream == "rounds" or self.arrival == "shuffled"
-        allowed = "rounds, or cycles with strategy.arrival=shuffled"
-        require(ok, "strategy.stream", self.stream, allowed)
-        ok = self.local.buffers == "average"
-        allowed = "average: clients keep no statistics without common rounds"
-        require(ok, "strategy.local.buffers", self.local.buffers, allowed)
-
-
-@dataclass
-class AsynchronousState(ClusteredState):
-    """The state between two uploads; n clients are rows.
-
-    Attributes
-    ----------
-    epoch : int
-        t, the uploads taken in.
-    now : float
-        Seconds of the virtual clock, or of the real one.
-    served : list of n Vector
-        The model that each client uses for its predictions.
-    stamps : int array of shape (n,)
-        tau, the epoch of each client's last download.
-    cycles : int array of shape (n,)
-        The tasks that each client was given.
-    rounds : int array of shape (n,)
-        The round of whose data its present task is.
-    due : array of shape (n,)
-        When its upload arrives.
-    samples : int array of shape (n,)
-        How many it trained on last.
-    answers : dict
-        What came back already, by client: a Result or a Failure.
-    """
-
-    epoch: int = 0
-    now: float = 0.0
-    served: list[Vector] = field(default_factory=list)
-    stamps: IntArray = field(default_factory=no_clusters)
-    cycles: IntArray = field(default_factory=no_clusters)
-    rounds: IntArray = field(default_factory=no_clusters)
-    due: FloatArray = field(default_factory=lambda: np.zeros(0))
-    samples: IntArray = field(default_factory=no_clusters)
-    answers: dict[ClientId, Any] = field(default_factory=dict)
 
 
 class AsynchronousStrategy(ClusteredStrategy):
@@ -211,13 +133,6 @@ class AsynchronousStrategy(ClusteredStrategy):
         return TRAINING_PASSES * trained
 
     # Flower's hook: the loop ---------------------------------------------------------
-
-    def run(self, state: ClusteredState | None = None, done: int = 0) -> None:
-        """Run all rounds, or those after a checkpoint."""
-        if isinstance(state, AsynchronousState):
-            answers = state.answers.items()
-            state.answers = {client: _restored(answer) for client, answer in answers}
-        super().run(state, done)
 
     def start(
         self,
@@ -516,10 +431,3 @@ class AsynchronousStrategy(ClusteredStrategy):
         rows = super()._note_tests(tested or self._tests)
         said = dict(self._said)
         return [replace(row, measures=said.get(row.client, {})) for row in rows]
-
-
-def _restored(answer: Any) -> Result | Failure:
-    """Return an answer of a checkpoint, in which it was the dict of its fields."""
-    if isinstance(answer, Result | Failure):
-        return answer
-    return Failure(**answer) if "reason" in answer else Result(**answer)

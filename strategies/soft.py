@@ -31,11 +31,8 @@ from cfl_flower.threads import one_torch_thread
 from cfl_flower.training import LocalTraining, train
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
 from cfl_flower.validation import Validation
-from strategies.asynchronous import (
-    AsynchronousSettings,
-    AsynchronousState,
-    AsynchronousStrategy,
-)
+from strategies.asynchronous import AsynchronousStrategy
+from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
 from strategies.base import no_clusters
 
 CLUSTER_TESTS = 2000

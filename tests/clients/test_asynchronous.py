@@ -16,7 +16,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.policy import TRIGGER, UploadPolicy, touched
 from cfl_flower.training import LocalTraining
 from clients.asynchronous import AsynchronousClient
-from strategies.asynchronous import AsynchronousSettings
+from strategies.asynchronous_state import AsynchronousSettings
 from tests.cfl_flower.test_site import HIGH, LOW, SITES, Sites, add_samples
 from tests.clients.conftest import Surround
 from tests.conftest import Run, Runner

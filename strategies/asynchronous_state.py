@@ -1,0 +1,96 @@
+"""What methods without rounds are told, and what of them survives an upload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cfl_flower.policy import UploadPolicy
+from cfl_flower.settings import require, require_one_of
+from cfl_flower.types import ClientId, Failure, FloatArray, IntArray, Result, Vector
+from strategies.base import ClusteredState, StrategySettings, no_clusters
+
+
+@dataclass(frozen=True)
+class AsynchronousSettings(StrategySettings):
+    """What every method without rounds can be told.
+
+    Attributes
+    ----------
+    arrival : {"devices", "shuffled"}
+        When simulated clients upload: when their device (group `devices`) has received,
+        trained and sent; or once in every unit of time, at a moment drawn anew.
+    policy : UploadPolicy
+        When real devices upload.
+    stream : {"rounds", "cycles"}
+        What the stream of data advances with: the server's rounds, or each client's own
+        uploads, so that it holds other data after each.
+    """
+
+    client: str = "clients.asynchronous.AsynchronousClient"
+    arrival: str = "devices"
+    stream: str = "rounds"
+    policy: UploadPolicy = field(default_factory=UploadPolicy)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of("strategy.arrival", self.arrival, ("devices", "shuffled"))
+        require_one_of("strategy.stream", self.stream, ("rounds", "cycles"))
+        # A fast device has more cycles than the run has rounds: its data would freeze.
+        ok = self.stream == "rounds" or self.arrival == "shuffled"
+        allowed = "rounds, or cycles with strategy.arrival=shuffled"
+        require(ok, "strategy.stream", self.stream, allowed)
+        ok = self.local.buffers == "average"
+        allowed = "average: clients keep no statistics without common rounds"
+        require(ok, "strategy.local.buffers", self.local.buffers, allowed)
+
+
+@dataclass
+class AsynchronousState(ClusteredState):
+    """The state between two uploads; n clients are rows.
+
+    Attributes
+    ----------
+    epoch : int
+        t, the uploads taken in.
+    now : float
+        Seconds of the virtual clock, or of the real one.
+    served : list of n Vector
+        The model that each client uses for its predictions.
+    stamps : int array of shape (n,)
+        tau, the epoch of each client's last download.
+    cycles : int array of shape (n,)
+        The tasks that each client was given.
+    rounds : int array of shape (n,)
+        The round of whose data its present task is.
+    due : array of shape (n,)
+        When its upload arrives.
+    samples : int array of shape (n,)
+        How many it trained on last.
+    answers : dict
+        What came back already, by client: a Result or a Failure.
+    """
+
+    epoch: int = 0
+    now: float = 0.0
+    served: list[Vector] = field(default_factory=list)
+    stamps: IntArray = field(default_factory=no_clusters)
+    cycles: IntArray = field(default_factory=no_clusters)
+    rounds: IntArray = field(default_factory=no_clusters)
+    due: FloatArray = field(default_factory=lambda: np.zeros(0))
+    samples: IntArray = field(default_factory=no_clusters)
+    answers: dict[ClientId, Result | Failure] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        answers = self.answers.items()
+        self.answers = {client: _restored(answer) for client, answer in answers}
+
+
+def _restored(answer: Any) -> Result | Failure:
+    """Return an answer of a checkpoint, in which it was the dict of its fields."""
+    if isinstance(answer, Result | Failure):
+        return answer
+    return Failure(**answer) if "reason" in answer else Result(**answer)
