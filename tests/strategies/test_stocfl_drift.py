@@ -1,0 +1,136 @@
+"""StoCFL under drift, to which it is blind unless clients report again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfl_flower.config import compose_config
+from cfl_flower.fleet import Fleet
+from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.types import FloatArray, Result
+from strategies.stocfl import StoCFL, StoCFLState
+from tests.conftest import Runner
+from tests.strategies.test_stocfl import MODEL, state_of
+
+SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.rounds=[4]"]
+
+
+def test_it_is_blind_to_drift_unless_it_asks_again(run_small: Runner) -> None:
+    options = [*SWAP, "clients=24", "participants=24", "rounds=6"]
+    options += ["strategy.local.epochs=3"]
+    blind = run_small("strategy=stocfl", *options, folder="blind")
+    seeing = run_small(
+        "strategy=stocfl", *options, "strategy.refresh=on_drift", folder="seeing"
+    )
+    assert blind.rounds[2]["ari"] == seeing.rounds[2]["ari"] == 1
+    assert blind.rounds[3]["ari"] < 1
+    assert seeing.rounds[3]["ari"] == 1
+    assert seeing.rounds[2]["drifted"] > 0
+    assert seeing.rounds[2]["moved"] > 0
+    assert seeing.rounds[3]["accuracy"] > blind.rounds[3]["accuracy"]
+    assert {row["drifted"] for row in blind.rounds} == {None}
+    # psi goes up once more, from those whose data changed.
+    drifted = seeing.rounds[2]["drifted"]
+    assert seeing.rounds[2]["bytes_up"] - blind.rounds[2]["bytes_up"] == drifted * MODEL
+
+
+def three_clusters(folder: Path) -> StoCFL:
+    """Return StoCFL with three clusters of two, whose models are all 1, 2 and 3."""
+    options = [
+        "strategy=stocfl",
+        "strategy.refresh=on_drift",
+        "clients=6",
+        "participants=2",
+    ]
+    config = compose_config([*options, f"output_dir={folder}"])
+    method = StoCFL(config, Fleet(InProcessGrid([{}]), config))
+    axes = np.eye(3, method.width, dtype=np.float32)
+    nobody: FloatArray = np.zeros(0)
+    method.state = StoCFLState(
+        list(range(6)),
+        np.repeat([1, 2, 3], 2),
+        [np.full(method.width, k, np.float32) for k in range(4)],
+        [axes[client // 2] for client in range(6)],
+        np.zeros(6, np.int64),
+        [nobody, *(2.0 * axes.astype(np.float64))],
+        np.array([False, True, True, True]),
+    )
+    return method
+
+
+@pytest.mark.parametrize(
+    ("now", "clusters", "models", "moved"),
+    [
+        # New samples of the old kind: everyone comes back to where it was.
+        ([0, 0, 1, 1, 2, 2], [1, 1, 2, 2, 3, 3], [1, 2, 3], 0),
+        # All of 1 and of 2 change places; the models stay with their kinds.
+        ([1, 1, 0, 0, None, None], [2, 2, 1, 1, 3, 3], [1, 2, 3], 4),
+        # A kind that nobody has any more goes, and its model.
+        ([1, 1, None, None, None, None], [1, 1, 1, 1, 2, 2], [2, 3], 2),
+        # A new kind: the first founds a cluster, the second joins it.
+        ([None, None, None, None, 3, 3], [1, 1, 2, 2, 3, 3], [1, 2, 1], 2),
+    ],
+)
+def test_drift_is_placed_by_the_clusters_as_they_were(
+    now: list[int | None],
+    clusters: list[int],
+    models: list[int],
+    moved: int,
+    tmp_path: Path,
+) -> None:
+    method = three_clusters(tmp_path)
+    kinds = np.eye(4, method.width, dtype=np.float32)
+    reports = [
+        Result(client, 1, metrics={"representation": kinds[kind].tobytes()})
+        for client, kind in enumerate(now)
+        if kind is not None
+    ]
+    method.absorb_reports(5, reports)
+    state = method.state
+    assert state.clusters.tolist() == clusters
+    assert [float(model[0]) for model in state.models[1:]] == models
+    assert method.record.moved == moved
+    for cluster, total in list(enumerate(state.sums))[1:]:
+        members = np.flatnonzero(state.clusters == cluster)
+        expected = np.sum([state.representations[row] for row in members], axis=0)
+        assert total == pytest.approx(expected)
+
+
+def test_a_lost_report_of_drift_is_made_again(run_small: Runner) -> None:
+    options = [*SWAP, "clients=24", "participants=24", "rounds=9"]
+    run = run_small(
+        "strategy=stocfl", *options, "strategy.refresh=on_drift", "faults.drops=0.2"
+    )
+    assert sum(bool(row["drifted"]) for row in run.rounds) > 1
+    assert run.rounds[-1]["purity"] == 1
+
+
+def test_running_sums_are_the_sums_of_the_members(run_small: Runner) -> None:
+    options = [*SWAP, "clients=24", "rounds=6", "strategy.refresh=on_drift"]
+    state = state_of(run_small("strategy=stocfl", *options).folder)
+    for cluster in range(1, len(state.models)):
+        members = np.flatnonzero(state.clusters == cluster)
+        total = np.sum([state.representations[row] for row in members], 0, np.float64)
+        assert state.sums[cluster] == pytest.approx(total, abs=1e-6)
+
+
+@pytest.mark.parametrize("option", ["sketch=64", "omega=sequential", "start=initial"])
+def test_refresh_resumes_and_runs_on_any_number_of_nodes(
+    option: str, run_small: Runner
+) -> None:
+    options = ["strategy=stocfl", *SWAP, "strategy.refresh=on_drift"]
+    options.append(f"strategy.{option}")
+    run = run_small(*options, "rounds=6")
+    three = run_small(
+        *options, "rounds=6", folder="three", grid=InProcessGrid([{}, {}, {}])
+    )
+    assert three.numbers == run.numbers
+    # Clients are asked in round 2, and report in round 3: on both sides of the pause.
+    for pause in (2, 3):
+        folder = f"pause-{pause}"
+        run_small(*options, f"rounds={pause}", folder=folder)
+        resumed = run_small(*options, "rounds=6", "resume=true", folder=folder)
+        assert resumed.numbers == run.numbers
