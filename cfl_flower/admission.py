@@ -59,7 +59,7 @@ def validate(
     whole = isinstance(count, int) and not isinstance(count, bool)
     if not whole or not least <= count <= LARGEST_COUNT:
         raise InvalidResultError("count", f"num_examples={count!r:.40}, not >= {least}")
-    if not all(_is_bounded(array) for array in answer.arrays):
+    if not all(is_bounded(array) for array in answer.arrays):
         detail = f"arrays with NaN, infinity or numbers beyond {LARGEST:g}"
         raise InvalidResultError("non-finite", detail)
     for name, value in answer.metrics.items():
@@ -80,7 +80,8 @@ def validate(
     )
 
 
-def _is_bounded(array: Vector) -> bool:
+def is_bounded(array: Vector) -> bool:
+    """Return whether all numbers are finite, and none beyond `LARGEST`."""
     # NaN is neither; the two ends need no copy of the array, as its absolute would.
     return not array.size or bool(array.max() <= LARGEST and array.min() >= -LARGEST)
 

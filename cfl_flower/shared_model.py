@@ -18,8 +18,7 @@ from cfl_flower.decoupling import balanced_batch
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import require
-from cfl_flower.threads import one_torch_thread
-from cfl_flower.training import LocalTraining, train
+from cfl_flower.training import LocalTraining, pretrain
 from cfl_flower.types import Vector
 
 if TYPE_CHECKING:
@@ -69,7 +68,8 @@ class SharedModel:
         Raises
         ------
         ConfigError
-            If the file cannot be read, or is of another network.
+            If the file cannot be read, or is of another network, or if the training
+            diverged.
         """
         initial = initial_vector(
             config.model, config.dataset.shape, config.dataset.classes, config.seed
@@ -93,13 +93,12 @@ class SharedModel:
         dataset = config.dataset
         seed_torch(torch_seed(config.seed, "shared-model"))
         network = config.model.build(dataset.shape, dataset.classes)
-        model = FlatModel(network).load(initial)
         local = LocalTraining(
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
         )
         x = pool.inputs(torch.from_numpy(chosen))
-        with one_torch_thread():
-            train(model, x, torch.from_numpy(pool.labels[chosen]), local, rng)
-        return model.to_vector()
+        y = torch.from_numpy(pool.labels[chosen])
+        model = FlatModel(network)
+        return pretrain(model, initial, x, y, local, rng, "strategy.shared")

@@ -21,6 +21,8 @@ from torch.nn.functional import cross_entropy
 
 from cfl_flower.models import FlatModel, SoftmaxRegression
 from cfl_flower.settings import require, require_one_of
+from cfl_flower.threads import one_torch_thread
+from cfl_flower.types import Vector
 
 BLOCK = 128
 """Samples in one pass outside of SGD; fixed, so that sums are the same on every worker.
@@ -270,6 +272,42 @@ def train(
         if anchor is not None and settings.mu:
             gradient.add_(weights - anchor, alpha=settings.mu)
         step()
+
+
+def pretrain(
+    model: FlatModel,
+    initial: Vector,
+    x: Tensor,
+    y: Tensor,
+    settings: LocalTraining,
+    rng: np.random.Generator,
+    key: str,
+) -> Vector:
+    """Return what the server makes of a model; the same bits for any number of cores.
+
+    Parameters
+    ----------
+    model : FlatModel
+        That works it out; it holds anything.
+    initial : Vector, shape (d,)
+    x, y : Tensor, shapes (n, ...) and (n,)
+    settings : LocalTraining
+    rng : numpy.random.Generator
+    key : str
+        Where the settings are, for errors.
+
+    Raises
+    ------
+    ConfigError
+        If the training diverged.
+    """
+    with one_torch_thread():
+        train(model.load(initial), x, y, settings, rng)
+    trained = model.to_vector()
+    allowed = "a smaller one: the training on the server diverged"
+    finite = bool(np.isfinite(trained).all())
+    require(finite, f"{key}.learning_rate", settings.learning_rate, allowed)
+    return trained
 
 
 def stepper(

@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from sklearn.metrics import adjusted_rand_score
 
+from cfl_flower.admission import is_bounded
 from cfl_flower.attacks import malicious_clients
 from cfl_flower.devices import first_to_finish
 from cfl_flower.errors import InvalidResultError, NoValidResultError
@@ -372,11 +373,11 @@ class ClusteredStrategy(Method, Strategy):
         failures = [f for f in self.record.failures if f.phase == phase]
         reasons = [f"client {f.client}: {f.reason}: {f.detail}" for f in failures]
         remedy = "mend the clients and add resume=true"
-        if not all(np.isfinite(model).all() for model in self.state.models):
+        if not all(map(is_bounded, self.state.models)):
             remedy = (
-                "what they received is not finite itself: training diverged, so take "
-                "smaller learning rates (strategy.local.learning_rate, or the server's "
-                "own) in a new output_dir"
+                "what they received is not finite itself, or huge: training diverged, "
+                "so take smaller learning rates (strategy.local.learning_rate, or the "
+                "server's own) in a new output_dir"
             )
         raise NoValidResultError(
             f"round {self.record.round}: none of {len(failures)} clients gave a valid "

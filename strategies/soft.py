@@ -27,8 +27,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import require, require_one_of
-from cfl_flower.threads import one_torch_thread
-from cfl_flower.training import LocalTraining, train
+from cfl_flower.training import LocalTraining, pretrain
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
 from cfl_flower.validation import Validation
 from strategies.asynchronous import AsynchronousStrategy
@@ -176,14 +175,14 @@ class SoftStrategy(AsynchronousStrategy):
     def pretrained(self) -> list[Vector]:
         """Train the common initial model on each public set."""
         settings, seed = self.settings.pretraining, self.config.seed
-        model, trained = FlatModel(self._network()), []
+        model, initial = FlatModel(self._network()), self.initial_model()
+        key, trained = "strategy.pretraining", list[Vector]()
         for number, samples in enumerate(self.public):
             seed_torch(torch_seed(seed, "pretraining", 0, number))
             rng = generator(seed, "pretraining", 0, number)
-            model.load(self.initial_model())
-            with one_torch_thread():
-                train(model, samples.x, samples.y, settings, rng)
-            trained.append(model.to_vector())
+            trained.append(
+                pretrain(model, initial, samples.x, samples.y, settings, rng, key)
+            )
         return trained
 
     def update(self, row: int, model: Vector, ratios: FloatArray) -> None:

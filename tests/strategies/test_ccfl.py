@@ -317,6 +317,15 @@ def run_mixed(tmp_path: Path) -> Runner:
     return run
 
 
+def test_a_pretraining_that_diverges_names_itself(run_mixed: Runner) -> None:
+    key = "strategy.pretraining.learning_rate"
+    with pytest.raises(ConfigError, match=rf"{key}=1e\+38 is not allowed; .*diverged"):
+        run_mixed(f"{key}=1e38")
+    # Huge models are no better than infinite ones: no client can answer to them.
+    with pytest.raises(NoValidResultError, match="or huge: training diverged"):
+        run_mixed(f"{key}=1e30")
+
+
 def test_every_client_uploads_once_a_cycle_and_draws_new_data(
     run_mixed: Runner,
 ) -> None:

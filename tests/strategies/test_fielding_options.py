@@ -329,6 +329,13 @@ def test_a_file_of_another_network_is_one_line(
         fielding(tmp_path, *(f"strategy.{each}" for each in options))
 
 
+def test_a_shared_model_that_diverges_names_itself(run_small: Runner) -> None:
+    rate = "strategy.shared.learning_rate=1e+38"
+    with pytest.raises(ConfigError, match=r"e\+38 is not allowed; .*diverged") as error:
+        run_small(*SHARED, rate, "strategy.representation=gradient")
+    assert rate in str(error.value)
+
+
 def test_devices_without_data_here_need_a_file(run_small: Runner) -> None:
     devices = InProcessGrid([{"client-id": client} for client in range(12)])
     with pytest.raises(ConfigError, match="no data here to pre-train"):
