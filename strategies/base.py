@@ -329,9 +329,13 @@ class ClusteredStrategy(Method, Strategy):
 
     @property
     def keep_from(self) -> int:
-        """The last checkpoint's round: what clients remembered then must stay."""
+        """The round of a checkpoint on disk: what clients remembered then must stay.
+
+        That of the round before is only written while this one's messages are answered,
+        or never, if the server dies.
+        """
         every: int = self.config.system.checkpoint_every
-        return (self.record.round - 1) // every * every
+        return max(self._done, (self.record.round - 2) // every * every)
 
     def _exchange(self, messages: list[Message]) -> Iterable[Message]:
         timeout = self.config.system.message_timeout
