@@ -32,6 +32,7 @@ class Courier:
         self._fleet = fleet
         self._errands: dict[str, Errand] = {}
         self._sent: dict[str, float] = {}
+        self._unsent = Outcome()
 
     @property
     def travelling(self) -> set[ClientId]:
@@ -59,6 +60,11 @@ class Courier:
             Whose task is to be sent, the most urgent first.
         plan : callable
             Returns the plan of some clients' tasks.
+
+        Raises
+        ------
+        WorkerLostError
+            If a simulation's worker has left.
         """
         for node, clients in self._spread(waiting):
             made = plan(clients)
@@ -66,9 +72,14 @@ class Courier:
             message = self._fleet.address(
                 phase, round, made, parcel, encode_models(made)
             )
-            (name,) = self._fleet.grid.push_messages([message])
-            self._errands[name] = Errand(phase, round, made, parcel)
-            self._sent[name] = time.monotonic()
+            errand = Errand(phase, round, made, parcel)
+            names = list(self._fleet.grid.push_messages([message]))
+            if not names:
+                # The node has said goodbye since somebody looked around.
+                self._fleet.open(errand, None, self._unsent)
+            for name in names:
+                self._errands[name] = errand
+                self._sent[name] = time.monotonic()
 
     def _spread(
         self, waiting: Sequence[ClientId]
@@ -132,10 +143,9 @@ class Courier:
 
     def look(self) -> list[Result | Failure]:
         """Return what has been answered by now."""
-        outcome = Outcome()
-        if not self._errands:
-            return []
-        for reply in self._fleet.grid.pull_messages(list(self._errands)):
+        outcome, self._unsent = self._unsent, Outcome()
+        names = list(self._errands)
+        for reply in self._fleet.grid.pull_messages(names) if names else []:
             errand = self._errands.pop(reply.metadata.reply_to_message_id)
             self._fleet.open(errand, reply, outcome)
         return [*outcome.results, *outcome.failures]

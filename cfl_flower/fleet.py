@@ -234,7 +234,7 @@ class Fleet(Roster):
             detail = self.disputes.get(client, "its device is not connected")
             raise InvalidResultError("node", detail)
         if reply is None:
-            detail = "no answer within system.message_timeout"
+            detail = "it has left, or did not answer within system.message_timeout"
             raise InvalidResultError("node", detail)
         if reply.has_error():
             raise InvalidResultError("node", last_sentence(reply))

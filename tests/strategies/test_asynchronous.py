@@ -153,6 +153,29 @@ def test_a_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(
     assert sum(row["participants"] for row in run.rounds) == 4 * 6 + 1
 
 
+def test_a_device_that_says_goodbye_costs_only_its_own_result(
+    run_small: Runner,
+) -> None:
+    class Leaving(InProcessGrid):
+        refused = 0
+
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            listed = list(messages)
+            (kind,) = {message.metadata.message_type for message in listed}
+            if kind == "train" and listed[0].metadata.dst_node_id == 1011:
+                # As the SuperLink does for a node that has unregistered.
+                self.refused += 1
+                return [""]
+            return super().push_messages(listed)
+
+    grid = Leaving(DEVICES)
+    run = run_small(*SMALL, "drift.rounds=[]", grid=grid)
+    assert grid.refused == 1
+    failures = [each for row in run.rounds for each in row["failures"]]
+    assert [(each["client"], each["reason"]) for each in failures] == [(11, "node")]
+    assert "it has left" in failures[0]["detail"]
+
+
 def test_a_run_ends_when_all_devices_fail_again_and_again(
     run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
