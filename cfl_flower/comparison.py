@@ -110,8 +110,12 @@ def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Tab
     failed : sequence of str
         What is said below of runs that are not here.
     """
-    drifts = [r for r in first.timeline.rounds if 1 < r <= first.rounds]
     every = [run for seeds in runs.values() for run in seeds]
+    # Where chance decides when data change, it does so anew for each seed.
+    firsts = {config.seed: config for config in (first, *(run.config for run in every))}
+    by_seed = {seed: _drifts(config) for seed, config in firsts.items()}
+    drifts = by_seed[first.seed]
+    alike = all(each == drifts for each in by_seed.values())
     places = find_marks([run.config.resolved for run in every])
     singles = {
         run.config.output_dir: every[place]
@@ -121,14 +125,20 @@ def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Tab
     marks = {name: make_mark(single.rounds) for name, single in singles.items()}
     scores = {
         label: [
-            score(run.rounds, drifts, marks.get(run.config.output_dir), run.tests)
+            score(
+                run.rounds,
+                by_seed[run.config.seed],
+                marks.get(run.config.output_dir),
+                run.tests,
+            )
             for run in seeds
         ]
         for label, seeds in runs.items()
     }
     caption = "\n".join([*_catching_up(runs, singles), *failed])
-    found = [table(_title(first, drifts), scores, caption=caption)]
-    if 1 < len(drifts) <= MOST_DRIFTS:
+    title = _title(first, drifts if alike else None)
+    found = [table(title, scores, caption=caption)]
+    if alike and 1 < len(drifts) <= MOST_DRIFTS:
         what = "accuracy before each drift, in its first round, and at its end, in %"
         lines = {label: [run.rounds for run in seeds] for label, seeds in runs.items()}
         found.append(drift_table(what, lines, drifts))
@@ -137,9 +147,16 @@ def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Tab
     return [*found, table(what, scores, CLUSTERS)]
 
 
-def _title(first: RunConfig, drifts: list[int]) -> str:
+def _drifts(config: RunConfig) -> list[int]:
+    """Return the rounds of a run in which data change."""
+    return [round for round in config.timeline.rounds if 1 < round <= config.rounds]
+
+
+def _title(first: RunConfig, drifts: list[int] | None) -> str:
     when = f" at round{'s' * (len(drifts) > 1)} {_shortened(drifts)}" if drifts else ""
-    if (rounds := first.timeline.rounds) and rounds[0] > first.rounds:
+    if drifts is None:
+        when = " at each seed's own rounds"
+    elif (rounds := first.timeline.rounds) and rounds[0] > first.rounds:
         when = f" (after the last round: it starts at {rounds[0]})"
     return (
         f"{first.names['dataset']}, {first.clients} clients, drift "

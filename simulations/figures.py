@@ -42,7 +42,9 @@ def curves(runs: Runs, key: str, label: str, percent: bool = False) -> Figure:
         colour = LINES[number % len(LINES)]
         mark = MARKS[number // len(LINES) % len(MARKS)]
         axes.plot(rounds, values, mark, color=colour, label=name, linewidth=1.6)
-    _mark_drifts(axes, next(iter(runs.values())))
+    first, *others = runs.values()
+    if all(other.drifts == first.drifts for other in others):
+        _mark_drifts(axes, first)
     axes.set_ylabel(label)
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -29,14 +29,15 @@ def finish(config: RunConfig, accuracies: Sequence[float | None]) -> Path:
     ]
     tests = [
         {"round": t, "client": i, "cluster": int(t == 3 and i < 3), "accuracy": 0.5}
-        for t in range(1, 4)
+        for t in range(1, len(accuracies) + 1)
         for i in range(6)
     ]
     for name, lines in (("rounds", rounds), ("clients", tests)):
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / f"{name}.jsonl").write_text(text)
     (folder / "config.yaml").write_text(yaml.safe_dump(config.resolved))
-    (folder / "summary.json").write_text(json.dumps({"rounds": 3, "seconds": 1.0}))
+    summary = {"rounds": len(accuracies), "seconds": 1.0}
+    (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
 
@@ -145,3 +146,29 @@ def test_a_broken_file_is_named_with_what_to_do(
     assert why in said
     assert "delete" in said
     assert "\n" not in said
+
+
+def test_seeds_whose_data_change_at_other_rounds_are_scored_by_their_own(
+    tmp_path: Path,
+) -> None:
+    sweep = f"{SMALL} rounds=4 strategy=fedavg drift.rounds=[] +drift.chance=0.3"
+    configs = compose_sweep(f"{sweep} seed=0,1,2,3,4,5 output_dir={tmp_path}")
+    drifts = {
+        config.seed: [round for round in config.timeline.rounds if 1 < round <= 4]
+        for config in configs
+    }
+    single = [config for config in configs if len(drifts[config.seed]) == 1]
+    one, other = next(
+        (one, other)
+        for one in single
+        for other in single
+        if drifts[one.seed] < drifts[other.seed]
+    )
+    for config in (one, other):
+        (drift,) = drifts[config.seed]
+        # 90% but in the round of the drift, where it is 30%.
+        finish(config, [0.3 if round == drift else 0.9 for round in range(1, 5)])
+    text = printed([one, other])
+    assert "at each seed's own rounds" in text
+    heading, (method, *_) = rows(text)["strategy"][0], rows(text)["fedavg"]
+    assert method[heading.index("just after")] == "30.0 ± 0.0"
