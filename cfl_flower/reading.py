@@ -83,10 +83,10 @@ def read_finished(config: RunConfig) -> Finished | None:
     if summary is None:
         return None
     run = Finished(config, summary)
-    if len(run.rounds) < config.rounds:
+    if len(run.rounds) != config.rounds:
         raise ConfigError(
-            f"{Path(config.output_dir) / 'rounds.jsonl'} has {len(run.rounds)} of "
-            f"{config.rounds} rounds, but summary.json says that all are done; delete "
+            f"{Path(config.output_dir) / 'rounds.jsonl'} has {len(run.rounds)} rounds, "
+            f"but summary.json says that it is complete with {config.rounds}; delete "
             "the folder and carry the run out again"
         )
     return run
@@ -105,13 +105,20 @@ def changed_settings(config: RunConfig) -> list[str]:
 def refuse_other_settings(config: RunConfig) -> None:
     """Refuse to write over the configuration of a run that has finished rounds.
 
+    Or more of them than are asked for: its summary would be of a longer run.
+
     Raises
     ------
     ConfigError
     """
     path = Path(config.output_dir)
-    changed = changed_settings(config)
-    if changed and read_lines(path / "rounds.jsonl"):
+    changed, rounds = changed_settings(config), read_lines(path / "rounds.jsonl")
+    if len(rounds) > config.rounds:
+        raise ConfigError(
+            f"rounds={config.rounds} is not allowed; use at least the {len(rounds)} "
+            f"that output_dir={path} holds, or another output_dir"
+        )
+    if changed and rounds:
         raise ConfigError(
             f"output_dir={path} holds another run ({', '.join(changed)} differ); use "
             "the run's own settings, or another output_dir"

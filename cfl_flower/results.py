@@ -165,6 +165,9 @@ class RunDirectory:
         text = yaml.safe_dump(self._config.resolved, sort_keys=False)
         write_atomically(self.path / "config.yaml", f"# {command}\n{text}".encode())
         (self.path / FAILURE).unlink(missing_ok=True)
+        if len(read_lines(self.path / "rounds.jsonl")) < self._config.rounds:
+            # One that is there is of fewer rounds.
+            (self.path / "summary.json").unlink(missing_ok=True)
         name = self.path / ".token"
         if not (self._config.resume and name.exists()):
             write_atomically(name, uuid4().hex.encode())

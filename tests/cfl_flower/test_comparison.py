@@ -129,7 +129,7 @@ def test_one_method_that_is_swept_alone_is_named_in_its_rows(tmp_path: Path) -> 
         ("rounds.jsonl", '{"round": 1, "accu\n', "line 1 is torn"),
         ("rounds.jsonl", '{"round": 1, "accuracy": 1}\n', "has no cluster_sizes, "),
         ("rounds.jsonl", "[]\n", "line 1 is no JSON object"),
-        ("rounds.jsonl", "", "0 of 3 rounds"),
+        ("rounds.jsonl", "", "has 0 rounds"),
         ("clients.jsonl", '{"round": 1}\n', "line 1 has no client, cluster, accuracy"),
     ],
 )

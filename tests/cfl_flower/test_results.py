@@ -11,7 +11,7 @@ import pytest
 from cfl_flower import results
 from cfl_flower.config import RunConfig, compose_config
 from cfl_flower.errors import ConfigError
-from cfl_flower.reading import read_lines
+from cfl_flower.reading import finished, read_lines, read_settings
 from cfl_flower.results import ClientRow, RoundRecord, RunDirectory, check_output_dir
 from cfl_flower.types import Failure
 
@@ -134,6 +134,31 @@ def test_a_folder_that_holds_a_run_is_refused_without_resume(config: RunConfig) 
         write(directory, 1)
     with pytest.raises(ConfigError, match="already holds a run; add resume=true"):
         check_output_dir(config)
+
+
+def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
+    options = [f"output_dir={tmp_path}", "resume=true"]
+    longer = compose_config([*options, "rounds=3"])
+    with RunDirectory(longer) as directory:
+        write(directory, 3)
+    shorter = compose_config([*options, "rounds=2"])
+    with pytest.raises(ConfigError, match="rounds=2 is not .* at least the 3"):
+        RunDirectory(shorter).__enter__()
+    assert read_settings(tmp_path / "config.yaml")["rounds"] == 3
+
+
+def test_a_run_that_goes_on_has_no_summary_until_it_is_done(tmp_path: Path) -> None:
+    options = [f"output_dir={tmp_path}", "resume=true"]
+    config = compose_config([*options, "rounds=1"])
+    for done in (1, 0):
+        # Opened again for as many rounds, it is as complete as it was.
+        with RunDirectory(config) as directory:
+            write(directory, done)
+            directory.write_summary()
+    assert finished(config)
+    with RunDirectory(compose_config([*options, "rounds=3"])):
+        pass
+    assert not (tmp_path / "summary.json").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
