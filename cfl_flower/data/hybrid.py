@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.data.pool import Pool
+from cfl_flower.data.reading import of_one_type
 from cfl_flower.errors import ConfigError
 
 
@@ -71,7 +72,7 @@ def _joined(pools: tuple[Pool, ...]) -> Pool:
     sizes = [len(pool.labels) for pool in pools]
     return Pool.from_arrays(
         {
-            "x": np.concatenate([pool.x.numpy() for pool in pools]),
+            "x": np.concatenate(of_one_type([pool.x.numpy() for pool in pools])),
             "y": np.concatenate([pool.labels for pool in pools]),
             "domain": np.repeat(np.arange(len(pools)), sizes),
         }

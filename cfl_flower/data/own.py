@@ -18,6 +18,7 @@ from cfl_flower.data.pool import Pool
 from cfl_flower.data.reading import (
     PARTS,
     named,
+    of_one_type,
     pixels,
     pools,
     require_test_fraction,
@@ -141,10 +142,7 @@ class Folder:
             for file in self._files(data_dir)
             if (batch := self._batch(file, data_dir))
         ]
-        if all(batch.x.dtype == np.uint8 for batch in batches):
-            x = [batch.x for batch in batches]
-        else:
-            x = [as_floats(batch.x) for batch in batches]
+        x = of_one_type([batch.x for batch in batches])
         arrays: dict[str, NDArray[Any]] = {}
         for part in PARTS:
             masks = [batch.test == (part == "test") for batch in batches]
@@ -232,8 +230,3 @@ def whole_npz(path: Path) -> dict[str, NDArray[Any]] | None:
             return {name: content[name] for name in content.files}
     except (OSError, EOFError, ValueError, TypeError, BadZipFile, zlib.error):
         return None
-
-
-def as_floats(x: NDArray[Any]) -> NDArray[np.float32]:
-    """Return pixels in [0, 1]; floats stay as they are."""
-    return (x / np.float32(255)).astype(np.float32) if x.dtype == np.uint8 else x

@@ -111,6 +111,22 @@ def find(data_dir: str, pattern: str) -> list[Path]:
     return sorted(Path(data_dir).glob(pattern))
 
 
+def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return inputs that can be put together: bytes, or floats with pixels in [0, 1].
+
+    Examples
+    --------
+    >>> of_one_type([np.uint8([0, 255]), np.float32([0.5])])
+    [array([0., 1.], dtype=float32), array([0.5], dtype=float32)]
+    """
+    if all(each.dtype == inputs[0].dtype for each in inputs):
+        return list(inputs)
+    return [
+        (each / np.float32(255)).astype(np.float32) if each.dtype == np.uint8 else each
+        for each in inputs
+    ]
+
+
 def named(part: str, **arrays: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Name the arrays of one part for `cached_arrays`.
 

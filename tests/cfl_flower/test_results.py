@@ -142,7 +142,7 @@ def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
     with RunDirectory(longer) as directory:
         write(directory, 3)
     shorter = compose_config([*options, "rounds=2"])
-    with pytest.raises(ConfigError, match="rounds=2 is not .* at least the 3"):
+    with pytest.raises(ConfigError, match=r"rounds=2 is not .* at least the 3"):
         RunDirectory(shorter).__enter__()
     assert read_settings(tmp_path / "config.yaml")["rounds"] == 3
 

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 
 from cfl_flower.config import compose_config
 from cfl_flower.data.datasets import Digits
 from cfl_flower.data.drift import Regroup
 from cfl_flower.data.hybrid import Hybrid
+from cfl_flower.data.npz import Npz
 from cfl_flower.data.partition import LabelGroups, Partition
+from cfl_flower.data.reading import PARTS
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import ConfigError
 
@@ -22,6 +27,17 @@ def test_the_parts_follow_each_other_and_keep_their_names() -> None:
     assert np.bincount(train.domains).tolist() == [len(p[0].labels) for p in parts]
     assert np.array_equal(test.labels[: len(parts[0][1].labels)], parts[0][1].labels)
     assert (TWO.shape, TWO.classes) == ((1, 8, 8), 10)
+
+
+def test_bytes_beside_floats_are_of_the_same_scale(tmp_path: Path) -> None:
+    white = {f"{part}_images": np.full((3, 8, 8), 255, np.uint8) for part in PARTS}
+    labels = {f"{part}_labels": np.arange(3) for part in PARTS}
+    np.savez(tmp_path / "white.npz", **white, **labels)
+    images = Npz(file="white.npz", shape=(1, 8, 8), classes=10)
+    train, _ = Hybrid({"digits": Digits(), "white": images}).load(str(tmp_path))
+    last = torch.arange(len(train.labels))[-4:]
+    assert train.inputs(last[1:]).unique().tolist() == [1]
+    assert train.inputs(last[:1]).max() <= 1
 
 
 @pytest.mark.parametrize(
