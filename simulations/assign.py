@@ -38,6 +38,7 @@ from clients.base import ClusteredClient, Surroundings
 from clients.stocfl import StoCFLClient
 from simulations.run import report
 from simulations.saved import SavedRun, load_run
+from simulations.terminal import Parser
 from strategies.base import ClusteredState
 from strategies.stocfl import StoCFLState
 
@@ -112,11 +113,14 @@ def open_run(
     Raises
     ------
     ConfigError
-        If it is no run, or one on devices and no folder is named.
+        If it is no run, one without models that fit anybody, or one on devices and no
+        folder is named.
     CheckpointError
         If its checkpoint is torn.
     """
     saved = load_run(folder)
+    # A model that only fits with what its clients keep places nobody.
+    _ = saved.serves
     changed = dict(saved.config)
     if clients is not None:
         require(clients >= 1, "--clients", clients, "at least 1")
@@ -217,9 +221,7 @@ def numbers(text: str) -> list[int]:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("assign", str(__doc__))
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's output_dir")
     parser.add_argument(
         "--client", nargs="+", type=numbers, required=True, help="numbers, or 400-499"
@@ -233,8 +235,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the door and return the exit code."""
-    asked = parse(arguments)
     try:
+        asked = parse(arguments)
         opened = open_run(asked.run, asked.clients, asked.data_dir)
         method, settings = opened.saved.strategy, opened.workshop.settings
         by_direction = isinstance(opened.state, StoCFLState)

@@ -11,7 +11,6 @@ Exit codes as `simulations.run`.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from cfl_flower.types import FloatArray, IntArray, Json, Vector
 from simulations.preview_picture import COLOURS, FORMATS, write
 from simulations.run import report
 from simulations.saved import load_run
+from simulations.terminal import Parser
 from strategies.stocfl import StoCFLState
 
 FEWEST = 4
@@ -128,14 +128,12 @@ def _scatter(panel: Axes, places: FloatArray, labels: IntArray, name: str) -> No
 
 def main(arguments: Sequence[str]) -> int:
     """Run the door and return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("directions_map", str(__doc__))
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's output_dir")
     parser.add_argument("--output", type=Path, help="RUN/directions.png")
-    asked = parser.parse_args(arguments)
-    output: Path = asked.output or asked.run / "directions.png"
     try:
+        asked = parser.parse_args(arguments)
+        output: Path = asked.output or asked.run / "directions.png"
         known = output.suffix.lower() in FORMATS
         require(known, "--output", output, f"a name that ends in {', '.join(FORMATS)}")
         saved = load_run(asked.run)

@@ -15,11 +15,11 @@ common ones are; a method that has no sound common model is refused.
 
 from __future__ import annotations
 
-import argparse
 import json
+import re
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,18 +29,21 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from cfl_flower.checkpoint import Checkpoint
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import CflError
 from cfl_flower.files import write_atomically
 from cfl_flower.models import FlatModel
-from cfl_flower.settings import build, locate, require
+from cfl_flower.settings import build, require
 from cfl_flower.types import FloatArray, Json, Vector
 from simulations.run import report
 from simulations.saved import load_run
+from simulations.terminal import Parser, told
 
 DIRECTORY = "clusters.json"
 CENTRES = "centres.safetensors"
 """One row for each cluster in the directory, in its order; NaN for one without."""
+
+OURS = re.compile(r"cluster-\d+\.(pt|safetensors)|centres\.safetensors")
+"""What an older export may have left."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +77,18 @@ def export(run: Path, output: Path) -> list[int]:
     CflError
         If there is no run, its checkpoint is torn, or it has no models to serve.
     """
-    resolved, done, state = open_saved(run)
-    settings = {
-        name: build(resolved[name]) for name in ("strategy", "dataset", "model")
-    }
-    dataset = settings["dataset"]
-    network = settings["model"].build(dataset.shape, dataset.classes)
-    serves = common_models(resolved, keeps_statistics(settings["strategy"], network))
+    saved = load_run(run)
+    (done, state), serves = saved.load_state(), saved.serves
+    settings, dataset, kind = (
+        build(saved.config[name]) for name in ("strategy", "dataset", "model")
+    )
+    network = kind.build(dataset.shape, dataset.classes)
     sizes = np.bincount(state.clusters, minlength=len(state.models))
     clusters = np.flatnonzero(sizes).tolist()
     require(bool(clusters), "RUN", run, "a run in which clients took part")
-    output.mkdir(parents=True, exist_ok=True)
-    for cluster in clusters:
-        write_model(network, state.models[cluster], dataset, output, cluster)
-    centres = centres_of(state, settings["strategy"])
+    centres = centres_of(state, settings)
     content: dict[str, Json] = {
-        "strategy": resolved["strategy"]["name"],
+        "strategy": saved.strategy,
         "serves": serves,
         "round": done,
         "shape": list(dataset.shape),
@@ -110,76 +109,43 @@ def export(run: Path, output: Path) -> list[int]:
         "representation": centres and centres.representation,
         "distance": centres and centres.distance,
     }
-    if centres:
-        rows = torch.from_numpy(centres.points[clusters].astype(np.float32))
-        save_file({"centres": rows}, output / CENTRES)
-    text = json.dumps(content, indent=1)
-    write_atomically(output / DIRECTORY, text.encode())
+    kept = {DIRECTORY} | ({CENTRES} if centres else set())
+    with told("--output", output, "name another folder"):
+        output.mkdir(parents=True, exist_ok=True)
+        for cluster in clusters:
+            kept |= write_model(
+                network, state.models[cluster], dataset, output, cluster
+            )
+        if centres:
+            rows = torch.from_numpy(centres.points[clusters].astype(np.float32))
+            save_file({"centres": rows}, output / CENTRES)
+        write_atomically(output / DIRECTORY, json.dumps(content, indent=1).encode())
+        for old in output.glob("c*.*"):
+            # Of a run with other clusters.
+            if OURS.fullmatch(old.name) and old.name not in kept:
+                old.unlink()
     return clusters
-
-
-def open_saved(run: Path) -> tuple[Mapping[str, Json], int, Any]:
-    """Return a run's configuration, its last saved round, and the state after it."""
-    resolved = load_run(run).config
-    state_class = locate(resolved["strategy"]["_target_"]).State
-    done, state = Checkpoint(run / "checkpoint", resolved).load(state_class)
-    return resolved, done, state
-
-
-def common_models(resolved: Mapping[str, Json], local: bool) -> str:
-    """Say what the models that the server keeps are to the clients.
-
-    Parameters
-    ----------
-    resolved : dict
-        The run's configuration.
-    local : bool
-        Whether the network's running statistics stay at the clients.
-
-    Raises
-    ------
-    ConfigError
-        If they are not fit for use, because what makes them so stays at the clients.
-    """
-    strategy = resolved["strategy"]
-    method = locate(strategy["_target_"])
-    reasons = [method.keeps_back] if method.keeps_back else []
-    if local:
-        reasons.append("strategy.local.buffers=local keeps statistics at the clients")
-    if reasons:
-        raise ConfigError(
-            f"a run of strategy={strategy['name']} has no common model that can be "
-            f"served: {reasons[0]}; serve a run with common models, such as one of "
-            "strategy=fielding or fedavg"
-        )
-    serves: str = method.serves
-    return serves
-
-
-def keeps_statistics(settings: Any, network: nn.Module) -> bool:
-    """Tell whether clients have running statistics of their own."""
-    there = any(buffer.is_floating_point() for buffer in network.buffers())
-    return there and settings.local.buffers == "local"
 
 
 def write_model(
     network: nn.Module, model: Vector, dataset: Any, output: Path, cluster: int
-) -> None:
-    """Write one model in both forms."""
+) -> set[str]:
+    """Write one model in both forms; return the names of the files."""
     module = FlatModel(network).load(model).module.eval()
     named = {name: t.detach().clone() for name, t in module.state_dict().items()}
-    save_file(named, output / f"cluster-{cluster}.safetensors")
+    names = f"cluster-{cluster}.safetensors", f"cluster-{cluster}.pt"
+    save_file(named, output / names[0])
     with torch.no_grad(), warnings.catch_warnings():
         # Python 3.14 is the end of TorchScript; the format remains readable.
         warnings.simplefilter("ignore", DeprecationWarning)
         traced = torch.jit.trace(module, example(dataset))  # type: ignore[no-untyped-call]
-        traced.save(str(output / f"cluster-{cluster}.pt"))
+        traced.save(str(output / names[1]))
+    return set(names)
 
 
 def example(dataset: Any) -> torch.Tensor:
-    """Return two inputs of a dataset's shape; texts are numbers of words."""
-    kind = getattr(dataset, "dtype", torch.float32)
-    return torch.zeros((2, *dataset.shape), dtype=kind)
+    """Return two inputs of a dataset's shape."""
+    return torch.zeros(2, *dataset.shape)
 
 
 def centres_of(state: Any, settings: Any) -> Centres | None:
@@ -203,13 +169,11 @@ def centres_of(state: Any, settings: Any) -> Centres | None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the door and return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("export", str(__doc__))
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's output_dir")
     parser.add_argument("--output", type=Path, default=Path("served"))
-    asked = parser.parse_args(arguments)
     try:
+        asked = parser.parse_args(arguments)
         clusters = export(asked.run, asked.output)
     except CflError as error:
         return report(error)

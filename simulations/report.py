@@ -12,8 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from cfl_flower.types import Json
 from simulations import figures
 from simulations.run import report as report_error
 from simulations.saved import SavedRun, load_run, name_runs
-from simulations.terminal import Parser
+from simulations.terminal import Parser, told
 
 ROUND_COLUMNS = (
     "round",
@@ -215,22 +214,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("report.html"))
     parser.add_argument("--figures", type=Path, help="a folder for PDF and SVG files")
     return parser.parse_args(arguments)
-
-
-@contextmanager
-def told(option: str, path: Path, remedy: str) -> Iterator[None]:
-    """Say in one line where a file that was asked for cannot be written.
-
-    Raises
-    ------
-    ConfigError
-    """
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(
-            f"{option}={path} cannot be written ({error.strerror}); {remedy}"
-        ) from error
 
 
 def write(

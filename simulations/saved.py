@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file
+from torch import nn
 
 from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.comparison import with_method
@@ -78,10 +79,47 @@ class SavedRun:
         array of shape (L, m, m), or None
             None for a method without.
         """
-        for path in (self.folder / "checkpoint").glob("round-*.safetensors"):
-            found: FloatArray | None = load_file(path).get(".distances")
-            return found if found is not None and found.size else None
-        return None
+        method = locate(self.config["strategy"]["_target_"])
+        known = {field.name for field in fields(method.State)}
+        if "distances" not in known or not self.checkpoint.exists():
+            return None
+        found: FloatArray = self.load_state()[1].distances  # type: ignore[attr-defined]
+        return found if found.size else None
+
+    @property
+    def serves(self) -> str:
+        """What the models that the server keeps are to the clients.
+
+        Raises
+        ------
+        ConfigError
+            If they are not fit for use, because what makes them so stays at the
+            clients.
+        """
+        settings, dataset = (
+            build(self.config["strategy"]),
+            build(self.config["dataset"]),
+        )
+        network = build(self.config["model"]).build(dataset.shape, dataset.classes)
+        method = locate(self.config["strategy"]["_target_"])
+        reasons = [method.keeps_back] if method.keeps_back else []
+        if keeps_statistics(settings, network):
+            reasons.append(
+                "strategy.local.buffers=local keeps statistics at the clients"
+            )
+        if reasons:
+            raise ConfigError(
+                f"a run of strategy={self.strategy} has no common model that can be "
+                f"served: {reasons[0]}; name a run with common models, such as one of "
+                "strategy=fielding or fedavg"
+            )
+        serves: str = method.serves
+        return serves
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Its last checkpoint."""
+        return Checkpoint(self.folder / "checkpoint", self.config)
 
     def load_state(self) -> tuple[int, ClusteredState]:
         """Return the last saved round and the strategy's own state after it.
@@ -91,8 +129,8 @@ class SavedRun:
         CheckpointError
             If the checkpoint is torn, or of another run.
         """
-        checkpoint = Checkpoint(self.folder / "checkpoint", self.config)
-        return checkpoint.load(locate(self.config["strategy"]["_target_"]).State)
+        method = locate(self.config["strategy"]["_target_"])
+        return self.checkpoint.load(method.State)
 
     @property
     def on_own_data(self) -> bool:
@@ -200,3 +238,9 @@ def name_runs(runs: Sequence[SavedRun]) -> list[str]:
     ]
     distinct = next((c for c in choices if len(set(c)) == len(c)), None)
     return distinct or [f"{name} {i}" for i, name in enumerate(choices[0], 1)]
+
+
+def keeps_statistics(settings: Any, network: nn.Module) -> bool:
+    """Tell whether clients have running statistics of their own."""
+    there = any(buffer.is_floating_point() for buffer in network.buffers())
+    return there and settings.local.buffers == "local"

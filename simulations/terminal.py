@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
@@ -51,6 +54,22 @@ class Parser(argparse.ArgumentParser):
                 default=Talk.NORMAL,
                 help=what,
             )
+
+
+@contextmanager
+def told(option: str, path: Path, remedy: str) -> Iterator[None]:
+    """Say in one line where a file that was asked for cannot be written.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{option}={path} cannot be written ({error.strerror}); {remedy}"
+        ) from error
 
 
 def make_error_console() -> Console:

@@ -116,11 +116,16 @@ def test_bad_input_is_one_line(
     run: Any, run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = run_small("strategy=fedavg", "rounds=1", folder="other")
+    local = run_small("strategy=local", "rounds=1", folder="local")
     for arguments, words in (
         ([str(run.folder), "--client", "12"], "a client from 0 to 11"),
         ([str(run.folder), "--client", "0", "--round", "9"], "a round from 1 to 2"),
         ([str(tmp_path / "none"), "--client", "0"], "holds no run"),
         ([str(other.folder), "--client", "0", "--unlabelled"], "strategy=stocfl"),
+        # Nobody trained what its server keeps.
+        ([str(local.folder), "--client", "0"], "no common model"),
+        ([str(run.folder)], "--client; see --help"),
+        ([str(run.folder), "--client", "a"], "invalid numbers value: 'a'; see --help"),
     ):
         assert main(arguments) == 2
         err = capsys.readouterr().err

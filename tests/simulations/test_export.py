@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from torch import nn
 
 from cfl_flower.config import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import FlatModel, initial_vector
 from simulations.deploy import find, samples
-from simulations.export import (
-    common_models,
-    export,
-    keeps_statistics,
-    main,
-    open_saved,
-)
+from simulations.export import export, main
+from simulations.saved import SavedRun, load_run
 from tests.conftest import Runner
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -33,7 +26,7 @@ def test_each_clusters_model_comes_out_as_it_is(
 ) -> None:
     run, served = run_small("strategy=fielding"), tmp_path / "served"
     clusters = export(run.folder, served)
-    resolved, done, state = open_saved(run.folder)
+    done, state = load_run(run.folder).load_state()
     directory = json.loads((served / "clusters.json").read_text())
     assert done == directory["round"] == 4
     expected = dict(zip(map(str, state.clients), state.clusters.tolist(), strict=True))
@@ -53,7 +46,7 @@ def test_each_clusters_model_comes_out_as_it_is(
         assert named.keys() == model.state_dict().keys()
         for name, tensor in model.state_dict().items():
             assert np.array_equal(named[name], tensor.numpy())
-    assert resolved["strategy"]["name"] == "fielding"
+    assert directory["strategy"] == "fielding"
 
 
 def test_a_network_with_statistics_and_a_large_one(
@@ -92,7 +85,7 @@ def test_a_stranger_finds_its_model_by_its_folder(
     run = run_small("strategy=fielding", "partition.purity=1")
     served = tmp_path / "served"
     export(run.folder, served)
-    _, _, state = open_saved(run.folder)
+    _, state = load_run(run.folder).load_state()
     cluster = int(state.clusters[0])
     labels = np.flatnonzero(state.centres[cluster] > 0.05)
     samples.put(tmp_path / "site", labels.tolist(), 100)
@@ -143,7 +136,7 @@ def test_a_method_without_a_sound_common_model_is_refused_in_a_line(
     name = overrides[0]
     assert f"a run of {name} has no common model that can be served: " in line
     assert reason in line
-    assert "serve a run with common models" in line
+    assert "name a run with common models" in line
     assert not served.exists()
 
 
@@ -168,7 +161,7 @@ def test_what_is_served_is_said(
     assert f"1 clusters in {served} ({serves}); see" in capsys.readouterr().out
     assert json.loads((served / "clusters.json").read_text())["serves"] == serves
     # It is the trained one.
-    _, _, state = open_saved(run.folder)
+    _, state = load_run(run.folder).load_state()
     config = compose_config([])
     network = config.model.build((1, 8, 8), 10)
     named = load_file(served / "cluster-0.safetensors")
@@ -178,15 +171,34 @@ def test_what_is_served_is_said(
     assert not np.array_equal(state.models[0], first)
 
 
-@pytest.mark.parametrize(("norm", "fit"), [(nn.BatchNorm1d, False), (nn.ReLU, True)])
+@pytest.mark.parametrize(("model", "fit"), [("shufflenet_v2", False), ("mlp", True)])
 def test_a_network_whose_statistics_stay_at_the_clients_is_none(
-    norm: Callable[[int], nn.Module], fit: bool
+    model: str, fit: bool, tmp_path: Path
 ) -> None:
-    config = compose_config(["strategy=fedavg", "strategy.local.buffers=local"])
-    local = keeps_statistics(config.strategy, nn.Sequential(nn.Linear(4, 4), norm(4)))
-    assert local != fit
+    options = ["strategy=fedavg", "strategy.local.buffers=local", "dataset.size=9"]
+    config = compose_config([*options, f"model={model}"])
+    saved = SavedRun(tmp_path, [], config.resolved, [], [])
     if fit:
-        assert common_models(config.resolved, local) == "each cluster's model"
+        assert saved.serves == "each cluster's model"
     else:
         with pytest.raises(ConfigError, match="buffers=local"):
-            common_models(config.resolved, local)
+            _ = saved.serves
+
+
+def test_an_output_that_cannot_be_written_is_one_line(
+    run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, taken = run_small("strategy=fedavg", "rounds=1"), tmp_path / "taken"
+    taken.touch()
+    assert main([str(run.folder), "--output", str(taken)]) == 2
+    assert f"--output={taken} cannot be written" in capsys.readouterr().err
+
+
+def test_an_older_export_leaves_no_models(run_small: Runner, tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    run = run_small("strategy=fielding", "partition.purity=1")
+    assert len(export(run.folder, served)) == 3
+    single = run_small("strategy=fedavg", "rounds=1", folder="single")
+    assert export(single.folder, served) == [0]
+    names = {path.name for path in served.iterdir()}
+    assert names == {"clusters.json", "cluster-0.pt", "cluster-0.safetensors"}

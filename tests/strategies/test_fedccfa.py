@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfl_flower.config import compose_config
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.measures import class_scores
 from simulations.figures import class_distances as draw_distances
 from simulations.figures import to_svg
@@ -234,4 +234,11 @@ def test_distances_of_a_saved_run_are_drawn(run_small: Runner) -> None:
     matrix = saved.distances[1]
     assert matrix[same].max() < 0.2 < matrix[~same].min()
     assert "class 9" in to_svg(draw_distances(saved), "distances")
+    # An older round's arrays are no checkpoint, and damaged ones are told in a line.
+    (kept,) = (run.folder / "checkpoint").glob("*.safetensors")
+    kept.with_name("round-00000000.safetensors").write_bytes(b"older")
+    assert load_run(run.folder).distances is not None
+    kept.write_bytes(kept.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="is torn"):
+        _ = load_run(run.folder).distances
     assert load_run(run_small("strategy=fedavg", folder="avg").folder).distances is None
