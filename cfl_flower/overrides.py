@@ -78,7 +78,8 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     Raises
     ------
     ConfigError
-        If an override cannot be read or the same run comes twice.
+        If an override cannot be read, the same run comes twice, or two runs would have
+        the same folder.
 
     Examples
     --------
@@ -96,7 +97,18 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     if len(set(map(tuple, jobs))) < len(jobs):
         keys = ", ".join(sorted(swept))
         raise ConfigError(f"{keys}: the same run comes twice; name each value once")
-    return [own_folder(list(job), swept) for job in jobs]
+    found = [own_folder(list(job), swept) for job in jobs]
+    moved = [
+        [item for item in own if item not in job]
+        for own, job in zip(found, jobs, strict=True)
+    ]
+    if any(moved) and len(set(map(tuple, moved))) < len(moved):
+        keys = ", ".join(sorted(swept))
+        raise ConfigError(
+            f"{keys}: two values give one folder, as they differ in signs alone; carry "
+            "them out with an output_dir each"
+        )
+    return found
 
 
 def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:

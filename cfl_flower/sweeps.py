@@ -160,7 +160,8 @@ def _shown(value: Json) -> str:
     words = {None: "null", True: "true", False: "false"}
     if value is None or isinstance(value, bool):
         return words[value]
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    # As many digits as anybody types: two values with one label would be two seeds.
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _read(configs: Sequence[RunConfig]) -> list[Lines]:

@@ -16,6 +16,7 @@ and those that torchvision knows are fetched into it with `--download`. Exit cod
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -136,6 +137,8 @@ def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
     --------
     >>> scaled_drift({"rounds": [2, 101], "every": 1, "first": 2}, 0.3)
     ['drift.rounds=[2,31]', 'drift.every=1', 'drift.first=2']
+    >>> scaled_drift({"rounds": [101, 111, 121]}, 0.05)
+    ['drift.rounds=[6,7,8]']
     >>> scaled_drift({"rounds": [], "every": 10, "first": 1, "window": 20}, 0.1)
     ['drift.every=1', 'drift.window=2', 'drift.first=1']
     """
@@ -144,8 +147,12 @@ def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
         return max(min(round_, 2), 1 + round((round_ - 1) * scale))
 
     found = []
-    if rounds := drift.get("rounds"):
-        found.append(f"drift.rounds=[{','.join(str(moment(each)) for each in rounds)}]")
+    moments: list[int] = []
+    for each in drift.get("rounds") or []:
+        # One after the other, however short the run is.
+        moments.append(max(moment(each), moments[-1] + 1 if moments else 0))
+    if moments:
+        found.append(f"drift.rounds=[{','.join(map(str, moments))}]")
     if every := drift.get("every"):
         found.append(f"drift.every={max(1, round(every * scale))}")
     if window := drift.get("window"):
@@ -295,7 +302,8 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     known = asked.table is None or asked.table in tables
     require(known, "table", asked.table, f"one of {', '.join(tables)}")
     require(asked.seeds >= 1, "--seeds", asked.seeds, "at least 1")
-    require(asked.scale > 0, "--scale", asked.scale, "a number above 0")
+    ok = 0 < asked.scale < math.inf
+    require(ok, "--scale", asked.scale, "a number above 0")
     require(asked.jobs is None or asked.jobs >= 1, "--jobs", asked.jobs, "at least 1")
     return asked
 

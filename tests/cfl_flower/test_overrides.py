@@ -99,6 +99,14 @@ def test_the_same_run_twice_is_refused(asked: str) -> None:
         expand([asked])
 
 
+def test_values_that_would_share_a_folder_are_refused() -> None:
+    sweep = ["devices.path='a/b.csv','a_b.csv'", "output_dir=/tmp/a"]
+    with pytest.raises(ConfigError, match=r"devices\.path: two values give one folder"):
+        expand(sweep)
+    assert len(expand(sweep[:1])) == 2
+    assert len(expand(["seed=0,1", "output_dir=null"])) == 2
+
+
 def test_a_glob_is_every_option_of_a_group() -> None:
     assert expand(["drift=glob(swap*)"]) == [["drift=swap_all"], ["drift=swap_part"]]
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from cfl_flower.comparison import compare
-from cfl_flower.config import RunConfig, compose_config
+from cfl_flower.config import RunConfig, compose_config, compose_sweep
 from cfl_flower.errors import ConfigError
 from cfl_flower.sweeps import sweep_tables
 from simulations.compare import by_settings, make_jobs
@@ -84,3 +84,9 @@ def test_a_setting_that_no_method_has_is_refused(tmp_path: Path) -> None:
     assert by_settings(asked) == [asked]
     with pytest.raises(ConfigError, match=r"strategy\.treshold is no"):
         make_jobs([*asked, f"output_dir={tmp_path}"])
+
+
+def test_values_that_differ_late_are_columns_of_their_own() -> None:
+    sweep = "strategy=fedavg partition=dirichlet partition.alpha=0.10001,0.10004"
+    (_, *values), _ = columns(compose_sweep(f"{sweep} output_dir=a")).values()
+    assert [head for head, *_ in values] == ["alpha=0.10001", "alpha=0.10004"]
