@@ -26,7 +26,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.models import ModelSettings, hollow_network
 from cfl_flower.overrides import CONF, expand, first_line, parse, split, with_folder
 from cfl_flower.selection import NearestToCentre, Oort, RandomSelection
-from cfl_flower.settings import Faults, System, located, require, settings_class
+from cfl_flower.settings import Faults, System, locate, located, require, settings_class
 from cfl_flower.types import Json
 
 GROUPS = {
@@ -158,7 +158,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
         key: {"name": names[key], **value} if key in GROUPS else value
         for key, value in plain.items()
     }
-    return RunConfig(
+    config = RunConfig(
         **{key: value for key, value in plain.items() if key not in GROUPS},
         **groups,
         timeline=timeline,
@@ -166,6 +166,8 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
         resolved=resolved,
         overrides=list(overrides),
     )
+    locate(plain["strategy"]["_target_"]).check(config)
+    return config
 
 
 def compose_sweep(text: str) -> list[RunConfig]:

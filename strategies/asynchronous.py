@@ -23,7 +23,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
@@ -53,6 +53,9 @@ from cfl_flower.types import (
 from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
 from strategies.base import ClusteredStrategy, no_clusters
 
+if TYPE_CHECKING:
+    from cfl_flower.config import RunConfig
+
 STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""
 
@@ -67,15 +70,19 @@ class AsynchronousStrategy(ClusteredStrategy):
     State = AsynchronousState
     steps_itself = True
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        config = self.config
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Refuse a selection, too: these methods wait for whoever uploads."""
+        super().check(config)
         require(
             not (config.selection.learns or config.selection.by_distance),
             "selection",
             config.names["selection"],
             f"random with strategy={config.names['strategy']}, which selects nobody",
         )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._courier = Courier(self.fleet)
         # What each client was sent last, until its answer to it has come.
         self._sent: dict[ClientId, list[Vector]] = {}

@@ -87,26 +87,26 @@ class Method:
         self.sums: Sums = {}
         self._drawn = Drawn({}, no_clusters())
         self._memories: dict[str, Memory] = {}
-        self._check_groups()
 
-    def _check_groups(self) -> None:
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
         """Refuse a selection or server optimiser that this method cannot use.
 
         Raises
         ------
         ConfigError
         """
-        names, optimizer = self.config.names, self.config.server_optimizer
+        names, optimizer = config.names, config.server_optimizer
         average = not (optimizer.remembers or optimizer.by_loss)
         others = f"another one with strategy={names['strategy']}"
         require(
-            average or not self.steps_itself,
+            average or not cls.steps_itself,
             "server_optimizer",
             names["server_optimizer"],
             f"{others}, which has a step of its own",
         )
         # The loss is told by a client that trains the one model it receives.
-        client = locate(self.settings.client)
+        client = locate(config.strategy.client)
         plain = client.fit.__qualname__ == "ClusteredClient.fit"
         fair = plain or client.tells_loss
         require(
@@ -115,9 +115,9 @@ class Method:
             names["server_optimizer"],
             f"{others}, whose clients do not tell the loss of one received model",
         )
-        represented = type(self).centre_distances is not Method.centre_distances
+        represented = cls.centre_distances is not Method.centre_distances
         require(
-            represented or not self.config.selection.by_distance,
+            represented or not config.selection.by_distance,
             "selection",
             names["selection"],
             f"random or oort with strategy={names['strategy']}, which has no "

@@ -207,7 +207,12 @@ def read(
     parse = argparse.ArgumentParser.parse_intermixed_args
 
     def stop(self: argparse.ArgumentParser, *told: list[str]) -> NoReturn:
-        raise Understood(parse(self, *told))
+        try:
+            asked = parse(self, *told)
+        except ConfigError as error:
+            # Which its door would tell in a line.
+            raise SystemExit(2) from error
+        raise Understood(asked)
 
     main = module(door).main
     with monkeypatch.context() as patch, pytest.raises(Understood) as found:
