@@ -1,1 +1,1 @@
-"""The doors for research: run, compare, benchmark."""
+"""The commands: to run, compare, reproduce, look at, serve and deploy."""
