@@ -9,7 +9,7 @@ server holds. Keeps: the losses since then, at most `WINDOW`.
 
     python -m simulations.run strategy.client=clients.detecting.AdwinClient
 
-Needs river, `pip install 'cfl-flower[drift]'`. The detector is run anew over the losses
+Needs river, `pip install 'river>=0.21'`. The detector is run anew over the losses
 that were kept, so it needs no state of its own, and a device that was switched off goes
 on where it was.
 """
@@ -79,7 +79,7 @@ class DetectingClient(ClusteredClient):
         if "held" not in config or not parameters:
             return super().report(config, round, parameters)
         if self.detector is None:
-            raise ConfigError("river is missing; pip install 'cfl-flower[drift]'")
+            raise ConfigError("river is missing; pip install 'river>=0.21'")
         state = self.around.state.part("losses")
         known = state.load(before=self.around.round).get("losses", np.zeros(0))
         losses = self.sample_losses(self.served(list(parameters)), round)
