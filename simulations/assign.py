@@ -120,7 +120,7 @@ def open_run(
     """
     saved = load_run(folder)
     # A model that only fits with what its clients keep places nobody.
-    _ = saved.serves
+    saved.common_models()
     changed = dict(saved.config)
     if clients is not None:
         require(clients >= 1, "--clients", clients, "at least 1")

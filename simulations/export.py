@@ -78,7 +78,7 @@ def export(run: Path, output: Path) -> list[int]:
         If there is no run, its checkpoint is torn, or it has no models to serve.
     """
     saved = load_run(run)
-    (done, state), serves = saved.load_state(), saved.serves
+    (done, state), serves = saved.load_state(), saved.common_models()
     settings, dataset, kind = (
         build(saved.config[name]) for name in ("strategy", "dataset", "model")
     )

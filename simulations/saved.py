@@ -23,6 +23,7 @@ from cfl_flower.results import FAILURE, RUN, repeat_command
 from cfl_flower.settings import build, locate
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
 from strategies.base import ClusteredState
+from strategies.method import Method
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,12 @@ class SavedRun:
         return str(self.config["strategy"]["name"])
 
     @property
+    def method(self) -> type[Method]:
+        """The method itself."""
+        found: type[Method] = locate(self.config["strategy"]["_target_"])
+        return found
+
+    @property
     def command(self) -> str:
         """What trains it once more, into a new folder, whatever lies in this one."""
         return repeat_command(self.overrides, ["output_dir"])
@@ -79,16 +86,14 @@ class SavedRun:
         array of shape (L, m, m), or None
             None for a method without.
         """
-        method = locate(self.config["strategy"]["_target_"])
-        known = {field.name for field in fields(method.State)}
+        known = {field.name for field in fields(self.method.State)}
         if "distances" not in known or not self.checkpoint.exists():
             return None
         found: FloatArray = self.load_state()[1].distances  # type: ignore[attr-defined]
         return found if found.size else None
 
-    @property
-    def serves(self) -> str:
-        """What the models that the server keeps are to the clients.
+    def common_models(self) -> str:
+        """Say what the models that the server keeps are to the clients.
 
         Raises
         ------
@@ -96,25 +101,21 @@ class SavedRun:
             If they are not fit for use, because what makes them so stays at the
             clients.
         """
-        settings, dataset = (
-            build(self.config["strategy"]),
-            build(self.config["dataset"]),
+        settings, dataset, model = (
+            build(self.config[name]) for name in ("strategy", "dataset", "model")
         )
-        network = build(self.config["model"]).build(dataset.shape, dataset.classes)
-        method = locate(self.config["strategy"]["_target_"])
-        reasons = [method.keeps_back] if method.keeps_back else []
+        network = model.build(dataset.shape, dataset.classes)
+        reasons = [self.method.keeps_back] if self.method.keeps_back else []
         if keeps_statistics(settings, network):
-            reasons.append(
-                "strategy.local.buffers=local keeps statistics at the clients"
-            )
+            local = "strategy.local.buffers=local"
+            reasons.append(f"{local} keeps statistics at the clients")
         if reasons:
             raise ConfigError(
                 f"a run of strategy={self.strategy} has no common model that can be "
                 f"served: {reasons[0]}; name a run with common models, such as one of "
                 "strategy=fielding or fedavg"
             )
-        serves: str = method.serves
-        return serves
+        return self.method.serves
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -129,8 +130,7 @@ class SavedRun:
         CheckpointError
             If the checkpoint is torn, or of another run.
         """
-        method = locate(self.config["strategy"]["_target_"])
-        return self.checkpoint.load(method.State)
+        return self.checkpoint.load(self.method.State)
 
     @property
     def on_own_data(self) -> bool:

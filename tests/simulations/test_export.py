@@ -179,10 +179,10 @@ def test_a_network_whose_statistics_stay_at_the_clients_is_none(
     config = compose_config([*options, f"model={model}"])
     saved = SavedRun(tmp_path, [], config.resolved, [], [])
     if fit:
-        assert saved.serves == "each cluster's model"
+        assert saved.common_models() == "each cluster's model"
     else:
         with pytest.raises(ConfigError, match="buffers=local"):
-            _ = saved.serves
+            saved.common_models()
 
 
 def test_an_output_that_cannot_be_written_is_one_line(
