@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from functools import partial
 from pathlib import Path
 
 from flwr.app import Context
@@ -80,9 +79,7 @@ def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
 def make_console() -> Console:
     """Return the console of a run; without a terminal, plain lines."""
     if path := os.environ.get(CONSOLE):
-        # Plain even where FORCE_COLOR says that everything is a terminal.
-        plain = partial(Console, width=125, force_terminal=False)
-        return plain(file=Path(path).open("a", encoding="utf-8"))
+        return Console(file=Path(path).open("a", encoding="utf-8"), width=125)
     console = Console(file=sys.stdout)
     return console if console.is_terminal else Console(file=sys.stdout, width=125)
 

@@ -73,8 +73,10 @@ def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
         More environment variables for it and all that it starts.
     """
     http, control = _free_ports(2)
+    # Flower's lines are read here: in colours, nothing in them would be found.
+    plain = {key: value for key, value in os.environ.items() if key != "FORCE_COLOR"}
     environment = {
-        **os.environ,
+        **plain,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "FLWR_HOME": str(home),
         "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http),

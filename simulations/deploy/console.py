@@ -45,7 +45,10 @@ def environment(home: Path | None = None) -> dict[str, str]:
     """
     beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     own = {"FLWR_HOME": str(home)} if home else {}
-    return {**QUIET, **os.environ, "PATH": beside, **own}
+    found = {**QUIET, **os.environ, "PATH": beside, **own}
+    # What Flower says is read: in colours, nothing in it would be found.
+    found.pop("FORCE_COLOR", None)
+    return found
 
 
 def become(
