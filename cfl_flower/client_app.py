@@ -6,11 +6,10 @@ one client; a SuperNode of a simulation hosts any virtual client.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +17,29 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from cfl_flower.attacks import malicious_clients
-from cfl_flower.client_state import ClientState
+from cfl_flower.client.attacks import malicious_clients
+from cfl_flower.client.context import Client, ClientContext
+from cfl_flower.client.evaluation import Evaluator
+from cfl_flower.client.faults import (
+    draw_fault,
+    fault_odds,
+    inject_fault_after,
+    inject_fault_before,
+)
+from cfl_flower.client.node_config import CLIENT_ID, NodeConfig
+from cfl_flower.client.state import ClientState
+from cfl_flower.client.time_limit import interruptible, time_limit
+from cfl_flower.code_version import code_digest
+from cfl_flower.communication.partial_sums import PartialSumBuilder
+from cfl_flower.communication.records import Batch, mark, pack_answers, unpack_tasks
 from cfl_flower.data.drift import Regroup
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Stream
-from cfl_flower.deadline import interruptible, time_limit
 from cfl_flower.errors import TaskTimeoutError
-from cfl_flower.evaluation import Evaluator
-from cfl_flower.faults import draw_fault, fault_odds, strike_after, strike_before
-from cfl_flower.folding import Folder
 from cfl_flower.models import FlatModel, initial_vector
-from cfl_flower.records import PASSES, Answer, Batch, mark, pack_answers, unpack_tasks
 from cfl_flower.seeding import seed_torch, torch_seed
 from cfl_flower.settings import build, locate
-from cfl_flower.site import CLIENT_ID, Site
-from cfl_flower.types import Task, Vector
-from clients.base import ClusteredClient, Surroundings
+from cfl_flower.types import PASSES, Answer, Task, Vector
 
 app = ClientApp()
 
@@ -43,7 +48,7 @@ NODES = "num-partitions"
 
 
 @dataclass(frozen=True)
-class Workshop:
+class WorkerResources:
     """What all virtual clients of a worker share: data, one network, settings."""
 
     settings: dict[str, Any]
@@ -52,7 +57,7 @@ class Workshop:
     model: FlatModel
     initial: Vector
     state_root: Path
-    client_class: type[ClusteredClient]
+    client_class: Callable[[ClientContext], Client]
     malicious: frozenset[int]
 
     def copy_initial(self) -> Vector:
@@ -61,13 +66,15 @@ class Workshop:
 
 
 @lru_cache(maxsize=2)
-def open_workshop(text: str, site: Site | None = None, version: str = "") -> Workshop:
+def open_resources(
+    text: str, node: NodeConfig | None = None, version: str = ""
+) -> WorkerResources:
     """Build what the settings on the wire describe, once per worker and run.
 
     Parameters
     ----------
     text : str
-    site : Site, optional
+    node : NodeConfig, optional
         The device, where it has data of its own.
     version : str
         Names the state of its data: another one has them read again.
@@ -75,18 +82,18 @@ def open_workshop(text: str, site: Site | None = None, version: str = "") -> Wor
     del version
     settings = build(json.loads(text))
     state_root = Path(settings["output_dir"]) / "clients"
-    if site is not None:
+    if node is not None:
         # All that is there is this client's, as it is, and changes by itself.
-        settings |= {"data_dir": site.data_dir, "clients": 1}
+        settings |= {"data_dir": node.data_dir, "clients": 1}
         settings |= {"partition": Partition(), "drift": Regroup(rounds=[])}
-        state_root = site.remembered(settings["run"])
+        state_root = node.remembered(settings["run"])
     # One thread: a sum in parallel would depend on the number of cores.
     torch.set_num_threads(1)
     dataset, seed = settings["dataset"], settings["seed"]
     network = settings["model"].build(dataset.shape, dataset.classes)
     use_gpu = settings["gpus_per_worker"] > 0 and torch.cuda.is_available()
     device = "cuda" if use_gpu else "cpu"
-    return Workshop(
+    return WorkerResources(
         settings,
         fault_odds(settings["faults"]),
         Stream(
@@ -107,36 +114,21 @@ def open_workshop(text: str, site: Site | None = None, version: str = "") -> Wor
     )
 
 
-def data_version(text: str, site: Site | None) -> str:
+def data_version(text: str, node: NodeConfig | None) -> str:
     """Name the state of a device's data, without reading them."""
-    if site is None:
+    if node is None:
         return ""
     dataset = build(json.loads(text)["dataset"])
-    return str(dataset.version(site.data_dir)) if hasattr(dataset, "version") else ""
-
-
-@cache
-def code_digest() -> str:
-    """Name the version of this code: a hash over its modules.
-
-    Ray workers may import another checkout's code (see `fleet.Fleet.discover`).
-    """
-    root = Path(__file__).parents[1]
-    state = hashlib.blake2b(digest_size=8)
-    for room in ("cfl_flower", "clients", "strategies"):
-        for path in sorted((root / room).rglob("*.py")):
-            state.update(path.relative_to(root).as_posix().encode())
-            state.update(path.read_bytes())
-    return state.hexdigest()
+    return str(dataset.version(node.data_dir)) if hasattr(dataset, "version") else ""
 
 
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
     """Say which client this node is, or how many nodes the simulation has."""
-    site = Site.of(context.node_config)
+    node = NodeConfig.of(context.node_config)
     reply = ConfigRecord({"code": code_digest()})
-    if site is not None:
-        reply[CLIENT_ID] = site.client
+    if node is not None:
+        reply[CLIENT_ID] = node.client
     elif NODES in context.node_config:
         reply["nodes"] = int(context.node_config[NODES])
     return Message(RecordDict({"hello": reply}), reply_to=message)
@@ -147,48 +139,48 @@ def hello(message: Message, context: Context) -> Message:
 @app.evaluate()
 def work(message: Message, context: Context) -> Message:
     """Do all tasks of a message; one that fails costs nothing but its own result."""
-    batch, site = unpack_tasks(message.content), Site.of(context.node_config)
+    batch, node = unpack_tasks(message.content), NodeConfig.of(context.node_config)
     # Devices that play virtual clients share what the workers of a simulation do.
-    own = site if site is not None and site.data_dir else None
+    own = node if node is not None and node.data_dir else None
     version = data_version(batch.settings, own)
-    workshop = open_workshop(batch.settings, own, version)
+    resources = open_resources(batch.settings, own, version)
     models = zip(batch.plan.models, batch.sharers, strict=True)
-    evaluator = Evaluator(workshop.model, {id(m): count for m, count in models})
-    folder = Folder(batch.plan, batch.phase)
+    evaluator = Evaluator(resources.model, {id(m): count for m, count in models})
+    builder = PartialSumBuilder(batch.plan, batch.phase)
     with interruptible():
         answers = [
-            folder.take(task, do_task(workshop, batch, evaluator, task, site))
+            builder.take(task, do_task(resources, batch, evaluator, task, node))
             for task in batch.plan.tasks
         ]
     sent = (answer for answer in answers if answer is not None)
-    content = pack_answers(sent, folder.sums)
-    mark(content, workshop.settings["run"], batch.phase, batch.round)
+    content = pack_answers(sent, builder.sums)
+    mark(content, resources.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)
 
 
 def do_task(
-    workshop: Workshop,
+    resources: WorkerResources,
     batch: Batch,
     evaluator: Evaluator,
     task: Task,
-    site: Site | None = None,
+    node: NodeConfig | None = None,
 ) -> Answer | None:
     """Do one client's task within its time; None is a client that sends nothing."""
-    settings, client = workshop.settings, task.client
-    if site is not None and client != site.client:
+    settings, client = resources.settings, task.client
+    if node is not None and client != node.client:
         # It was restarted as another client since it said who it is.
-        return Answer(client, error=("identity", f"this device is {site.client}"))
+        return Answer(client, error=("identity", f"this device is {node.client}"))
     round = own_round(batch, task)
-    fault = draw_fault(workshop.odds, settings["seed"], batch.phase, round, client)
+    fault = draw_fault(resources.odds, settings["seed"], batch.phase, round, client)
     try:
         with time_limit(settings["system"].task_timeout):
-            strike_before(fault)
-            answer = call_client(workshop, batch, evaluator, task, site)
+            inject_fault_before(fault)
+            answer = call_client(resources, batch, evaluator, task, node)
     except TaskTimeoutError as error:
         return Answer(client, error=("timeout", str(error)))
     except Exception as error:  # noqa: BLE001 - whatever a client raises is its failure
         return Answer(client, error=("raised", f"{type(error).__name__}: {error}"))
-    return strike_after(fault, answer)
+    return inject_fault_after(fault, answer)
 
 
 def own_round(batch: Batch, task: Task) -> int:
@@ -197,61 +189,61 @@ def own_round(batch: Batch, task: Task) -> int:
 
 
 def own_data(
-    batch: Batch, site: Site | None
+    batch: Batch, node: NodeConfig | None
 ) -> tuple[Path | None, Callable[[], Stream] | None]:
     """Return the folder of a device with data of its own, and how to read it again."""
-    if site is None or not site.data_dir:
+    if node is None or not node.data_dir:
         return None, None
 
     def look() -> Stream:
-        version = data_version(batch.settings, site)
-        return open_workshop(batch.settings, site, version).stream
+        version = data_version(batch.settings, node)
+        return open_resources(batch.settings, node, version).stream
 
-    return Path(site.data_dir), look
+    return Path(node.data_dir), look
 
 
 def call_client(
-    workshop: Workshop,
+    resources: WorkerResources,
     batch: Batch,
     evaluator: Evaluator,
     task: Task,
-    site: Site | None = None,
+    node: NodeConfig | None = None,
 ) -> Answer:
     """Call the NumPyClient method of a batch's phase."""
-    settings, plan = workshop.settings, batch.plan
+    settings, plan = resources.settings, batch.plan
     seed = settings["seed"]
     config = {**plan.config, **task.config} if task.config else plan.config
     round = own_round(batch, task)
-    client = workshop.client_class(
-        Surroundings(
+    client = resources.client_class(
+        ClientContext(
             task.client,
             round,
             seed,
-            workshop.stream,
-            workshop.model,
+            resources.stream,
+            resources.model,
             evaluator,
             settings["strategy"],
             ClientState(
-                workshop.state_root,
+                resources.state_root,
                 task.client,
                 int(config.get("keep_from", 0)),
-                alone=site is not None,
+                alone=node is not None,
             ),
-            workshop.copy_initial,
-            settings["faults"].attack if task.client in workshop.malicious else "",
-            0 if site is not None and site.data_dir else None,
-            *own_data(batch, site),
+            resources.copy_initial,
+            settings["faults"].attack if task.client in resources.malicious else "",
+            0 if node is not None and node.data_dir else None,
+            *own_data(batch, node),
         )
     )
     parameters = [plan.models[index] for index in task.models]
     # For whatever draws from torch's own generator, such as dropout.
     seed_torch(torch_seed(seed, f"torch/{batch.phase}", round, task.client))
-    workshop.model.passes = 0
+    resources.model.passes = 0
     if batch.phase in ("query", "train"):
         act = client.answer if batch.phase == "query" else client.participate
         arrays, count, metrics = act(parameters, config)
-        metrics[PASSES] = workshop.model.passes
+        metrics[PASSES] = resources.model.passes
         return Answer(task.client, arrays, count, metrics=metrics)
     loss, count, metrics = client.evaluate(parameters, config)
-    metrics[PASSES] = workshop.model.passes
+    metrics[PASSES] = resources.model.passes
     return Answer(task.client, (), count, loss, metrics)

@@ -11,16 +11,22 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 
-from cfl_flower.callbacks import Checkpointer, Progress, Recorder, Talk, TensorBoard
-from cfl_flower.checkpoint import Checkpoint
-from cfl_flower.comparison import compare
-from cfl_flower.config import RunConfig, compose_sweep
+from cfl_flower.analysis.comparison import compare
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import CflError, FailedRunsError
-from cfl_flower.fleet import Fleet
-from cfl_flower.results import RunDirectory
+from cfl_flower.runs.callbacks import (
+    Callback,
+    Checkpointer,
+    Progress,
+    Recorder,
+    TensorBoard,
+    Verbosity,
+)
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.directory import RunDirectory
 from cfl_flower.settings import locate
-from strategies.base import Callback
 
 app = ServerApp()
 
@@ -31,8 +37,8 @@ CONSOLE = "CFL_FLOWER_CONSOLE"
 """Environment variable: a file that gets the run's lines instead of stdout, which
 Flower mixes with its own."""
 
-TALK = "CFL_FLOWER_TALK"
-"""Environment variable: one of `Talk`, how much a run says."""
+VERBOSITY = "CFL_FLOWER_VERBOSITY"
+"""Environment variable: one of `Verbosity`, how much a run says."""
 
 OVERRIDES = "overrides"
 """The run-config key that carries Hydra's overrides."""
@@ -111,13 +117,13 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         strategy = strategy_class(config, fleet, timeline, callbacks)
         strategy.run(state, done)
         directory.write_summary(stream.fingerprint() if stream else None)
-        if asked_talk() is not Talk.QUIET:
+        if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
 
 
-def asked_talk() -> Talk:
+def verbosity() -> Verbosity:
     """Return how much the run is to say."""
-    return Talk(os.environ.get(TALK, Talk.NORMAL))
+    return Verbosity(os.environ.get(VERBOSITY, Verbosity.NORMAL))
 
 
 def make_callbacks(
@@ -131,7 +137,7 @@ def make_callbacks(
     callbacks: list[Callback] = [
         Recorder(directory),
         Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
-        Progress(console, config.names["strategy"], config.rounds, asked_talk()),
+        Progress(console, config.names["strategy"], config.rounds, verbosity()),
     ]
     if config.system.tensorboard:
         callbacks.append(TensorBoard(directory.path / "tensorboard", done))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -48,7 +50,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Fold:
+class SumSpec:
     """That the results of a phase are added up, and never held one by one.
 
     A worker adds up what its virtual clients send (see `folding`); what is not valid is
@@ -80,7 +82,7 @@ class Plan:
         Common to all tasks.
     reply : tuple of int
         The length of every array that a valid result carries.
-    fold : Fold or None
+    sum_spec : SumSpec or None
         How results are added up; None if they come one by one.
     """
 
@@ -88,7 +90,7 @@ class Plan:
     models: list[Vector] = field(default_factory=list)
     config: dict[str, Scalar] = field(default_factory=dict)
     reply: tuple[int, ...] = ()
-    fold: Fold | None = None
+    sum_spec: SumSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -134,3 +136,44 @@ class Failure:
     phase: str
     reason: str
     detail: str
+
+
+PASSES = "passes"
+"""The metric in which a client app tells what it computed: `FlatModel.passes`."""
+
+
+@dataclass
+class Answer:
+    """What a client app sends back for one task.
+
+    ``error`` is (reason, detail) when the client had no result.
+    """
+
+    client: ClientId
+    arrays: Sequence[Vector] = ()
+    num_examples: int = 0
+    loss: float | None = None
+    metrics: dict[str, Scalar] = field(default_factory=dict)
+    error: tuple[str, str] | None = None
+
+
+TOLD_LOSSES = ("start_loss", "start_rms")
+"""What a plan's config can ask trained clients to tell of the model they received: the
+mean loss of their samples, and the root of its mean square."""
+
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+"""Client ids name folders, rows and log lines."""
+
+
+def is_client_id(value: object) -> bool:
+    """Tell whether a value can be a client id: a number, or a short plain name.
+
+    Examples
+    --------
+    >>> [is_client_id(value) for value in (3, "site-a", "../a", -1, True, None)]
+    [True, True, False, False, False, False]
+    """
+    if isinstance(value, str):
+        return NAME.fullmatch(value) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.deadline import without_limit
-from cfl_flower.policy import touched
+from cfl_flower.client.time_limit import without_limit
+from cfl_flower.client.upload_policy import touched
 from cfl_flower.types import IntArray, Scalar, Vector
 from clients.base import ClusteredClient
 
@@ -44,8 +44,8 @@ class AsynchronousClient(ClusteredClient):
         metrics |= self.tested("before", trained)
         if asked is not None:
             found = {"counts": self.counts(), "touched": np.array([asked])}
-            state = self.around.state.part("upload")
-            state.save(self.around.round, {**found, "stamp": np.array([stamp])})
+            state = self.context.state.part("upload")
+            state.save(self.context.round, {**found, "stamp": np.array([stamp])})
         return [trained, *shares], count, metrics
 
     def hold(self, stamp: int) -> int | None:
@@ -58,25 +58,25 @@ class AsynchronousClient(ClusteredClient):
         int or None
             When the trigger was touched last; None where nothing is held.
         """
-        around, policy = self.around, self.around.settings.policy
-        if around.look is None or around.folder is None or not policy.holds:
+        context, policy = self.context, self.context.settings.policy
+        if context.look is None or context.folder is None or not policy.holds:
             return None
-        began, asked = time.monotonic(), touched(around.folder)
-        last = around.state.part("upload").load(before=around.round + 1)
+        began, asked = time.monotonic(), touched(context.folder)
+        last = context.state.part("upload").load(before=context.round + 1)
         if not last or last["stamp"][0] == stamp:
             return asked
-        while (asked := touched(around.folder)) <= last["touched"][0]:
+        while (asked := touched(context.folder)) <= last["touched"][0]:
             waited = time.monotonic() - began
             if policy.due(last["counts"], self.counts(), waited):
                 break
             time.sleep(policy.poll)
-            around.stream = around.look()
+            context.stream = context.look()
         return asked
 
     def counts(self) -> IntArray:
         """Return the number of samples of each label, shape (L,)."""
-        labels = self.data(self.around.round).labels
-        return np.bincount(labels, minlength=self.around.stream.classes)
+        labels = self.data(self.context.round).labels
+        return np.bincount(labels, minlength=self.context.stream.classes)
 
     def begin(self, parameters: list[Vector]) -> tuple[Vector, list[Vector]]:
         """Return the model to start from, and what is uploaded beside the trained."""
@@ -84,11 +84,11 @@ class AsynchronousClient(ClusteredClient):
 
     def tested(self, name: str, model: Vector) -> dict[str, Scalar]:
         """Return a model's test on this client's own test samples, if it has any."""
-        around = self.around
-        view = self.data(around.round)
+        context = self.context
+        view = self.data(context.round)
         count = len(view.test_indices)
         if count == 0:
             return {}
-        loss, correct = around.evaluator.evaluate(model, view)
+        loss, correct = context.evaluator.evaluate(model, view)
         found = {"correct": correct, "tested": count, "loss": loss}
         return {f"{name}_{key}": value for key, value in found.items()}

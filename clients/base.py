@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -21,64 +19,16 @@ import torch
 from flwr.client import NumPyClient
 from torch import Tensor
 
-from cfl_flower.admission import TOLD_LOSSES
-from cfl_flower.attacks import spoil_labels, spoil_report
-from cfl_flower.client_state import ClientState
-from cfl_flower.data.stream import Stream, View
-from cfl_flower.evaluation import Evaluator
-from cfl_flower.models import FlatModel
-from cfl_flower.representations import digest, label_histogram
+from cfl_flower.client.attacks import spoil_labels, spoil_report
+from cfl_flower.client.context import ClientContext
+from cfl_flower.clustering.representations import digest, label_histogram
+from cfl_flower.data.stream import View
+from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train
 from cfl_flower.seeding import generator, key
-from cfl_flower.training import LocalTraining, evaluate, sample_losses, train
-from cfl_flower.types import ClientId, FloatArray, Scalar, Vector
+from cfl_flower.types import TOLD_LOSSES, FloatArray, Scalar, Vector
 
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""
-
-
-@dataclass
-class Surroundings:
-    """All that a client may touch; it opens no files and reads no global settings.
-
-    Attributes
-    ----------
-    client : ClientId
-    round : int
-    seed : int
-        The run's seed.
-    stream : Stream
-    model : FlatModel
-        Shared by all virtual clients of a worker, so to be loaded before use.
-    evaluator : Evaluator
-        Tests models, shared ones only once.
-    settings : object
-        The strategy's settings.
-    state : ClientState
-    initial : callable
-        Returns the run's common initial model.
-    attack : str
-        What the client does if it is malicious.
-    place : int, optional
-        Its number in the stream of data, if that is not its id.
-    folder : Path, optional
-        A real device's own data.
-    look : callable, optional
-        Reads them again, and returns the stream of what is there now.
-    """
-
-    client: ClientId
-    round: int
-    seed: int
-    stream: Stream
-    model: FlatModel
-    evaluator: Evaluator
-    settings: Any
-    state: ClientState
-    initial: Callable[[], Vector]
-    attack: str = ""
-    place: int | None = None
-    folder: Path | None = None
-    look: Callable[[], Stream] | None = None
 
 
 class ClusteredClient(NumPyClient):
@@ -86,39 +36,39 @@ class ClusteredClient(NumPyClient):
 
     Parameters
     ----------
-    around : Surroundings
+    context : ClientContext
     """
 
     tells_loss: ClassVar[bool] = False
     """Whether an overridden `fit` still tells the loss of the model that it starts
     from, if it is asked for."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self.around = around
+    def __init__(self, context: ClientContext) -> None:
+        self.context = context
 
     @property
     def local(self) -> LocalTraining:
         """The local optimiser's settings."""
-        local: LocalTraining = self.around.settings.local
+        local: LocalTraining = self.context.settings.local
         return local
 
     def data(self, round: int) -> View:
         """Return this client's data of a round."""
-        around = self.around
-        place = around.client if around.place is None else around.place
-        return around.stream.view(int(place), round)
+        context = self.context
+        place = context.client if context.place is None else context.place
+        return context.stream.view(int(place), round)
 
     def samples(self, round: int) -> tuple[Tensor, Tensor]:
         """Return the training samples and labels; a malicious client's are spoilt."""
         x, y = self.data(round).train()
-        attack, classes = self.around.attack, self.around.stream.classes
+        attack, classes = self.context.attack, self.context.stream.classes
         if attack:
             y = torch.from_numpy(spoil_labels(attack, y.cpu().numpy(), classes)).to(y)
         return x, y
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Scalar]:
         """Answer the server's hello: sizes, and the first representation if asked."""
-        upcoming = self.around.round + 1
+        upcoming = self.context.round + 1
         count = len(self.data(upcoming).labels)
         return {"num_examples": count, **self.report(config, upcoming)}
 
@@ -157,10 +107,10 @@ class ClusteredClient(NumPyClient):
 
     def start_loss(self, received: Vector, config: dict[str, Any]) -> dict[str, Scalar]:
         """Return a received model's mean loss and root of its mean square, if asked."""
-        x, y = self.samples(self.around.round)
+        x, y = self.samples(self.context.round)
         if len(y) == 0 or not asks_for_losses(config):
             return {}
-        losses = sample_losses(self.around.model.load(received), x, y).double()
+        losses = sample_losses(self.context.model.load(received), x, y).double()
         squares = float(losses.square().mean())
         return {"start_loss": float(losses.mean()), "start_rms": squares**0.5}
 
@@ -188,11 +138,11 @@ class ClusteredClient(NumPyClient):
         anchor : Vector, shape (d,), optional
             What the proximal term holds the weights near; the start by default.
         """
-        around = self.around
-        round = around.round if round is None else round
+        context = self.context
+        round = context.round if round is None else round
         x, y = self.samples(round)
-        model = around.model.load(self.with_own_buffers(start, before=round))
-        rng = generator(around.seed, purpose, round, around.client)
+        model = context.model.load(self.with_own_buffers(start, before=round))
+        rng = generator(context.seed, purpose, round, context.client)
         near = None
         if anchor is not None:
             near = torch.from_numpy(anchor[: len(model.weights)]).to(x.device)
@@ -206,15 +156,15 @@ class ClusteredClient(NumPyClient):
         All 0 for a client without any, so that the first model is the best.
         """
         x, y = self.samples(round)
-        around = self.around
-        own = [self.with_own_buffers(m, around.round) for m in models if len(y)]
-        found = [evaluate(around.model.load(m), x, y)[0] for m in own]
+        context = self.context
+        own = [self.with_own_buffers(m, context.round) for m in models if len(y)]
+        found = [evaluate(context.model.load(m), x, y)[0] for m in own]
         return np.array(found or [0.0] * len(models))
 
     @property
     def keeps_buffers(self) -> bool:
         """Whether the network has running statistics, and this client its own."""
-        model = self.around.model
+        model = self.context.model
         return self.local.buffers == "local" and len(model.weights) < len(model.vector)
 
     def with_own_buffers(self, model: Vector, before: int) -> Vector:
@@ -224,7 +174,7 @@ class ClusteredClient(NumPyClient):
         """
         if not self.keeps_buffers:
             return model
-        own = self.around.state.part("buffers").load(before).get("buffers")
+        own = self.context.state.part("buffers").load(before).get("buffers")
         if own is None:
             return model
         return np.concatenate([model[: -len(own)], own])
@@ -233,13 +183,13 @@ class ClusteredClient(NumPyClient):
         """Remember the trained statistics, and return the model with those received."""
         if not self.keeps_buffers:
             return trained
-        around, count = self.around, len(self.around.model.weights)
-        around.state.part("buffers").save(around.round, {"buffers": trained[count:]})
+        context, count = self.context, len(self.context.model.weights)
+        context.state.part("buffers").save(context.round, {"buffers": trained[count:]})
         return self.without_own_buffers(trained, received)
 
     def without_own_buffers(self, trained: Vector, received: Vector) -> Vector:
         """Return a trained model with the received statistics, if they are not sent."""
-        count = len(self.around.model.weights)
+        count = len(self.context.model.weights)
         own = self.keeps_buffers
         return np.concatenate([trained[:count], received[count:]]) if own else trained
 
@@ -251,15 +201,15 @@ class ClusteredClient(NumPyClient):
         The representation of the next round's data is reported when the server asks
         for it and does not hold it.
         """
-        report = self.report(config, self.around.round + 1, parameters)
+        report = self.report(config, self.context.round + 1, parameters)
         if not config.get("test", True):
             return 0.0, 0, report
-        own = self.data(self.around.round)
+        own = self.data(self.context.round)
         view = own.everything() if own.whole else own
         count = len(view.test_indices)
         if count == 0:
             return 0.0, 0, report
-        paid = self.around.model.passes
+        paid = self.context.model.passes
         test = self.make_test(parameters)
         loss, correct = test(view)
         found: dict[str, Scalar] = {"correct": correct}
@@ -267,7 +217,7 @@ class ClusteredClient(NumPyClient):
             found["own_correct"] = test(own)[1]
             found["own_tested"] = len(own.test_indices)
         # A test is a measurement, no work of the device.
-        self.around.model.passes = paid
+        self.context.model.passes = paid
         return loss, count, {**found, **report}
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
@@ -276,8 +226,8 @@ class ClusteredClient(NumPyClient):
         It gives the mean cross-entropy and the correct answers on the test samples of a
         view.
         """
-        served = self.with_own_buffers(self.served(parameters), self.around.round + 1)
-        return partial(self.around.evaluator.evaluate, served)
+        served = self.with_own_buffers(self.served(parameters), self.context.round + 1)
+        return partial(self.context.evaluator.evaluate, served)
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return the model that this client uses for its own predictions."""
@@ -314,10 +264,10 @@ class ClusteredClient(NumPyClient):
     def represent(self, config: dict[str, Any], round: int) -> Vector:
         """Return the label histogram to report; a malicious client's is spoilt."""
         del config
-        around, labels = self.around, self.data(round).labels
-        classes, attack = around.stream.classes, around.attack
+        context, labels = self.context, self.data(round).labels
+        classes, attack = context.stream.classes, context.attack
         honest = label_histogram(spoil_labels(attack, labels, classes), classes)
-        return spoil_report(attack, honest, around.seed, around.client)
+        return spoil_report(attack, honest, context.seed, context.client)
 
     def protect(self, histogram: Vector, count: int) -> Vector:
         """Return what is told of a histogram: with noise, if the settings want it.
@@ -326,20 +276,20 @@ class ClusteredClient(NumPyClient):
         Simulated clients draw it from the run's seed. Whoever sets that could take the
         noise away again: a real device draws from a secret that it makes and keeps.
         """
-        around = self.around
-        noise = getattr(around.settings, "privacy", None)
+        context = self.context
+        noise = getattr(context.settings, "privacy", None)
         if noise is None or not noise.on:
             return histogram
         purpose = f"privacy/{digest(histogram)}/{count}"
-        rng = generator(around.seed, purpose, 0, around.client)
-        if around.folder is not None:
+        rng = generator(context.seed, purpose, 0, context.client)
+        if context.folder is not None:
             rng = np.random.default_rng([*self._secret(), key(purpose)])
         protected: Vector = noise.protect(histogram, count, rng)
         return protected
 
     def _secret(self) -> list[int]:
         """Return 256 bits that nobody else knows, made once."""
-        state = self.around.state.part("privacy")
+        state = self.context.state.part("privacy")
         if not (kept := state.at(0)):
             kept = {"secret": np.frombuffer(os.urandom(32), np.uint32)}
             state.save(0, kept)
@@ -357,7 +307,7 @@ class ClusteredClient(NumPyClient):
 
         What is compared is what the client saw, before the noise of `protect`.
         """
-        state, round = self.around.state.part("report"), self.around.round
+        state, round = self.context.state.part("report"), self.context.round
         remembered = state.load(before=round + 1)
         last = remembered.get("reported")
         known = last is not None and digest(last) == held

@@ -22,5 +22,5 @@ class BilevelClient(ClusteredClient):
 
     def train_near(self, theta: Vector, omega: Vector) -> tuple[Vector, int]:
         """Return the other model, trained near omega as received, and the samples."""
-        local = replace(self.local, mu=self.around.settings.regularisation)
+        local = replace(self.local, mu=self.context.settings.regularisation)
         return self.train_from(theta, local, anchor=omega)

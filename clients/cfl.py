@@ -17,4 +17,4 @@ class CFLClient(ClusteredClient):
         """Return the model with the smallest training loss, the cluster's on a tie."""
         if len(parameters) == 1:
             return parameters[0]
-        return parameters[int(self.losses(parameters, self.around.round).argmin())]
+        return parameters[int(self.losses(parameters, self.context.round).argmin())]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cfl_flower.representations import label_counts
+from cfl_flower.clustering.representations import label_counts
 from cfl_flower.types import Scalar, Vector
 from clients.base import ClusteredClient
 
@@ -40,8 +40,8 @@ class ChoosingClient(ClusteredClient):
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Scalar]:
         """Answer the server's hello, and remember what the first choice is made by."""
-        if self.around.settings.migration:
-            self.remember(self.around.round + 1)
+        if self.context.settings.migration:
+            self.remember(self.context.round + 1)
         return super().get_properties(config)
 
     def answer(
@@ -50,7 +50,7 @@ class ChoosingClient(ClusteredClient):
         """Answer the hello, or the question of the first cluster."""
         if not config.get("choose"):
             return super().answer(parameters, config)
-        upcoming = self.around.round + 1
+        upcoming = self.context.round + 1
         cluster = self.choose(parameters, config, upcoming)
         return [], len(self.data(upcoming).labels), {"cluster": cluster}
 
@@ -67,12 +67,12 @@ class ChoosingClient(ClusteredClient):
         """
         if "chosen" not in config:
             return {}
-        around, labels = self.around, self.data(round).labels
+        context, labels = self.context, self.data(round).labels
         if len(labels) == 0:
             return {}
-        before = around.state.part("choice").at(int(config["chosen"])).get("counts")
-        counts = label_counts(labels, around.stream.classes)
-        if before is not None and not around.settings.shift.detects(counts, before):
+        before = context.state.part("choice").at(int(config["chosen"])).get("counts")
+        counts = label_counts(labels, context.stream.classes)
+        if before is not None and not context.settings.shift.detects(counts, before):
             return {}
         offered = parameters[1:] if config["test"] else parameters
         cluster = self.choose_again(offered, config, round)
@@ -84,7 +84,7 @@ class ChoosingClient(ClusteredClient):
     def remember(self, round: int, taken: int | None = None) -> None:
         """Keep the label counts of a round's data, beside those of the choice taken."""
         labels = self.data(round).labels
-        counts = label_counts(labels, self.around.stream.classes)
-        self.around.state.part("choice").save(
-            self.around.round, {"counts": counts}, taken
+        counts = label_counts(labels, self.context.stream.classes)
+        self.context.state.part("choice").save(
+            self.context.round, {"counts": counts}, taken
         )

@@ -15,10 +15,14 @@ import numpy as np
 from torch import Tensor
 
 from cfl_flower.data.stream import View
-from cfl_flower.decoupling import initial_classifier, represent, train_classifier
+from cfl_flower.learning.decoupling import (
+    initial_classifier,
+    represent,
+    train_classifier,
+)
+from cfl_flower.learning.training import LocalTraining, Loss, train
 from cfl_flower.models import FlatModel, Split
 from cfl_flower.seeding import generator
-from cfl_flower.training import LocalTraining, Loss, train
 from cfl_flower.types import Scalar, Vector
 from clients.base import ClusteredClient, Tested
 
@@ -31,47 +35,47 @@ class DecoupledClient(ClusteredClient):
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train both parts on the data of this round and send the extractor."""
         del config
-        x, y = self.samples(self.around.round)
-        classifier = self.classifier(self.around.round)
-        model = self.load(parameters[0], classifier, self.around.round)
+        x, y = self.samples(self.context.round)
+        classifier = self.classifier(self.context.round)
+        model = self.load(parameters[0], classifier, self.context.round)
         classifier = self.fit_classifier(classifier, represent(model, x), y)
         extractor = self.fit_extractor(parameters[0], classifier, x, y)
-        self.around.state.save(self.around.round, {"classifier": classifier})
+        self.context.state.save(self.context.round, {"classifier": classifier})
         return [extractor], len(y), {}
 
     def starting_model(self, parameters: list[Vector]) -> Vector:
         """Return the received extractor with this client's classifier of before."""
-        return self.split.join(parameters[0], self.classifier(self.around.round))
+        return self.split.join(parameters[0], self.classifier(self.context.round))
 
     @property
     def split(self) -> Split:
         """Where a model holds the classifier."""
-        return self.around.model.split
+        return self.context.model.split
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return this client's generator of a purpose in this round."""
-        around = self.around
-        return generator(around.seed, purpose, around.round, around.client)
+        context = self.context
+        return generator(context.seed, purpose, context.round, context.client)
 
     def classifier(self, before: int) -> Vector:
         """Return this client's own classifier as of before a round."""
-        own = self.around.state.load(before).get("classifier")
+        own = self.context.state.load(before).get("classifier")
         return self.first_classifier() if own is None else own
 
     def first_classifier(self) -> Vector:
         """Return the classifier of a client that never trained: drawn by itself."""
-        around = self.around
-        rng = generator(around.seed, "classifier", client=around.client)
+        context = self.context
+        rng = generator(context.seed, "classifier", client=context.client)
         return initial_classifier(self.split, rng)
 
     def load(self, extractor: Vector, classifier: Vector, before: int) -> FlatModel:
         """Load both parts, with this client's own running statistics if it has any."""
         model = self.split.join(extractor, classifier)
-        return self.around.model.load(self.with_own_buffers(model, before))
+        return self.context.model.load(self.with_own_buffers(model, before))
 
     def classifier_training(self) -> LocalTraining:
         """Return the optimiser's settings for the classifier."""
-        settings = self.around.settings
+        settings = self.context.settings
         epochs, rate = settings.classifier_epochs, settings.classifier_rate
         return replace(
             self.local, steps=None, epochs=epochs, learning_rate=rate, mu=0.0
@@ -109,7 +113,7 @@ class DecoupledClient(ClusteredClient):
         loss : callable, optional
             Instead of the cross-entropy.
         """
-        model = self.load(extractor, classifier, self.around.round)
+        model = self.load(extractor, classifier, self.context.round)
         rng, part = self.rng("batches"), self.split.part
         train(model, x, y, self.local, rng, loss=loss, part=part)
         received = self.split.join(extractor, classifier)
@@ -126,32 +130,32 @@ class DecoupledClient(ClusteredClient):
 
     def adopt(self, arrays: list[Vector]) -> None:
         """Keep the classifier that came back instead of the one that was sent."""
-        state, round = self.around.state, self.around.round
+        state, round = self.context.state, self.context.round
         state.save(round, {**state.at(round), "classifier": arrays[0]})
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
         """Return the test of the fresh extractor with this client's classifier."""
-        after = self.around.round + 1
+        after = self.context.round + 1
         extractor, classifier = parameters[0], self.classifier(after)
-        if self.around.settings.fine_tuning:
+        if self.context.settings.fine_tuning:
             classifier = self.fine_tune(extractor, classifier)
         if self.keeps_buffers:
             model = self.split.join(extractor, classifier)
             own = self.with_own_buffers(model, after)
-            return partial(self.around.evaluator.evaluate, own)
-        return partial(self.around.evaluator.evaluate_split, extractor, classifier)
+            return partial(self.context.evaluator.evaluate, own)
+        return partial(self.context.evaluator.evaluate_split, extractor, classifier)
 
     def fine_tune(self, extractor: Vector, classifier: Vector) -> Vector:
         """Return the classifier after some more epochs, which are not kept."""
-        around, settings = self.around, self.around.settings
+        context, settings = self.context, self.context.settings
         local = replace(
             self.classifier_training(),
             epochs=settings.fine_tuning,
             learning_rate=settings.fine_tuning_rate,
         )
-        x, y = self.samples(around.round)
+        x, y = self.samples(context.round)
         if len(y) == 0:
             return classifier
-        z = represent(self.load(extractor, classifier, around.round + 1), x)
+        z = represent(self.load(extractor, classifier, context.round + 1), x)
         rng = self.rng("fine-tuning")
         return train_classifier(self.split, classifier, z, y, local, rng)

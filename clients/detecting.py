@@ -80,21 +80,21 @@ class DetectingClient(ClusteredClient):
             return super().report(config, round, parameters)
         if self.detector is None:
             raise ConfigError("river is missing; pip install 'river>=0.21'")
-        state = self.around.state.part("losses")
-        known = state.load(before=self.around.round).get("losses", np.zeros(0))
+        state = self.context.state.part("losses")
+        known = state.load(before=self.context.round).get("losses", np.zeros(0))
         losses = self.sample_losses(self.served(list(parameters)), round)
         every = np.concatenate([known, losses])[-WINDOW:]
         old = max(0, len(every) - len(losses))
         drifted = old > 0 and rises(self.detector(), every, old)
         state.save(
-            self.around.round, {"losses": losses[-WINDOW:] if drifted else every}
+            self.context.round, {"losses": losses[-WINDOW:] if drifted else every}
         )
         return super().report(config, round, parameters) if drifted else {}
 
     def sample_losses(self, model: Vector, round: int) -> FloatArray:
         """Return the model's loss on each training sample of a round, shape (n,)."""
         x, y = self.samples(round)
-        network = self.around.model.load(model).module.eval()
+        network = self.context.model.load(model).module.eval()
         with torch.no_grad():
             losses: FloatArray = cross_entropy(network(x), y, reduction="none").numpy()
         return losses.astype(np.float64)

@@ -20,19 +20,19 @@ class DittoClient(BilevelClient):
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train the received model, parameters[0], and this client's own near it."""
         del config
-        around, omega = self.around, parameters[0]
-        own = self.own(before=around.round)
+        context, omega = self.context, parameters[0]
+        own = self.own(before=context.round)
         if own is None:
-            own = around.initial() if around.settings.start == "initial" else omega
+            own = context.initial() if context.settings.start == "initial" else omega
         trained, count = self.train_near(own, omega)
-        around.state.save(around.round, {"model": trained})
+        context.state.save(context.round, {"model": trained})
         return [self.train_global(omega)], count, {}
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model; the global one if it has none yet."""
-        own = self.own(before=self.around.round + 1)
+        own = self.own(before=self.context.round + 1)
         return parameters[0] if own is None else own
 
     def own(self, before: int) -> Vector | None:
         """Return this client's own model as of before a round."""
-        return self.around.state.load(before).get("model")
+        return self.context.state.load(before).get("model")

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from cfl_flower.data.stream import View
-from cfl_flower.training import train
+from cfl_flower.learning.training import train
 from cfl_flower.types import Scalar, Vector
 from clients.base import Tested
 from clients.decoupled import DecoupledClient
@@ -26,17 +26,17 @@ class FedBABUClient(DecoupledClient):
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train the extractor on the data of this round."""
         del config
-        x, y = self.samples(self.around.round)
+        x, y = self.samples(self.context.round)
         extractor = self.fit_extractor(parameters[0], self.first_classifier(), x, y)
         return [extractor], len(y), {}
 
     def first_classifier(self) -> Vector:
         """Return the classifier of the common initial model."""
-        return self.split.divide(self.around.initial())[1]
+        return self.split.divide(self.context.initial())[1]
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
         """Return the test of the model after fine-tuning all of it."""
-        around, settings = self.around, self.around.settings
+        context, settings = self.context, self.context.settings
         if not settings.fine_tuning:
             return super().make_test(parameters)
         local = replace(
@@ -45,6 +45,6 @@ class FedBABUClient(DecoupledClient):
             epochs=settings.fine_tuning,
             learning_rate=settings.fine_tuning_rate,
         )
-        model = self.load(parameters[0], self.first_classifier(), around.round + 1)
-        train(model, *self.samples(around.round), local, self.rng("fine-tuning"))
-        return partial(around.evaluator.evaluate, model.to_vector())
+        model = self.load(parameters[0], self.first_classifier(), context.round + 1)
+        train(model, *self.samples(context.round), local, self.rng("fine-tuning"))
+        return partial(context.evaluator.evaluate, model.to_vector())

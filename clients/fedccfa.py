@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfl_flower.decoupling import (
+from cfl_flower.clustering.representations import label_counts
+from cfl_flower.learning.decoupling import (
     Anchors,
     aligned,
     balanced_batch,
@@ -25,8 +26,7 @@ from cfl_flower.decoupling import (
     represent,
     train_classifier,
 )
-from cfl_flower.representations import label_counts
-from cfl_flower.training import Loss
+from cfl_flower.learning.training import Loss
 from cfl_flower.types import IntArray, Scalar, Vector
 from clients.decoupled import DecoupledClient
 
@@ -39,13 +39,13 @@ class FedCCFAClient(DecoupledClient):
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train on the data of this round: lines 5 to 12."""
         del config
-        around, settings = self.around, self.around.settings
-        round, received = around.round, parameters[0]
+        context, settings = self.context, self.context.settings
+        round, received = context.round, parameters[0]
         x, y = self.samples(round)
-        counts = label_counts(y.cpu().numpy(), around.stream.classes)
+        counts = label_counts(y.cpu().numpy(), context.stream.classes)
         model = self.load(received, self.first_classifier(), round)
         z = represent(model, x)
-        kept = around.state.load(round)
+        kept = context.state.load(round)
         balanced = own = kept.get("classifier")
         if own is None or settings.clustering == "balanced":
             balanced = self.fit_balanced(z, y)
@@ -57,22 +57,22 @@ class FedCCFAClient(DecoupledClient):
         remembered: dict[str, np.ndarray] = {"classifier": own}
         if settings.alignment != "none":
             z = represent(self.load(extractor, own, round + 1), x)
-            means = class_means(z, y, around.stream.classes)
+            means = class_means(z, y, context.stream.classes)
             arrays.append(means.points.ravel())
             remembered |= {"anchors": means.points, "present": means.present}
         if settings.clustering == "balanced":
             arrays.append(balanced)
-        around.state.save(round, remembered)
+        context.state.save(round, remembered)
         weights = counts if settings.row_weighting == "samples" else counts > 0
         return arrays, len(y), {"classes": weights.astype(np.float32).tobytes()}
 
     def first_classifier(self) -> Vector:
         """Return phi(0), the classifier of the common initial model."""
-        return self.split.divide(self.around.initial())[1]
+        return self.split.divide(self.context.initial())[1]
 
     def fit_balanced(self, representations: Tensor, y: Tensor) -> Vector:
         """Return the balanced classifier: eq. 3, s steps from phi(0)."""
-        settings, labels = self.around.settings, y.cpu().numpy()
+        settings, labels = self.context.settings, y.cpu().numpy()
         batch = balanced_batch(
             labels, settings.balanced_samples, self.rng("balanced-samples")
         )
@@ -101,24 +101,24 @@ class FedCCFAClient(DecoupledClient):
         counts : int array of shape (L,)
             Of its labels.
         """
-        settings = self.around.settings
+        settings = self.context.settings
         weight = settings.alignment_weight
         if weight is None:
             weight = label_entropy(counts) / settings.gamma
         # The paper counts rounds from 0.
-        waiting = self.around.round - 1 < settings.start
+        waiting = self.context.round - 1 < settings.start
         # A device that lost its memory has what came back, and not which it made.
         if not weight or waiting or not {"anchors", "present"} <= kept.keys():
             return None
         anchors = Anchors(kept["anchors"], kept["present"])
-        device = self.around.model.vector.device
+        device = self.context.model.vector.device
         if settings.alignment == "l2":
             return aligned(distance(anchors, device), weight)
         return aligned(contrast(anchors, settings.temperature, device), weight)
 
     def adopt(self, arrays: list[Vector]) -> None:
         """Keep the means of this client's clusters instead of its own."""
-        state, round = self.around.state, self.around.round
+        state, round = self.context.state, self.context.round
         kept = {**state.at(round), "classifier": arrays[0]}
         if len(arrays) > 1:
             shape = self.split.classes, self.split.width

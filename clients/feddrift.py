@@ -25,17 +25,17 @@ class FedDriftClient(ClusteredClient):
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train the model that fits this round's data, one of all or a new one."""
-        around = self.around
-        losses = self.losses(parameters, around.round)
+        context = self.context
+        losses = self.losses(parameters, context.round)
         chosen = int(losses.argmin())
         if self.drifted(parameters, losses):
             chosen = NEW
-        start = around.initial() if chosen == NEW else parameters[chosen]
+        start = context.initial() if chosen == NEW else parameters[chosen]
         told = self.start_loss(start, config)
         trained, count = self.train_from(start)
-        if around.folder is not None and count:
+        if context.folder is not None and count:
             best = np.array([losses.min()], np.float32)
-            around.state.part("loss").save(around.round, {"best": best})
+            context.state.part("loss").save(context.round, {"best": best})
         data = losses.astype(np.float32).tobytes()
         return [trained], count, {"chosen": chosen, "losses": data, **told}
 
@@ -43,16 +43,16 @@ class FedDriftClient(ClusteredClient):
         """Return whether the best loss rose by more than delta since the last round."""
         before = self.best_before(models)
         rise = None if before is None else losses.min() - before
-        return rise is not None and bool(rise > self.around.settings.delta)
+        return rise is not None and bool(rise > self.context.settings.delta)
 
     def best_before(self, models: list[Vector]) -> float | None:
         """Return the smallest loss on the data before, None if they are the same.
 
         On a device with data of its own that of its last training, by the models then.
         """
-        around, round = self.around, self.around.round
-        if around.folder is not None:
-            kept = around.state.part("loss").load(round).get("best")
+        context, round = self.context, self.context.round
+        if context.folder is not None:
+            kept = context.state.part("loss").load(round).get("best")
             return None if kept is None else float(kept[0])
         if round == 1:
             return None

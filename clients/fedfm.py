@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.decoupling import (
+from cfl_flower.clustering.representations import label_counts
+from cfl_flower.learning.decoupling import (
     aligned,
     class_means,
     contrast,
     read_anchors,
     represent,
 )
-from cfl_flower.representations import label_counts
+from cfl_flower.learning.training import train
 from cfl_flower.seeding import generator
-from cfl_flower.training import train
 from cfl_flower.types import Scalar, Vector
 from clients.base import ClusteredClient
 
@@ -31,17 +31,17 @@ class FedFMClient(ClusteredClient):
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train parameters[0] towards the anchors, parameters[1]."""
-        around, settings, start = self.around, self.around.settings, parameters[0]
-        x, y = self.samples(around.round)
-        model = around.model.load(self.with_own_buffers(start, around.round))
+        context, settings, start = self.context, self.context.settings, parameters[0]
+        x, y = self.samples(context.round)
+        model = context.model.load(self.with_own_buffers(start, context.round))
         anchors, loss = read_anchors(parameters[1], config["present"]), None
         # The paper counts rounds from 0.
-        if around.round - 1 >= settings.start and anchors.present.any():
+        if context.round - 1 >= settings.start and anchors.present.any():
             alignment = contrast(anchors, settings.temperature, model.vector.device)
             loss = aligned(alignment, settings.alignment_weight)
-        rng = generator(around.seed, "batches", around.round, around.client)
+        rng = generator(context.seed, "batches", context.round, context.client)
         train(model, x, y, self.local, rng, loss=loss)
-        classes = around.stream.classes
+        classes = context.stream.classes
         means = class_means(represent(model, x), y, classes)
         counts = label_counts(y.cpu().numpy(), classes).astype(np.float32)
         trained = self.keep_buffers(model.to_vector(), start)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from cfl_flower.decoupling import (
+from cfl_flower.clustering.representations import label_counts
+from cfl_flower.learning.decoupling import (
     aligned,
     class_means,
     distance,
     read_anchors,
     represent,
 )
-from cfl_flower.representations import label_counts
 from cfl_flower.types import IntArray, Scalar, Vector
 from clients.decoupled import DecoupledClient
 
@@ -54,20 +54,20 @@ class FedPACClient(DecoupledClient):
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train parameters[0] towards the anchors, parameters[1]."""
-        around, received = self.around, parameters[0]
-        x, y = self.samples(around.round)
-        counts = label_counts(y.cpu().numpy(), around.stream.classes)
-        own = self.classifier(around.round)
-        z = represent(self.load(received, own, around.round), x)
+        context, received = self.context, parameters[0]
+        x, y = self.samples(context.round)
+        counts = label_counts(y.cpu().numpy(), context.stream.classes)
+        own = self.classifier(context.round)
+        z = represent(self.load(received, own, context.round), x)
         variance, weighted = statistics(z, y, counts)
         own = self.fit_classifier(own, z, y)
         anchors, loss = read_anchors(parameters[1], config["present"]), None
         if anchors.present.any():
             alignment = distance(anchors, x.device)
-            loss = aligned(alignment, around.settings.alignment_weight)
+            loss = aligned(alignment, context.settings.alignment_weight)
         extractor = self.fit_extractor(received, own, x, y, loss)
-        around.state.save(around.round, {"classifier": own})
-        trained = represent(self.load(extractor, own, around.round + 1), x)
+        context.state.save(context.round, {"classifier": own})
+        trained = represent(self.load(extractor, own, context.round + 1), x)
         points = class_means(trained, y, len(counts)).points.ravel()
         known: dict[str, Scalar] = {
             "variance": variance,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cfl_flower.training import sample_losses
+from cfl_flower.learning.training import sample_losses
 from cfl_flower.types import FloatArray, Vector
 from clients.asynchronous import AsynchronousClient
 
@@ -37,8 +37,8 @@ class FedSoftClient(AsynchronousClient):
 
     def begin(self, parameters: list[Vector]) -> tuple[Vector, list[Vector]]:
         """Return the mixture of the models, and the shares that it is made of."""
-        x, y = self.samples(self.around.round)
-        network = self.around.model
+        x, y = self.samples(self.context.round)
+        network = self.context.model
         losses = [sample_losses(network.load(model), x, y) for model in parameters]
         shares = count_shares(torch.stack(losses).cpu().numpy())
         start = np.zeros_like(parameters[0])

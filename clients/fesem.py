@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cfl_flower.client_state import ClientState
-from cfl_flower.directions import nearest_model
+from cfl_flower.client.state import ClientState
+from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.types import Scalar, Vector
 from clients.choosing import ChoosingClient
 
@@ -24,15 +24,15 @@ class FeSEMClient(ChoosingClient):
     @property
     def trained(self) -> ClientState:
         """Its last trained model, which changes in other rounds than its choice."""
-        return self.around.state.part("trained")
+        return self.context.state.part("trained")
 
     def fit(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train as all do, and keep the model."""
         arrays, count, metrics = super().fit(parameters, config)
-        if self.around.settings.migration:
-            self.trained.save(self.around.round, {"model": arrays[0]})
+        if self.context.settings.migration:
+            self.trained.save(self.context.round, {"model": arrays[0]})
         return arrays, count, metrics
 
     def choose(
@@ -40,5 +40,5 @@ class FeSEMClient(ChoosingClient):
     ) -> int:
         """Return the model nearest to the last trained one, at first the initial."""
         del config
-        last = self.trained.load(before=self.around.round + 1).get("model")
-        return nearest_model(self.around.initial() if last is None else last, received)
+        last = self.trained.load(before=self.context.round + 1).get("model")
+        return nearest_model(self.context.initial() if last is None else last, received)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.attacks import spoil_report
-from cfl_flower.decoupling import represent
-from cfl_flower.directions import sketch
-from cfl_flower.representations import distances, unit
-from cfl_flower.training import full_gradient
+from cfl_flower.client.attacks import spoil_report
+from cfl_flower.clustering.representations import distances, unit
+from cfl_flower.clustering.similarity import sketch
+from cfl_flower.learning.decoupling import represent
+from cfl_flower.learning.training import full_gradient
 from cfl_flower.types import Scalar, Vector
 from clients.base import ClusteredClient
 
@@ -30,34 +30,34 @@ class FieldingClient(ClusteredClient):
         """Keep the shared model that comes with the hello, and answer it."""
         if parameters:
             name = f"shared-{config['shared']}"
-            self.around.state.keep(name, {"model": parameters[0]})
+            self.context.state.keep(name, {"model": parameters[0]})
         return super().answer(parameters, config)
 
     def represent(self, config: dict[str, Any], round: int) -> Vector:
         """Return the representation to report; a malicious client's is spoilt."""
-        kind, around = self.around.settings.representation, self.around
+        kind, context = self.context.settings.representation, self.context
         if kind == "label_histogram":
             return super().represent(config, round)
-        shared = around.state.kept(f"shared-{config['shared']}").get("model")
+        shared = context.state.kept(f"shared-{config['shared']}").get("model")
         if shared is None:
             raise RuntimeError("the shared model of the hello is lost")
         made = self.embed(shared, round) if kind == "embedding" else None
         if made is None:
             made = self.gradient(shared, round)
-        honest = spoil_report(around.attack, made, around.seed, around.client)
+        honest = spoil_report(context.attack, made, context.seed, context.client)
         if kind == "combined":
             return np.concatenate([super().represent(config, round), honest])
         return honest
 
     def embed(self, shared: Vector, round: int) -> Vector:
         """Return the mean of the inputs' embeddings, shape (D,); 0 without samples."""
-        model = self.around.model.load(shared)
+        model = self.context.model.load(shared)
         x, y = self.samples(round)
         if len(y) == 0:
             return np.zeros(model.split.width, np.float32)
         embedding: Vector = represent(model, x).mean(0).cpu().numpy()
         return (
-            unit(embedding) if self.around.settings.distance == "cosine" else embedding
+            unit(embedding) if self.context.settings.distance == "cosine" else embedding
         )
 
     def gradient(self, shared: Vector, round: int) -> Vector:
@@ -65,10 +65,10 @@ class FieldingClient(ClusteredClient):
 
         At length 1 for the cosine, and where it stands beside a histogram.
         """
-        settings, model = self.around.settings, self.around.model.load(shared)
+        settings, model = self.context.settings, self.context.model.load(shared)
         gradient: Vector = full_gradient(model, *self.samples(round)).cpu().numpy()
         if settings.sketch:
-            gradient = sketch(gradient, settings.sketch, self.around.seed)
+            gradient = sketch(gradient, settings.sketch, self.context.seed)
         directions = (
             settings.distance == "cosine" or settings.representation == "combined"
         )
@@ -79,7 +79,7 @@ class FieldingClient(ClusteredClient):
 
         A combined one has a test for each part, by the settings: either is enough.
         """
-        settings, classes = self.around.settings, self.around.stream.classes
+        settings, classes = self.context.settings, self.context.stream.classes
         if settings.representation != "combined":
             gap = distances(last[None], now[None], settings.distance)
             return bool(gap[0, 0] > settings.tolerance)

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from cfl_flower.learning.training import evaluate, train
 from cfl_flower.seeding import generator
-from cfl_flower.training import evaluate, train
 from cfl_flower.types import Scalar, Vector
 from clients.base import ClusteredClient
 
@@ -25,13 +25,13 @@ class FlashClient(ClusteredClient):
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train the received model until it hardly improves."""
         del config
-        around, settings, start = self.around, self.around.settings, parameters[0]
-        x, y = self.samples(around.round)
-        rng = generator(around.seed, "batches", around.round, around.client)
+        context, settings, start = self.context, self.context.settings, parameters[0]
+        x, y = self.samples(context.round)
+        rng = generator(context.seed, "batches", context.round, context.client)
         order = torch.from_numpy(rng.permutation(len(y))).to(y.device)
         held = order[: int(settings.validation * len(y))]
         kept = order[len(held) :]
-        model = around.model.load(self.with_own_buffers(start, around.round))
+        model = context.model.load(self.with_own_buffers(start, context.round))
         epoch_of = replace(self.local, epochs=1)
         last: float | None = None
         for epoch in range(1 if self.local.steps else self.local.epochs):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.directions import dissimilarities, sketch
+from cfl_flower.clustering.similarity import dissimilarities, sketch
 from cfl_flower.types import Scalar, Vector
 from clients.choosing import ChoosingClient
 
@@ -27,18 +27,18 @@ class FlexCFLClient(ChoosingClient):
         """Answer as others, or send the update from w_0."""
         if not config.get("pretrain"):
             return super().answer(parameters, config)
-        upcoming = self.around.round + 1
+        upcoming = self.context.round + 1
         update = self.pretrain(upcoming)
         return [update], len(self.data(upcoming).labels), {}
 
     def pretrain(self, round: int) -> Vector:
         """Return the update of training from w_0 on a round's data, or its sketch."""
-        settings, start = self.around.settings, self.around.initial()
+        settings, start = self.context.settings, self.context.initial()
         local = replace(self.local, steps=settings.pretraining)
         trained, _ = self.train_from(start, local, round, "pretraining")
         update = trained - start
         if settings.sketch:
-            return sketch(update, settings.sketch, self.around.seed)
+            return sketch(update, settings.sketch, self.context.seed)
         return update
 
     def choose(
@@ -55,7 +55,7 @@ class FlexCFLClient(ChoosingClient):
         self, received: Sequence[Vector], config: dict[str, Any], round: int
     ) -> int | None:
         """Choose by the directions that were kept; None if the device lost them."""
-        kept = self.around.state.kept(config["directions"])
+        kept = self.context.state.kept(config["directions"])
         if not kept:
             return None
         directions = [kept[str(group)] for group in range(len(kept))]
@@ -73,6 +73,6 @@ class FlexCFLClient(ChoosingClient):
 
     def keep(self, directions: Sequence[Vector], config: dict[str, Any]) -> None:
         """Keep the directions for a later migration."""
-        if directions and self.around.settings.migration:
+        if directions and self.context.settings.migration:
             arrays = {str(group): each for group, each in enumerate(directions)}
-            self.around.state.keep(config["directions"], arrays)
+            self.context.state.keep(config["directions"], arrays)

@@ -23,7 +23,7 @@ class IFCAClient(ChoosingClient):
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train the best of all models on the data of this round."""
-        cluster = self.choose(parameters, config, self.around.round)
+        cluster = self.choose(parameters, config, self.context.round)
         found = self.start_loss(parameters[cluster], config)
         trained, count = self.train_from(parameters[cluster])
         return [trained], count, {"cluster": cluster, **found}
@@ -40,6 +40,6 @@ class IFCAClient(ChoosingClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return the model of its cluster, or the one that is best for it now."""
-        if self.around.settings.tested == "last":
+        if self.context.settings.tested == "last":
             return parameters[0]
-        return parameters[self.choose(parameters, {}, self.around.round)]
+        return parameters[self.choose(parameters, {}, self.context.round)]

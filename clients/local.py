@@ -19,21 +19,21 @@ class LocalClient(ClusteredClient):
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train this client's own model and keep it."""
         del parameters, config
-        around = self.around
-        trained, count = self.train_from(self._own(before=around.round))
-        around.state.save(around.round, {"model": trained})
+        context = self.context
+        trained, count = self.train_from(self._own(before=context.round))
+        context.state.save(context.round, {"model": trained})
         return [], count, {}
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
         del parameters
-        return self._own(before=self.around.round + 1)
+        return self._own(before=self.context.round + 1)
 
     def starting_model(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of before this round."""
         del parameters
-        return self._own(before=self.around.round)
+        return self._own(before=self.context.round)
 
     def _own(self, before: int) -> Vector:
-        model = self.around.state.load(before).get("model")
-        return self.around.initial() if model is None else model
+        model = self.context.state.load(before).get("model")
+        return self.context.initial() if model is None else model

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from cfl_flower.seeding import generator
-from cfl_flower.training import (
+from cfl_flower.learning.training import (
     TRAINING_PASSES,
     batches,
     gradient_writer,
     switch_mode,
 )
+from cfl_flower.seeding import generator
 from cfl_flower.types import Scalar, Vector
 from clients.base import ClusteredClient
 
@@ -30,13 +30,13 @@ class PFedMeClient(ClusteredClient):
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train on the data of this round and keep what is tested."""
         del config
-        around, settings, start = self.around, self.around.settings, parameters[0]
-        x, y = self.samples(around.round)
-        model = around.model.load(self.with_own_buffers(start, around.round))
+        context, settings, start = self.context, self.context.settings, parameters[0]
+        x, y = self.samples(context.round)
+        model = context.model.load(self.with_own_buffers(start, context.round))
         switch_mode(model, training=True)
         theta, gradient, copy = model.weights, model.gradient, model.weights.clone()
         write_gradient, pull = gradient_writer(model), settings.attraction
-        rng = generator(around.seed, "batches", around.round, around.client)
+        rng = generator(context.seed, "batches", context.round, context.client)
         for batch in batches(x, y, self.local, rng) if len(y) else ():
             for _ in range(settings.inner_steps):
                 write_gradient(*batch)
@@ -49,11 +49,11 @@ class PFedMeClient(ClusteredClient):
         theta.copy_(copy)
         local = model.to_vector()
         kept = local if settings.tested == "local" else personal
-        around.state.save(around.round, {"model": kept})
+        context.state.save(context.round, {"model": kept})
         return [self.keep_buffers(local, start)], len(y), {}
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
         del parameters
-        model = self.around.state.load(self.around.round + 1).get("model")
-        return self.around.initial() if model is None else model
+        model = self.context.state.load(self.context.round + 1).get("model")
+        return self.context.initial() if model is None else model

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from cfl_flower.learning.training import train
 from cfl_flower.seeding import generator
-from cfl_flower.training import train
 from cfl_flower.types import FloatArray, Scalar, Vector
 from clients.base import ClusteredClient
 
@@ -44,13 +44,13 @@ class ScaffoldClient(ClusteredClient):
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train parameters[0] with the server's control, parameters[1]."""
         del config
-        around, (start, control) = self.around, parameters
-        state, count = around.state.part("control"), len(control)
-        own = state.load(around.round).get("own", np.zeros(count, np.float32))
-        x, y = self.samples(around.round)
-        model = around.model.load(self.with_own_buffers(start, around.round))
+        context, (start, control) = self.context, parameters
+        state, count = context.state.part("control"), len(control)
+        own = state.load(context.round).get("own", np.zeros(count, np.float32))
+        x, y = self.samples(context.round)
+        model = context.model.load(self.with_own_buffers(start, context.round))
         correction = torch.from_numpy(control - own).to(model.vector.device)
-        rng = generator(around.seed, "batches", around.round, around.client)
+        rng = generator(context.seed, "batches", context.round, context.client)
         train(model, x, y, self.local, rng, correction=correction)
         trained, steps = model.to_vector(), self.local.count_steps(len(y))
         if len(y) == 0:
@@ -58,5 +58,5 @@ class ScaffoldClient(ClusteredClient):
         change = control_change(
             control, start[:count], trained[:count], steps, self.local.learning_rate
         )
-        state.save(around.round, {"own": own + change})
+        state.save(context.round, {"own": own + change})
         return [self.keep_buffers(trained, start), change], len(y), {}

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from cfl_flower.attacks import spoil_report
-from cfl_flower.directions import nearest_direction, normalise, sketch
+from cfl_flower.client.attacks import spoil_report
+from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
+from cfl_flower.learning.training import full_gradient, predictions, train
 from cfl_flower.seeding import generator
-from cfl_flower.training import full_gradient, predictions, train
 from cfl_flower.types import FloatArray, Scalar, Vector
 from clients.bilevel import BilevelClient
 
@@ -30,7 +30,7 @@ class StoCFLClient(BilevelClient):
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Answer as others; or send psi, or the trained omega = parameters[0]."""
-        upcoming = self.around.round + 1
+        upcoming = self.context.round + 1
         count = len(self.data(upcoming).labels)
         if config.get("represent"):
             self.remember(upcoming)
@@ -46,7 +46,7 @@ class StoCFLClient(BilevelClient):
         del config
         omega, theta = parameters
         trained, count = self.train_near(theta, omega)
-        if self.around.settings.omega == "sequential":
+        if self.context.settings.omega == "sequential":
             return [trained], count, {}
         return [trained, self.train_global(omega)], count, {}
 
@@ -56,9 +56,9 @@ class StoCFLClient(BilevelClient):
 
     def direction(self, anchor: Vector, round: int) -> Vector:
         """Return psi of a round's data; zero for a client without any."""
-        around = self.around
+        context = self.context
         honest = self.direction_of(anchor, *self.samples(round), round)
-        told = spoil_report(around.attack, honest, around.seed, around.client)
+        told = spoil_report(context.attack, honest, context.seed, context.client)
         return normalise(told)
 
     def direction_of(self, anchor: Vector, x: Tensor, y: Tensor, round: int) -> Vector:
@@ -73,21 +73,21 @@ class StoCFLClient(BilevelClient):
         round : int
             Names the draws of the batches of a difference.
         """
-        around, settings = self.around, self.around.settings
-        model = around.model.load(anchor)
+        context, settings = self.context, self.context.settings
+        model = context.model.load(anchor)
         if settings.representation == "gradient":
             vector = full_gradient(model, x, y).cpu().numpy()
         else:
             epochs = settings.representation_epochs
             local = replace(self.local, epochs=epochs, steps=None, mu=0.0)
-            rng = generator(around.seed, "representation", round, around.client)
+            rng = generator(context.seed, "representation", round, context.client)
             train(model, x, y, local, rng)
             vector = (anchor - model.to_vector())[: len(model.weights)]
         # Running statistics have no gradient, and count as 0.
         if statistics := len(anchor) - len(vector):
             vector = np.pad(vector, (0, statistics))
         if settings.sketch:
-            vector = sketch(vector, settings.sketch, around.seed)
+            vector = sketch(vector, settings.sketch, context.seed)
         return normalise(vector)
 
     def likeness(
@@ -116,7 +116,7 @@ class StoCFLClient(BilevelClient):
         """
         found = []
         for model, total in zip(models, sums, strict=True):
-            named = predictions(self.around.model.load(model), x)
+            named = predictions(self.context.model.load(model), x)
             direction = self.direction_of(anchor, x, named, round)
             found.append(nearest_direction(direction, [total])[1])
         return found
@@ -134,21 +134,21 @@ class StoCFLClient(BilevelClient):
         """
         if "reported" not in config or len(self.data(round).labels) == 0:
             return {}
-        state = self.around.state.part("report")
+        state = self.context.state.part("report")
         before = state.at(int(config["reported"])).get("data")
         if before is not None and np.array_equal(before, self.fingerprint(round)):
             return {}
         self.remember(round, int(config["reported"]))
         return {
-            "representation": self.direction(self.around.initial(), round).tobytes()
+            "representation": self.direction(self.context.initial(), round).tobytes()
         }
 
     def remember(self, round: int, taken: int | None = None) -> None:
         """Keep the digest of a round's data, beside that of the report taken."""
-        if self.around.settings.refresh == "on_drift":
-            state = self.around.state.part("report")
+        if self.context.settings.refresh == "on_drift":
+            state = self.context.state.part("report")
             data = {"data": self.fingerprint(round)}
-            state.save(self.around.round, data, taken)
+            state.save(self.context.round, data, taken)
 
     def fingerprint(self, round: int) -> np.ndarray:
         """Return 8 bytes that name a round's training samples and their labels.
@@ -160,6 +160,6 @@ class StoCFLClient(BilevelClient):
         state.update(repr((view.degrees, view.turns)).encode())
         state.update(np.ascontiguousarray(view.train_indices).tobytes())
         state.update(np.ascontiguousarray(view.labels).tobytes())
-        if self.around.folder is not None:
+        if self.context.folder is not None:
             state.update(view.train()[0].cpu().numpy().data)
         return np.frombuffer(state.digest(), np.uint8)

@@ -1,1 +1,1 @@
-"""Hydra's groups; `cfl_flower.config` composes and checks them."""
+"""Hydra's groups; `cfl_flower.config.compose` composes and checks them."""

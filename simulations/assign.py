@@ -28,18 +28,19 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from cfl_flower.client_app import Workshop, open_workshop
-from cfl_flower.client_state import ClientState
-from cfl_flower.directions import nearest_direction
+from cfl_flower.client.context import ClientContext
+from cfl_flower.client.evaluation import Evaluator
+from cfl_flower.client.state import ClientState
+from cfl_flower.client_app import WorkerResources, open_resources
+from cfl_flower.clustering.similarity import nearest_direction
 from cfl_flower.errors import CflError
-from cfl_flower.evaluation import Evaluator
 from cfl_flower.settings import require
-from clients.base import ClusteredClient, Surroundings
+from cfl_flower.state import ClusteredState
+from clients.base import ClusteredClient
 from clients.stocfl import StoCFLClient
 from simulations.run import report
 from simulations.saved import SavedRun, load_run
 from simulations.terminal import Parser
-from strategies.base import ClusteredState
 from strategies.stocfl import StoCFLState
 
 WHOLE = {"_target_": "cfl_flower.data.partition.Partition"}
@@ -54,7 +55,7 @@ class Opened:
     Attributes
     ----------
     saved : SavedRun
-    workshop : Workshop
+    resources : WorkerResources
     state : ClusteredState
         The strategy's own, after its last saved round.
     done : int
@@ -62,7 +63,7 @@ class Opened:
     """
 
     saved: SavedRun
-    workshop: Workshop
+    resources: WorkerResources
     state: ClusteredState
     done: int
 
@@ -133,7 +134,7 @@ def open_run(
         require(clients is None, "--clients", clients, "none with a device's folder")
         changed |= {"clients": 1, "partition": WHOLE, "drift": NO_DRIFT}
     done, state = saved.load_state()
-    return Opened(saved, open_workshop(json.dumps(changed)), state, done)
+    return Opened(saved, open_resources(json.dumps(changed)), state, done)
 
 
 def assign(
@@ -146,13 +147,13 @@ def assign(
     ConfigError
         If there is no such client, or it has no samples.
     """
-    workshop, models = opened.workshop, opened.state.models
-    settings = workshop.settings
+    resources, models = opened.resources, opened.state.models
+    settings = resources.settings
     allowed = f"a client from 0 to {settings['clients'] - 1}, or more with --clients"
     require(0 <= client < settings["clients"], "--client", client, allowed)
-    view = workshop.stream.view(client, round)
+    view = resources.stream.view(client, round)
     require(len(view.labels) > 0, "--client", client, "a client with samples")
-    device = make_device(workshop, client, round)
+    device = make_device(resources, client, round)
     if isinstance(device, StoCFLClient):
         cluster, fit = nearest_by_direction(opened, device, round, unlabelled)
         joins = fit >= settings["strategy"].threshold
@@ -162,35 +163,37 @@ def assign(
         fit = float(losses[cluster])
     accuracy = None
     if count := len(view.test_indices):
-        evaluator = Evaluator(workshop.model, {})
+        evaluator = Evaluator(resources.model, {})
         accuracy = evaluator.evaluate(models[cluster], view)[1] / count
-    concept = int(workshop.stream.timeline.concepts(round)[client])
+    concept = int(resources.stream.timeline.concepts(round)[client])
     return Assignment(client, concept, cluster, fit, joins, accuracy)
 
 
-def make_device(workshop: Workshop, client: int, round: int) -> ClusteredClient:
+def make_device(resources: WorkerResources, client: int, round: int) -> ClusteredClient:
     """Return a client of a saved run, to be asked about its data of a round."""
-    settings = workshop.settings
-    return workshop.client_class(
-        Surroundings(
+    settings = resources.settings
+    made = resources.client_class(
+        ClientContext(
             client,
             round,
             settings["seed"],
-            workshop.stream,
-            workshop.model,
-            Evaluator(workshop.model, {}),
+            resources.stream,
+            resources.model,
+            Evaluator(resources.model, {}),
             settings["strategy"],
-            ClientState(workshop.state_root, client),
-            workshop.copy_initial,
+            ClientState(resources.state_root, client),
+            resources.copy_initial,
         )
     )
+    assert isinstance(made, ClusteredClient)
+    return made
 
 
 def nearest_by_direction(
     opened: Opened, device: StoCFLClient, round: int, unlabelled: bool
 ) -> tuple[int, float]:
     """Return the cluster with the nearest direction, and the cosine: section 4.4."""
-    state, anchor = opened.state, opened.workshop.initial
+    state, anchor = opened.state, opened.resources.initial
     assert isinstance(state, StoCFLState)
     # Cluster 0 are the clients that were not met.
     models, sums = state.models[1:], state.sums[1:]
@@ -238,7 +241,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         asked = parse(arguments)
         opened = open_run(asked.run, asked.clients, asked.data_dir)
-        method, settings = opened.saved.strategy, opened.workshop.settings
+        method, settings = opened.saved.strategy, opened.resources.settings
         by_direction = isinstance(opened.state, StoCFLState)
         allowed = "--unlabelled is for runs of strategy=stocfl"
         require(by_direction or not asked.unlabelled, "strategy", method, allowed)

@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from cfl_flower.callbacks import clock
-from cfl_flower.config import RunConfig, compose_config
+from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
-from cfl_flower.overrides import quoted
-from cfl_flower.reading import broken
+from cfl_flower.runs.callbacks import clock
+from cfl_flower.runs.reading import broken
 from cfl_flower.settings import require
 from simulations.estimate import estimate_seconds
 from simulations.published import Published, load_elsewhere

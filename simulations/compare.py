@@ -26,13 +26,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cfl_flower.callbacks import Talk
-from cfl_flower.comparison import compare as compare_saved
-from cfl_flower.config import compose_sweep, strategy_has
+from cfl_flower.analysis.comparison import compare as compare_saved
+from cfl_flower.config.compose import compose_sweep, strategy_has
+from cfl_flower.config.overrides import parse, quoted, split, with_folder
 from cfl_flower.errors import CflError
-from cfl_flower.overrides import parse, quoted, split, with_folder
-from cfl_flower.reading import read_finished, refuse_other_settings
-from cfl_flower.results import check_output_dir
+from cfl_flower.runs.callbacks import Verbosity
+from cfl_flower.runs.directory import check_output_dir
+from cfl_flower.runs.reading import read_finished, refuse_other_settings
 from cfl_flower.server_app import OVERRIDES, make_console, open_stream
 from cfl_flower.settings import require
 from simulations.jobs import Job, at_once, carry_out
@@ -147,10 +147,10 @@ def compare(arguments: Sequence[str], console: Console) -> int:
     refuse_nothing(overrides)
     overrides = with_folder(overrides if asked.bare else with_marks(overrides), FOLDER)
     jobs = make_jobs(overrides)
-    if asked.talk is not Talk.QUIET:
+    if asked.verbosity is not Verbosity.QUIET:
         announce(jobs, arguments)
     most = at_once([job.config for job in jobs], asked.jobs)
-    reasons = carry_out(jobs, most, asked.talk, "compare")
+    reasons = carry_out(jobs, most, asked.verbosity, "compare")
     if asked.markdown:
         console.width = 1000  # a cell of a document is one line
     compare_saved([job.config for job in jobs], console, reasons, asked.markdown)
@@ -183,7 +183,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--bare", action="store_true", help="run no marks")
     parser.add_argument("--jobs", type=int, help="runs at a time (default: as fit)")
     parser.add_argument("--markdown", action="store_true", help="tables as Markdown")
-    parser.add_talk()
+    parser.add_verbosity()
     asked = parser.parse_intermixed_args(list(arguments))
     require(asked.jobs is None or asked.jobs >= 1, "--jobs", asked.jobs, "at least 1")
     return asked

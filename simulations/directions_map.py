@@ -23,11 +23,11 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from sklearn.manifold import TSNE
 
-from cfl_flower.data.world import Timeline
-from cfl_flower.directions import cosine_matrix
+from cfl_flower.clustering.similarity import cosine_matrix
+from cfl_flower.data.timeline import Timeline
 from cfl_flower.errors import CflError
+from cfl_flower.seeding import one_thread
 from cfl_flower.settings import require
-from cfl_flower.threads import one_thread
 from cfl_flower.types import FloatArray, IntArray, Json, Vector
 from simulations.preview_picture import COLOURS, FORMATS, write
 from simulations.run import report

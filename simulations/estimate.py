@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from cfl_flower.config import RunConfig
+from cfl_flower.config.compose import RunConfig
+from cfl_flower.learning.training import BLOCK, LocalTraining, evaluate, train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
-from cfl_flower.training import BLOCK, LocalTraining, evaluate, train
 
 LOOKED_AT = 50
 """Clients whose samples are counted; the others are taken to be like them."""

@@ -26,14 +26,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from cfl_flower.callbacks import Talk, clock
-from cfl_flower.config import RunConfig, compose_sweep
+from cfl_flower.config.compose import RunConfig, compose_sweep
+from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import CflError
-from cfl_flower.overrides import quoted
-from cfl_flower.reading import finished
-from cfl_flower.results import FAILURE
-from cfl_flower.server_app import ERROR_MARK, TALK
-from cfl_flower.threads import usable_cores
+from cfl_flower.runs.callbacks import Verbosity, clock
+from cfl_flower.runs.directory import FAILURE
+from cfl_flower.runs.reading import finished
+from cfl_flower.seeding import usable_cores
+from cfl_flower.server_app import ERROR_MARK, VERBOSITY
 from simulations.run import report, run
 from simulations.superlink import PROJECT, die_with_parent, run_on_superlink
 from simulations.terminal import make_error_console
@@ -102,12 +102,12 @@ class Watch:
     ----------
     title : str
     jobs : sequence of Job
-    talk : Talk
+    verbosity : Verbosity
     """
 
     title: str
     jobs: Sequence[Job]
-    talk: Talk
+    verbosity: Verbosity
     console: Console = field(default_factory=make_error_console)
     _read: dict[Path, int] = field(default_factory=dict, init=False)
     _done: dict[str, int] = field(default_factory=dict, init=False)
@@ -128,7 +128,7 @@ class Watch:
         self._progress = Progress(
             *columns,
             console=self.console,
-            disable=self.talk is Talk.QUIET or not self.console.is_terminal,
+            disable=self.verbosity is Verbosity.QUIET or not self.console.is_terminal,
             speed_estimate_period=600.0,
         )
         with self._progress:
@@ -151,7 +151,7 @@ class Watch:
         self._progress.update(
             self._bar, completed=sum(self._done.values()), description=words
         )
-        if self.talk is Talk.VERBOSE:
+        if self.verbosity is Verbosity.VERBOSE:
             for unit in units:
                 self._relay(_log_of(unit))
         for job in ended:  # after the last that it said itself
@@ -162,7 +162,7 @@ class Watch:
         if job.label in self._told:
             return
         self._told.append(job.label)
-        if self.talk is Talk.QUIET:
+        if self.verbosity is Verbosity.QUIET:
             return
         end = f"failed: {reason}" if reason else f"done, {job.time()}"
         line = f"[{len(self._told)}/{len(self.jobs)}] {job.label} {end}"
@@ -186,7 +186,7 @@ def at_once(configs: Sequence[RunConfig], asked: int | None = None) -> int:
 
 
 def carry_out(
-    jobs: Sequence[Job], at_a_time: int, talk: Talk, title: str
+    jobs: Sequence[Job], at_a_time: int, verbosity: Verbosity, title: str
 ) -> dict[str, str]:
     """Carry out what is not finished; what was interrupted goes on.
 
@@ -196,7 +196,7 @@ def carry_out(
         Each with a folder of its own.
     at_a_time : int
         Processes. One at a time: runs on Ray share a SuperLink and its start.
-    talk : Talk
+    verbosity : Verbosity
     title : str
 
     Returns
@@ -208,12 +208,12 @@ def carry_out(
     reasons: dict[str, str] = {}
     if not waiting:
         return reasons
-    watch = Watch(title, waiting, talk)
+    watch = Watch(title, waiting, verbosity)
     threads = ThreadPoolExecutor(at_a_time)
     try:
         with watch.open():
             futures = {
-                threads.submit(work, unit, talk): unit
+                threads.submit(work, unit, verbosity): unit
                 for unit in _units(waiting, at_a_time)
             }
             _follow(futures, watch, reasons)
@@ -258,7 +258,7 @@ def _log_of(jobs: Sequence[Job]) -> Path:
     return Path(os.path.commonpath([job.folder for job in jobs])) / LOG
 
 
-def work(jobs: Sequence[Job], talk: Talk = Talk.NORMAL) -> str:
+def work(jobs: Sequence[Job], verbosity: Verbosity = Verbosity.NORMAL) -> str:
     """Carry out runs in a process of their own, which may die in any way.
 
     Returns
@@ -273,8 +273,8 @@ def work(jobs: Sequence[Job], talk: Talk = Talk.NORMAL) -> str:
     command = [sys.executable, "-m", "simulations.jobs"]
     command.append("\n".join(job.line for job in jobs))
     # The log of a quiet comparison still tells the rounds.
-    loud = Talk.VERBOSE if talk is Talk.VERBOSE else Talk.NORMAL
-    environment = {**os.environ, PARENT: str(os.getpid()), TALK: loud}
+    loud = Verbosity.VERBOSE if verbosity is Verbosity.VERBOSE else Verbosity.NORMAL
+    environment = {**os.environ, PARENT: str(os.getpid()), VERBOSITY: loud}
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run(
             command,

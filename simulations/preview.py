@@ -19,7 +19,7 @@ from rich.columns import Columns as SideBySide
 from rich.console import Console
 from rich.table import Table
 
-from cfl_flower.config import RunConfig, compose_config
+from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import CflError
 from cfl_flower.server_app import make_console, open_stream
 from cfl_flower.settings import require

@@ -13,9 +13,9 @@ from statistics import fmean, median
 
 import yaml
 
+from cfl_flower.analysis.drift_metrics import make_mark, score
 from cfl_flower.models import initial_vector
-from cfl_flower.reading import Finished
-from cfl_flower.scorecard import make_mark, score
+from cfl_flower.runs.reading import Finished
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 

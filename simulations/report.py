@@ -22,12 +22,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from cfl_flower.comparison import require_one_stream
+from cfl_flower.analysis.comparison import require_one_stream
+from cfl_flower.analysis.drift_metrics import make_mark, score
+from cfl_flower.analysis.reference import find_marks
+from cfl_flower.analysis.tables import ACCURACIES, CLUSTERS, COSTS, cell
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import write_atomically
-from cfl_flower.marks import find_marks
-from cfl_flower.scorecard import make_mark, score
-from cfl_flower.tables import ACCURACIES, CLUSTERS, COSTS, cell
 from cfl_flower.types import Json
 from simulations import figures
 from simulations.run import report as report_error

@@ -26,11 +26,11 @@ from statistics import fmean, stdev
 from rich.markup import escape
 from rich.table import Table
 
-from cfl_flower.config import RunConfig
+from cfl_flower.config.compose import RunConfig
+from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.overrides import quoted
-from cfl_flower.reading import broken, read_finished
-from cfl_flower.results import check_output_dir
+from cfl_flower.runs.directory import check_output_dir
+from cfl_flower.runs.reading import broken, read_finished
 from cfl_flower.server_app import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import Json
@@ -190,7 +190,7 @@ def reproduce(
         check_output_dir(job.config)
         read_finished(job.config)
     most = at_once([job.config for job in runs.values()], asked.jobs)
-    reasons = carry_out(list(runs.values()), most, asked.talk, table.title)
+    reasons = carry_out(list(runs.values()), most, asked.verbosity, table.title)
     found: dict[tuple[str, str], Measured] = {}
     for cell, seed, both in pairs:
         jobs = [runs[each.folder, each.row, each.method, seed] for each in both]
@@ -295,7 +295,7 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
         "--download", action="store_true", help="fetch what torchvision can, if missing"
     )
     parser.add_argument("--markdown", action="store_true", help="print it as Markdown")
-    parser.add_talk()
+    parser.add_verbosity()
     asked = parser.parse_args(arguments)
     if where := load_elsewhere().get(asked.table):
         raise ConfigError(f"{asked.table} is no run of this door: {where}")

@@ -23,10 +23,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from cfl_flower.config import RunConfig, compose_config
-from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.inprocess import InProcessGrid
-from cfl_flower.overrides import (
+from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.config.overrides import (
     CONF,
     expand,
     first_line,
@@ -36,14 +34,16 @@ from cfl_flower.overrides import (
     swept_keys,
     with_folder,
 )
-from cfl_flower.results import check_output_dir
+from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import (
     ERROR_MARK,
-    TALK,
+    VERBOSITY,
     execute,
     make_console,
     open_stream,
 )
+from simulations.inprocess import InProcessGrid
 from simulations.superlink import run_on_superlink
 from simulations.terminal import FLAGS
 
@@ -137,10 +137,10 @@ def check(arguments: Sequence[str]) -> list[str]:
 
 def take_talk(arguments: Sequence[str]) -> list[str]:
     """Take ``-q`` and ``-v`` out, which Hydra does not know; the run inherits them."""
-    names = {name: talk for *both, talk, _ in FLAGS for name in both}
+    names = {name: verbosity for *both, verbosity, _ in FLAGS for name in both}
     for argument in arguments:
         if argument in names:
-            os.environ[TALK] = names[argument]
+            os.environ[VERBOSITY] = names[argument]
     return [argument for argument in arguments if argument not in names]
 
 

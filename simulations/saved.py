@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from cfl_flower.checkpoint import Checkpoint
-from cfl_flower.comparison import with_method
+from cfl_flower.analysis.comparison import with_method
+from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.own import Folder
-from cfl_flower.data.world import Timeline
+from cfl_flower.data.timeline import Timeline
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.overrides import first_line, quoted
-from cfl_flower.reading import read_rounds, read_settings, read_summary, read_tests
-from cfl_flower.results import FAILURE, RUN, repeat_command
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.directory import FAILURE, RUN, repeat_command
+from cfl_flower.runs.reading import read_rounds, read_settings, read_summary, read_tests
 from cfl_flower.settings import build, locate
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
-from strategies.base import ClusteredState
 from strategies.method import Method
 
 

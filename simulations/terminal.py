@@ -10,12 +10,12 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from cfl_flower.callbacks import Talk
 from cfl_flower.errors import ConfigError
+from cfl_flower.runs.callbacks import Verbosity
 
 FLAGS = (
-    ("-q", "--quiet", Talk.QUIET, "only the result and what went wrong"),
-    ("-v", "--verbose", Talk.VERBOSE, "every round in detail"),
+    ("-q", "--quiet", Verbosity.QUIET, "only the result and what went wrong"),
+    ("-v", "--verbose", Verbosity.VERBOSE, "every round in detail"),
 )
 """Short and long name, what it sets, and what that means."""
 
@@ -42,16 +42,16 @@ class Parser(argparse.ArgumentParser):
         """Raise a `ConfigError`."""
         raise ConfigError(f"{message}; see --help")
 
-    def add_talk(self) -> None:
-        """Add ``-q`` and ``-v``, read as `talk`."""
-        for short, name, talk, what in FLAGS:
+    def add_verbosity(self) -> None:
+        """Add ``-q`` and ``-v``, read as `verbosity`."""
+        for short, name, verbosity, what in FLAGS:
             self.add_argument(
                 short,
                 name,
-                dest="talk",
+                dest="verbosity",
                 action="store_const",
-                const=talk,
-                default=Talk.NORMAL,
+                const=verbosity,
+                default=Verbosity.NORMAL,
                 help=what,
             )
 

@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.settings import require
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, Plan, Result, Vector
-from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
+from strategies.base import ClusteredStrategy, StrategySettings
 
 
 @dataclass(frozen=True)

@@ -30,15 +30,14 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as StrategyResult
 
-from cfl_flower.admission import check_test
-from cfl_flower.backoff import Backoff
-from cfl_flower.courier import Courier
+from cfl_flower.communication.asynchronous import AsyncDispatcher, Backoff
+from cfl_flower.communication.records import payload_bytes
+from cfl_flower.communication.validation import check_test
 from cfl_flower.errors import InvalidResultError, NoValidResultError
-from cfl_flower.records import payload_bytes
-from cfl_flower.results import ClientRow, RoundRecord
+from cfl_flower.learning.training import TRAINING_PASSES
+from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.settings import require
-from cfl_flower.training import TRAINING_PASSES
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -54,7 +53,7 @@ from strategies.asynchronous_state import AsynchronousSettings, AsynchronousStat
 from strategies.base import ClusteredStrategy, no_clusters
 
 if TYPE_CHECKING:
-    from cfl_flower.config import RunConfig
+    from cfl_flower.config.compose import RunConfig
 
 STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""
@@ -83,7 +82,7 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._courier = Courier(self.fleet)
+        self._courier = AsyncDispatcher(self.fleet)
         # What each client was sent last, until its answer to it has come.
         self._sent: dict[ClientId, list[Vector]] = {}
         self._tests: list[Result] = []

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.policy import UploadPolicy
+from cfl_flower.client.upload_policy import UploadPolicy
 from cfl_flower.settings import require, require_one_of
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, FloatArray, IntArray, Result, Vector
-from strategies.base import ClusteredState, StrategySettings, no_clusters
+from strategies.base import StrategySettings, no_clusters
 
 
 @dataclass(frozen=True)

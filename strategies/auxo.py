@@ -49,15 +49,11 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.cluster import MiniBatchKMeans
 
+from cfl_flower.seeding import one_thread
 from cfl_flower.settings import require, require_fraction
-from cfl_flower.threads import one_thread
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
-from strategies.base import (
-    ClusteredState,
-    ClusteredStrategy,
-    StrategySettings,
-    no_clusters,
-)
+from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
 
 NEITHER = -1
 """The side of a client that has none."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -19,15 +19,17 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from sklearn.metrics import adjusted_rand_score
 
-from cfl_flower.admission import is_bounded
-from cfl_flower.attacks import malicious_clients
-from cfl_flower.devices import first_to_finish
+from cfl_flower.client.attacks import malicious_clients
+from cfl_flower.clustering.representations import digest
+from cfl_flower.communication.fleet import Fleet, Outcome
+from cfl_flower.communication.partial_sums import add_result, merge_sums, portions
+from cfl_flower.communication.validation import is_bounded
 from cfl_flower.errors import InvalidResultError, NoValidResultError
-from cfl_flower.fleet import Fleet, Outcome
-from cfl_flower.folding import add_result, merge_sums, portions
-from cfl_flower.measures import class_scores, note_tests
-from cfl_flower.representations import digest
-from cfl_flower.results import ClientRow, RoundRecord
+from cfl_flower.runs.callbacks import Callback
+from cfl_flower.runs.measures import class_scores, note_tests
+from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.simulated_devices import VirtualClock, first_to_finish
+from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -36,25 +38,14 @@ from cfl_flower.types import (
     Result,
     Task,
 )
-from cfl_flower.virtual_clock import VirtualClock
 from strategies.method import Drawn, Method
-from strategies.state import ClusteredState, StrategySettings, no_clusters
 
 if TYPE_CHECKING:
-    from cfl_flower.config import RunConfig
-    from cfl_flower.data.world import Timeline
+    from cfl_flower.config.compose import RunConfig
+    from cfl_flower.data.timeline import Timeline
 
 __all__ = ["ClusteredState", "ClusteredStrategy", "StrategySettings", "no_clusters"]
 """What the file of a method begins with."""
-
-
-class Callback(Protocol):
-    """What happens around a run; a method itself never prints or writes."""
-
-    def on_round(
-        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
-    ) -> None:
-        """Take in a finished round and the state after it."""
 
 
 class ClusteredStrategy(Method, Strategy):
@@ -158,10 +149,10 @@ class ClusteredStrategy(Method, Strategy):
         self.record.participants = len(plan.tasks)
         self.sums, self._late = {}, {}
         plan.config.update(dict.fromkeys(self._losses_told(), True))
-        self._withheld = plan if plan.fold and self._over_committed else None
+        self._withheld = plan if plan.sum_spec and self._over_committed else None
         if self._withheld:
             # Who is among the first is known only when all have finished.
-            plan = replace(plan, fold=None)
+            plan = replace(plan, sum_spec=None)
         first, *self._later = self._portions(plan)
         return self._send("train", first)
 
@@ -171,7 +162,7 @@ class ClusteredStrategy(Method, Strategy):
         Not one of whom some are late, nor of devices, which would wait for each other;
         but those of what is folded, as the server could not hold all.
         """
-        apart = plan.fold or self.fleet.simulated
+        apart = plan.sum_spec or self.fleet.simulated
         if self._over_committed or not apart:
             return [plan]
         return portions(plan, self.fleet.adders)
@@ -233,14 +224,14 @@ class ClusteredStrategy(Method, Strategy):
         return self._add_up(self.keep_first(sound))
 
     def _add_up(self, results: list[Result]) -> list[Result]:
-        """Fold what only could be when it was known who counts."""
+        """SumSpec what only could be when it was known who counts."""
         plan = self._withheld
-        if plan is None or plan.fold is None:
+        if plan is None or plan.sum_spec is None:
             return results
-        fold, tasks = plan.fold, {task.client: task for task in plan.tasks}
+        sum_spec, tasks = plan.sum_spec, {task.client: task for task in plan.tasks}
 
         def add(result: Result) -> None:
-            add_result(self.sums, tasks[result.client], result, fold)
+            add_result(self.sums, tasks[result.client], result, sum_spec)
 
         added = self.screen("train", results, add)
         return [replace(result, arrays=[]) for result in added]
@@ -351,7 +342,7 @@ class ClusteredStrategy(Method, Strategy):
         if outcome.failures and phase == "evaluate":
             self.require_any(outcome.results, phase)
         if self.fleet.simulated:
-            self._clock.note(outcome)
+            self._clock.note(outcome.results, outcome.traffic)
         return outcome
 
     def _wait(self, clients: Iterable[ClientId] | None = None) -> None:

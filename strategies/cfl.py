@@ -46,17 +46,13 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.aggregation import mean_model
-from cfl_flower.clustering import complete_linkage, number_by_appearance
-from cfl_flower.directions import cosine_matrix
+from cfl_flower.clustering.algorithms import complete_linkage, number_by_appearance
+from cfl_flower.clustering.similarity import cosine_matrix
+from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import require, require_fraction, require_one_of
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
-from strategies.base import (
-    ClusteredState,
-    ClusteredStrategy,
-    StrategySettings,
-    no_clusters,
-)
+from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
 """eps1 and eps2 where they are not told: the code's, and ours."""

@@ -16,19 +16,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cfl_flower.clustering.label_shift import ShiftTest
+from cfl_flower.communication.records import payload_bytes
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import initial_vector
-from cfl_flower.records import payload_bytes
 from cfl_flower.seeding import generator
 from cfl_flower.settings import require
-from cfl_flower.shift import ShiftTest
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import BoolArray, IntArray, Plan, Result, Scalar, Task, Vector
-from strategies.base import (
-    ClusteredState,
-    ClusteredStrategy,
-    StrategySettings,
-    no_clusters,
-)
+from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
 
 
 @dataclass(frozen=True)

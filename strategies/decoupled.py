@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.decoupling import no_anchors
+from cfl_flower.learning.decoupling import no_anchors
 from cfl_flower.models import Split, split_module
 from cfl_flower.settings import require
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import (
     BoolArray,
     ClientId,
@@ -28,7 +29,7 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
-from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
+from strategies.base import ClusteredStrategy, StrategySettings
 
 
 @dataclass(frozen=True)

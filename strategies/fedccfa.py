@@ -59,14 +59,15 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.clustering import connected
-from cfl_flower.decoupling import parse_counts
-from cfl_flower.directions import cosine_matrix, madc
+from cfl_flower.clustering.algorithms import connected
+from cfl_flower.clustering.similarity import cosine_matrix, madc
 from cfl_flower.errors import ConfigError
+from cfl_flower.learning.decoupling import parse_counts
+from cfl_flower.seeding import one_thread
 from cfl_flower.settings import require, require_one_of
-from cfl_flower.threads import one_thread
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
-from strategies.base import ClusteredState, no_clusters
+from strategies.base import no_clusters
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
 
 CLUSTERINGS = ("balanced", "local", "oracle")

@@ -35,9 +35,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfl_flower.aggregation import mean_model
-from cfl_flower.clustering import number_by_appearance
+from cfl_flower.clustering.algorithms import number_by_appearance
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task
 from strategies.base import ClusteredStrategy, StrategySettings

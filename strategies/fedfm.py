@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.decoupling import (
+from cfl_flower.learning.decoupling import (
     Anchors,
     mean_anchors,
     parse_counts,

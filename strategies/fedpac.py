@@ -30,16 +30,16 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from cfl_flower.aggregation import mix_models
-from cfl_flower.decoupling import (
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.learning.aggregation import mix_models
+from cfl_flower.learning.decoupling import (
     Anchors,
     mean_anchors,
     parse_counts,
     write_presence,
 )
-from cfl_flower.errors import InvalidResultError
+from cfl_flower.seeding import one_thread
 from cfl_flower.settings import require
-from cfl_flower.threads import one_thread
 from cfl_flower.types import FloatArray, Plan, Result, Scalar, Task
 from strategies.decoupled import AnchorState, DecoupledSettings, DecoupledStrategy
 

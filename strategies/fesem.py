@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfl_flower.directions import nearest_model
+from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.types import Result
 from strategies.choosing import ChoosingSettings, ChoosingStrategy
 

@@ -63,9 +63,9 @@ Deviations and readings, where the paper is silent or contradicts itself:
   more: each of its five thresholds, and the configured one, decides `learning_events`
   drifts, and is judged by the accuracy of so many rounds after them. One takes the
   place of the configured threshold if it is better by more than chance
-  (`cfl_flower.thresholds`); `relearn_every` rounds later they are tried anew.
+  (`strategies.fielding_threshold`); `relearn_every` rounds later they are tried anew.
 * Beyond the paper: `privacy` adds noise to reported label histograms
-  (`cfl_flower.privacy`), whose variance the test against chance then allows for;
+  (`cfl_flower.client.privacy`), whose variance the test against chance then allows for;
   `robust` takes trimmed means for centres and puts the clusters together that have
   fewer than `least_members`, so that forged representations neither move centres nor
   open clusters.
@@ -84,18 +84,15 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.aggregation import mix_models
-from cfl_flower.clustering import (
+from cfl_flower.client.privacy import LabelNoise
+from cfl_flower.clustering.algorithms import (
     KMeansScan,
     choose_clusters,
     mixing_matrix,
     nearest_centre,
     put_stragglers_together,
 )
-from cfl_flower.errors import InvalidResultError
-from cfl_flower.models import split_module
-from cfl_flower.privacy import LabelNoise
-from cfl_flower.reclustering import (
+from cfl_flower.clustering.centres import (
     adapt_delta,
     find_centres,
     largest_shift,
@@ -104,7 +101,7 @@ from cfl_flower.reclustering import (
     needs_reclustering,
     recompute_centres,
 )
-from cfl_flower.representations import (
+from cfl_flower.clustering.representations import (
     METRICS,
     Distance,
     chance_explains,
@@ -115,16 +112,15 @@ from cfl_flower.representations import (
     mean_client_distance,
     parse_vector,
 )
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.learning.aggregation import mix_models
+from cfl_flower.models import split_module
 from cfl_flower.settings import require, require_fraction, require_one_of
-from cfl_flower.shared_model import SharedModel
-from cfl_flower.thresholds import Trials, best_candidate, candidates, turn
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Scalar, Task, Vector
-from strategies.base import (
-    ClusteredState,
-    ClusteredStrategy,
-    StrategySettings,
-    no_clusters,
-)
+from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
+from strategies.fielding_shared_model import SharedModel
+from strategies.fielding_threshold import Trials, best_candidate, candidates, turn
 
 REPRESENTATIONS = ("label_histogram", "embedding", "gradient", "combined")
 

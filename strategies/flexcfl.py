@@ -59,15 +59,19 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.aggregation import mean_model
-from cfl_flower.clustering import complete_linkage, kmeans, number_by_appearance
-from cfl_flower.directions import (
+from cfl_flower.clustering.algorithms import (
+    complete_linkage,
+    kmeans,
+    number_by_appearance,
+)
+from cfl_flower.clustering.representations import digest
+from cfl_flower.clustering.similarity import (
     cosine_matrix,
     decomposed_cosines,
     madc,
 )
-from cfl_flower.records import payload_bytes
-from cfl_flower.representations import digest
+from cfl_flower.communication.records import payload_bytes
+from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import require, require_one_of
 from cfl_flower.types import (
     BoolArray,

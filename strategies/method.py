@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from torch import nn
 
-from cfl_flower.aggregation import Memory, QFedAvg, mean_model
-from cfl_flower.folding import Sums
-from cfl_flower.measures import discrepancies
+from cfl_flower.clustering.representations import digest
+from cfl_flower.communication.partial_sums import PartialSums
+from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
+from cfl_flower.learning.selection import Known, share_participants
 from cfl_flower.models import hollow_network, initial_vector
-from cfl_flower.representations import digest
-from cfl_flower.results import RoundRecord
+from cfl_flower.runs.measures import discrepancies
+from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
-from cfl_flower.selection import Known, share_participants
 from cfl_flower.settings import locate, require
+from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import (
     ClientId,
     FloatArray,
@@ -33,11 +34,10 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
-from strategies.state import ClusteredState, StrategySettings, no_clusters
 
 if TYPE_CHECKING:
-    from cfl_flower.config import RunConfig
-    from cfl_flower.data.world import Timeline
+    from cfl_flower.config.compose import RunConfig
+    from cfl_flower.data.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Method:
         self.settings: Any = config.strategy
         self.state = self.initial_state()
         self.record = RoundRecord(0)
-        self.sums: Sums = {}
+        self.sums: PartialSums = {}
         self._drawn = Drawn({}, no_clusters())
         self._memories: dict[str, Memory] = {}
 
@@ -157,7 +157,7 @@ class Method:
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Average each cluster's results; a cluster without any keeps its model.
 
-        If the plan has a `Fold`, the results come without arrays, and ``self.sums`` has
+        If the plan has a `SumSpec`, results come without arrays, and ``self.sums`` has
         what they were added up to: a large round is never held.
         """
         rows = self.rows(result.client for result in results)

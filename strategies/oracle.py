@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.aggregation import mix_models
-from cfl_flower.clustering import mixing_matrix
+from cfl_flower.clustering.algorithms import mixing_matrix
 from cfl_flower.errors import ConfigError
+from cfl_flower.learning.aggregation import mix_models
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import IntArray, Result
-from strategies.base import ClusteredState, ClusteredStrategy, no_clusters
+from strategies.base import ClusteredStrategy, no_clusters
 
 
 @dataclass

@@ -29,8 +29,9 @@ import numpy as np
 
 from cfl_flower.models import FlatModel
 from cfl_flower.settings import require
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Result, Task, Vector
-from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
+from strategies.base import ClusteredStrategy, StrategySettings
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from cfl_flower.data.public import (
     sets_in_folders,
 )
 from cfl_flower.errors import ConfigError
+from cfl_flower.learning.public_evaluation import Validation
+from cfl_flower.learning.training import LocalTraining, pretrain
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import require, require_one_of
-from cfl_flower.training import LocalTraining, pretrain
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
-from cfl_flower.validation import Validation
 from strategies.asynchronous import AsynchronousStrategy
 from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
 from strategies.base import no_clusters

@@ -46,10 +46,10 @@ Deviations and readings, where the paper and its code part ways:
   `directions.sketch`). The cosine of two clients has a standard error of at most
   sqrt(2 / k), of two clusters likewise; 0.04 for k = 1,024. The server then never holds
   n x d numbers.
-* Results are added up where they are made (`cfl_flower.folding`): the server receives
-  sums, from each worker one for omega and one for each cluster, and never holds all
-  replies; unless `devices.over_commitment` leaves open until the end which ones count.
-  A device sends its own result.
+* Results are added up where they are made (`communication.partial_sums`): the server
+  receives sums, from each worker one for omega and one for each cluster, and never
+  holds all replies; unless `devices.over_commitment` leaves open until the end which
+  ones count. A device sends its own result.
 * `refresh: on_drift` is ours: StoCFL never asks for psi again, so it is blind to drift.
   With it, a client whose data changed reports again after the test, and is placed anew
   as one that joins, in force from the next round on. All are placed by the clusters as
@@ -66,28 +66,29 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.aggregation import RunningMean, mean_model
-from cfl_flower.directions import gram_matrix, nearest_direction
+from cfl_flower.clustering.merging import find_merges, objective, purity
+from cfl_flower.clustering.similarity import gram_matrix, nearest_direction
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.merging import find_merges, objective, purity
+from cfl_flower.learning.aggregation import RunningMean, mean_model
 from cfl_flower.settings import require, require_one_of
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import (
     BoolArray,
     FloatArray,
-    Fold,
     IntArray,
     Plan,
     Result,
+    SumSpec,
     Task,
     Vector,
 )
-from strategies.base import ClusteredState, ClusteredStrategy, no_clusters
+from strategies.base import ClusteredStrategy, no_clusters
 from strategies.bilevel import BilevelSettings
 
 UNKNOWN = 0
 """The cluster of the clients that the server does not know yet; its model is omega."""
 
-ROOM = 4e9
+MEMORY_WARNING = 4e9
 """Bytes of all clients' psi beyond which a run begins with a warning."""
 
 TOLERANCE = 1e-3
@@ -189,7 +190,7 @@ class StoCFL(ClusteredStrategy):
         """Say what the psi of all clients will take, if that is much."""
         clients, width = self.config.clients, self.settings.sketch
         size = 4 * clients * (width or len(self.initial_model()))
-        if size > ROOM:
+        if size > MEMORY_WARNING:
             warnings.warn(
                 f"strategy.sketch={width} keeps the representations of {clients} "
                 f"clients in {size / 1e9:.0f} GB of the server's memory; "
@@ -318,9 +319,9 @@ class StoCFL(ClusteredStrategy):
         ]
         # theta, then omega.
         bases = (1,) if self.settings.omega == "sequential" else (1, 0)
-        fold = Fold(bases, self.settings.weighting == "samples")
+        sum_spec = SumSpec(bases, self.settings.weighting == "samples")
         reply = (len(start),) * len(bases)
-        return Plan(tasks, list(state.models), {}, reply, fold)
+        return Plan(tasks, list(state.models), {}, reply, sum_spec)
 
     def absorb_train(self, round: int, results: list[Result]) -> None:
         """Take the means as the next models: lines 17 to 19."""

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import settings
 from rich.console import Console
 
-from cfl_flower.config import RunConfig, compose_config
-from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.server_app import execute
+from simulations.inprocess import InProcessGrid
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("untimed", deadline=None)
@@ -135,5 +135,5 @@ class _LateGrid(InProcessGrid):
 def late_grid(monkeypatch: pytest.MonkeyPatch) -> InProcessGrid:
     """Return a grid of devices 0 to 10 that device 11 joins in the third round."""
     # The server waits at the start for all twelve.
-    monkeypatch.setattr("cfl_flower.roster.JOIN_TIMEOUT", 0.1)
+    monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
     return _LateGrid([{"client-id": client} for client in range(11)])

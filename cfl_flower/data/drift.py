@@ -11,16 +11,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from cfl_flower.data.partition import Partition
+from cfl_flower.data.timeline import Event, EventKey
 from cfl_flower.data.world import (
     AT_RANDOM,
     BY_RANK,
     BY_TIME,
-    Event,
-    EventKey,
     World,
-    call_otherwise,
     deal_anew,
     exchange_all,
+    relabel_clients,
     traits,
 )
 from cfl_flower.seeding import generator
@@ -231,7 +230,7 @@ class Relabel(Change):
         del partition
         rng = self.rng(key)
         chosen = self.chosen(world.clients, rng)
-        world = call_otherwise(world, chosen, self._names(world.classes))
+        world = relabel_clients(world, chosen, self._names(world.classes))
         if not self.random_swaps:
             return world
         order = rng.random((world.clients, world.classes)).argsort(axis=1)
@@ -243,7 +242,7 @@ class Relabel(Change):
         names = np.tile(np.arange(world.classes), (world.clients, 1))
         swapped = pairs.reshape(world.clients, -1, 2)[:, :, ::-1].reshape(pairs.shape)
         np.put_along_axis(names, pairs, swapped, axis=1)
-        return call_otherwise(world, chosen, names)
+        return relabel_clients(world, chosen, names)
 
     def _names(self, classes: int) -> IntArray:
         names = np.arange(classes)

@@ -14,8 +14,8 @@ from cfl_flower.data.world import (
     Deal,
     Layout,
     World,
-    call_otherwise,
     first_world,
+    relabel_clients,
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
@@ -153,7 +153,7 @@ class Partition:
         degrees = np.array(self.rotations, float)[turn]
         shifts = np.array([each % classes for each in self.shifts])[shift]
         names = (np.arange(classes) + shifts[:, None]) % classes
-        world = call_otherwise(world, np.ones(clients, bool), names)
+        world = relabel_clients(world, np.ones(clients, bool), names)
         return replace(world, degrees=degrees % 360)
 
     def hands(

@@ -18,7 +18,7 @@ from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
-from cfl_flower.data.world import Timeline
+from cfl_flower.data.timeline import Timeline
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray

@@ -16,15 +16,8 @@ from cfl_flower.data.drift import Drift
 from cfl_flower.data.partition import Hands, Partition
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
-from cfl_flower.data.world import (
-    AT_RANDOM,
-    BY_RANK,
-    Deal,
-    Timeline,
-    World,
-    same_deal,
-    traits,
-)
+from cfl_flower.data.timeline import Timeline
+from cfl_flower.data.world import AT_RANDOM, BY_RANK, Deal, World, same_deal, traits
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray

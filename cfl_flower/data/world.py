@@ -7,26 +7,21 @@ drift that returns to an earlier world restores the very same data.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from cfl_flower.data.partition import Partition
+    pass
 
 AT_RANDOM, BY_RANK, BY_TIME = range(3)
 """The order in which samples arrive: any; a client's own chronological one, a share of
 its samples at a time; that of the dataset's clock, a span of time at a time."""
-
-KEPT = 3
-"""Periods in memory: those of a round and of the next one, and one more."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +256,7 @@ def exchange_all(world: World, order: IntArray) -> World:
     return replace(world, **{name: of[order] for name, of in traits(world).items()})
 
 
-def call_otherwise(world: World, clients: BoolArray, names: IntArray) -> World:
+def relabel_clients(world: World, clients: BoolArray, names: IntArray) -> World:
     """Let some clients call what they called label c ``names[..., c]`` from now on.
 
     ``names`` has the shape (L,) or (clients, L).
@@ -269,126 +264,3 @@ def call_otherwise(world: World, clients: BoolArray, names: IntArray) -> World:
     table = np.broadcast_to(names, world.relabel.shape)
     renamed = np.take_along_axis(table, world.relabel, axis=1)
     return replace(world, relabel=np.where(clients[:, None], renamed, world.relabel))
-
-
-class Event(Protocol):
-    """One kind of change, and when it happens."""
-
-    def times(self, total: int, seed: int, number: int) -> list[int]:
-        """Return the rounds at whose start it happens, of ``total`` rounds.
-
-        Parameters
-        ----------
-        total, seed : int
-        number : int
-            Of the event in its schedule.
-        """
-
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
-        """Return the world after it."""
-
-
-@dataclass(frozen=True)
-class EventKey:
-    """What makes the random draws of one event: nothing else may.
-
-    Attributes
-    ----------
-    seed, round : int
-    number : int
-        Of the event in its schedule.
-    occurrence : int
-        How often it happened before.
-    """
-
-    seed: int
-    round: int
-    number: int
-    occurrence: int
-
-
-class Timeline:
-    """All worlds of a run, and the true concept of every client in every round.
-
-    A concept is a label distribution, a domain, a rotation and a naming of the labels.
-    Which of its labels and samples have arrived at a client is none. Concepts are
-    numbered over the whole run, in the order of their first appearance.
-
-    Attributes
-    ----------
-    rounds : list of int
-        The rounds at whose start anything changes.
-    """
-
-    def __init__(
-        self,
-        partition: Partition,
-        events: Sequence[Event],
-        clients: int,
-        classes: int,
-        seed: int,
-        total: int,
-    ) -> None:
-        self._partition, self._seed = partition, seed
-        self._start = (clients, classes)
-        self._events = [
-            (event, event.times(total, seed, number))
-            for number, event in enumerate(events)
-        ]
-        self.rounds = sorted({time for _, times in self._events for time in times})
-        self._numbers: dict[bytes, int] = {}
-        self._periods: OrderedDict[int, tuple[World, IntArray]] = OrderedDict()
-
-    def world(self, round: int) -> World:
-        """Return the world of a round."""
-        return self._period(self.period(round))[0]
-
-    def concepts(self, round: int) -> IntArray:
-        """Return the true concept of each client, shape (clients,)."""
-        return self._period(self.period(round))[1]
-
-    def first_round(self, round: int) -> int:
-        """Return the first round of the period that a round is in."""
-        period = self.period(round)
-        return self.rounds[period - 1] if period else 1
-
-    def period(self, round: int) -> int:
-        """Return how many changes have happened by a round."""
-        return bisect_right(self.rounds, round)
-
-    def _period(self, period: int) -> tuple[World, IntArray]:
-        earlier = [known for known in self._periods if known <= period]
-        nearest = max(earlier, default=-1)
-        for step in range(nearest + 1, period + 1):
-            world = (
-                self._after(self._periods[step - 1][0], step)
-                if step
-                else (self._partition.begin(*self._start, self._seed))
-            )
-            self._periods[step] = world, self._number(world)
-            while len(self._periods) > KEPT:
-                self._periods.popitem(last=False)
-        return self._periods[period]
-
-    def _after(self, world: World, period: int) -> World:
-        """Apply the events of the period's first round, in their order."""
-        round = self.rounds[period - 1]
-        for number, (event, times) in enumerate(self._events):
-            if round in times:
-                key = EventKey(self._seed, round, number, times.index(round))
-                world = event.apply(world, self._partition, key)
-        return world
-
-    def _number(self, world: World) -> IntArray:
-        rows = np.column_stack(
-            (world.groups, world.domains, world.degrees, world.relabel)
-        )
-        keys = [row.tobytes() for row in rows]
-        fresh = {
-            key: row
-            for key, row in zip(keys, rows, strict=True)
-            if key not in self._numbers
-        }
-        for key in sorted(fresh, key=lambda key: fresh[key].tolist()):
-            self._numbers[key] = len(self._numbers)
-        return np.array([self._numbers[key] for key in keys], np.int64)

@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.data.public import Samples
+from cfl_flower.learning.public_evaluation import Validation
+from cfl_flower.learning.training import LocalTraining, train
 from cfl_flower.models import CcflCnn, FlatModel, Network
-from cfl_flower.training import LocalTraining, train
-from cfl_flower.validation import Validation
 from simulations.benchmark.measure import Row, on_two_workers, times
 
 

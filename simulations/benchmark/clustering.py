@@ -9,15 +9,22 @@ from statistics import median
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cfl_flower.clustering import KMeansScan, choose_clusters, cluster_centres
-from cfl_flower.reclustering import (
+from cfl_flower.clustering.algorithms import (
+    KMeansScan,
+    choose_clusters,
+    cluster_centres,
+)
+from cfl_flower.clustering.centres import (
     largest_shift,
     mean_centre_distance,
     move_drifted,
     needs_reclustering,
     recompute_centres,
 )
-from cfl_flower.representations import largest_pairwise_distance, mean_client_distance
+from cfl_flower.clustering.representations import (
+    largest_pairwise_distance,
+    mean_client_distance,
+)
 from simulations.benchmark.measure import Row, times
 
 

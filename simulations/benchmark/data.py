@@ -18,9 +18,9 @@ from cfl_flower.data.drift import Relabel
 from cfl_flower.data.partition import Dirichlet
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.stream import Stream
+from cfl_flower.learning.training import LocalTraining, train
 from cfl_flower.models import FedCcfaCnn, FlatModel
 from cfl_flower.seeding import generator
-from cfl_flower.training import LocalTraining, train
 from simulations.benchmark.measure import Row, resident_pages
 
 

@@ -14,7 +14,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics.pairwise import cosine_similarity
 from threadpoolctl import threadpool_limits
 
-from cfl_flower.directions import cosine_matrix, decomposed_cosines, sketch
+from cfl_flower.clustering.similarity import cosine_matrix, decomposed_cosines, sketch
 from cfl_flower.types import Vector
 from simulations.benchmark.measure import Row, resident_pages, times
 

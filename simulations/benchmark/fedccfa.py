@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from cfl_flower.config import compose_config
-from cfl_flower.decoupling import (
+from cfl_flower.config.compose import compose_config
+from cfl_flower.learning.decoupling import (
     aligned,
     balanced_batch,
     class_means,
@@ -19,8 +19,8 @@ from cfl_flower.decoupling import (
     represent,
     train_classifier,
 )
+from cfl_flower.learning.training import train
 from cfl_flower.models import FlatModel, initial_vector
-from cfl_flower.training import train
 from cfl_flower.types import FloatArray
 from simulations.benchmark.measure import Row, finish, on_two_workers, times
 from strategies.fedccfa import class_distances, cluster_classes, cluster_means

@@ -13,8 +13,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean
 
-from cfl_flower.config import compose_config
-from cfl_flower.reading import Finished, read_finished
+from cfl_flower.config.compose import compose_config
+from cfl_flower.runs.reading import Finished, read_finished
 from simulations.run import run
 
 

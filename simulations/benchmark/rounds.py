@@ -8,12 +8,12 @@ from statistics import median
 
 import torch
 
-from cfl_flower.aggregation import mean_model
-from cfl_flower.config import RunConfig, compose_config
+from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.data.stream import Stream
+from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.learning.training import evaluate, train
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
-from cfl_flower.training import evaluate, train
 from simulations.benchmark.measure import Row, finish
 
 WARM_UP = 3

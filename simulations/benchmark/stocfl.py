@@ -10,10 +10,10 @@ from statistics import mean, median
 import torch
 from torch import Tensor
 
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
+from cfl_flower.learning.training import full_gradient, train
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
-from cfl_flower.training import full_gradient, train
 from cfl_flower.types import Vector
 from simulations.benchmark.measure import Row, finish, on_two_workers, times
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
+from cfl_flower.clustering.representations import Distance, distances, label_histogram
 from cfl_flower.data.own import Folder
 from cfl_flower.errors import CflError, ConfigError
-from cfl_flower.representations import Distance, distances, label_histogram
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
 from simulations.deploy.console import need, report

@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.settings import require
-from cfl_flower.site import is_client_id
+from cfl_flower.types import is_client_id
 from simulations.deploy.console import report
 
 AUTHORITY, SERVER = "ca", "server"

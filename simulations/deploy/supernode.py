@@ -16,15 +16,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cfl_flower.errors import CflError
-from cfl_flower.site import (
+from cfl_flower.client.node_config import (
     CLIENT_ID,
     DATA_DIR,
     DEFAULT_STATE_DAYS,
     STATE_DAYS,
     STATE_DIR,
-    Site,
+    NodeConfig,
 )
+from cfl_flower.errors import CflError
 from cfl_flower.types import ClientId
 from simulations.deploy.console import become, environment, need, report
 from simulations.deploy.keys import AUTHORITY
@@ -49,7 +49,7 @@ def node_config(
         told[STATE_DAYS] = days
     if data is not None:
         told[DATA_DIR] = str(data.absolute())
-    Site.of(told)
+    NodeConfig.of(told)
     return told
 
 

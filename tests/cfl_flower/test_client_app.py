@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from cfl_flower.client_app import code_digest, open_workshop
-from cfl_flower.config import RunConfig, compose_config
-from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.client_app import open_resources
+from cfl_flower.clustering.representations import digest, label_histogram
+from cfl_flower.code_version import code_digest
+from cfl_flower.communication.records import encode_models, pack_tasks, unpack_answers
+from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.models import initial_vector
-from cfl_flower.records import Answer, encode_models, pack_tasks, unpack_answers
-from cfl_flower.representations import digest, label_histogram
-from cfl_flower.types import Plan, Scalar, Task, Vector
+from cfl_flower.types import Answer, Plan, Scalar, Task, Vector
+from simulations.inprocess import InProcessGrid
 
 PARAMETERS = 64 * 10 + 10
 """Of the linear model on 8 x 8 digits."""
@@ -52,7 +53,7 @@ def work(config: RunConfig, phase: str, work: Plan, round: int = 1) -> list[Answ
 
 
 def histogram(config: RunConfig, client: int, round: int) -> bytes:
-    view = open_workshop(json.dumps(config.resolved)).stream.view(client, round)
+    view = open_resources(json.dumps(config.resolved)).stream.view(client, round)
     return label_histogram(view.labels, 10).tobytes()
 
 
@@ -82,15 +83,15 @@ def test_the_same_settings_are_one_workshop_and_others_another(
     compose: Composer,
 ) -> None:
     one, other = (json.dumps(compose(f"seed={seed}").resolved) for seed in (0, 1))
-    assert open_workshop(one) is open_workshop(json.dumps(json.loads(one)))
-    assert open_workshop(other) is not open_workshop(one)
+    assert open_resources(one) is open_resources(json.dumps(json.loads(one)))
+    assert open_resources(other) is not open_resources(one)
 
 
 def test_nobody_can_spoil_the_common_initial_model(compose: Composer) -> None:
     config = compose()
-    workshop = open_workshop(json.dumps(config.resolved))
-    workshop.copy_initial().fill(0)
-    assert np.array_equal(workshop.copy_initial(), start(config))
+    resources = open_resources(json.dumps(config.resolved))
+    resources.copy_initial().fill(0)
+    assert np.array_equal(resources.copy_initial(), start(config))
 
 
 def test_a_task_that_raises_costs_only_its_own_answer(compose: Composer) -> None:

@@ -6,6 +6,7 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from cfl_flower.config.overrides import CONF
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import (
     CcflCnn,
@@ -24,7 +25,6 @@ from cfl_flower.models import (
     VisionTransformer,
     initial_vector,
 )
-from cfl_flower.overrides import CONF
 from cfl_flower.settings import build
 
 MNIST, CIFAR, IMAGENET, TWEET = (1, 28, 28), (3, 32, 32), (3, 224, 224), (25, 300)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cfl_flower.comparison import compare
-from cfl_flower.config import compose_config, compose_sweep
+from cfl_flower.analysis.comparison import compare
+from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.errors import FailedRunsError
-from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.server_app import execute, execute_all, make_console
+from simulations.inprocess import InProcessGrid
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
 

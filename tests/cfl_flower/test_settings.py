@@ -13,7 +13,10 @@ def test_a_client_rebuilds_nested_settings_from_plain_data() -> None:
         "name": "fielding",
         "_target_": "strategies.fielding.Fielding",
         "distance": "js",
-        "scan": {"_target_": "cfl_flower.clustering.KMeansScan", "largest": 7},
+        "scan": {
+            "_target_": "cfl_flower.clustering.algorithms.KMeansScan",
+            "largest": 7,
+        },
     }
     settings = build({"strategy": node, "seed": 3})
     assert settings["seed"] == 3

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.client_state import ClientState
+from cfl_flower.client.context import ClientContext
+from cfl_flower.client.evaluation import Evaluator
+from cfl_flower.client.state import ClientState
 from cfl_flower.data.datasets import Digits
 from cfl_flower.data.drift import Regroup
 from cfl_flower.data.partition import LabelGroups
 from cfl_flower.data.stream import Stream
-from cfl_flower.evaluation import Evaluator
+from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import FlatModel, Mclr, initial_vector
-from cfl_flower.training import LocalTraining
-from clients.base import Surroundings
 from strategies.base import StrategySettings
 
-Surround = Callable[..., Surroundings]
+MakeContext = Callable[..., ClientContext]
 
 
 @pytest.fixture(scope="session")
@@ -28,13 +28,13 @@ def stream() -> Stream:
 
 
 @pytest.fixture
-def surround(stream: Stream, tmp_path: Path) -> Surround:
+def make_context(stream: Stream, tmp_path: Path) -> MakeContext:
     """Return what surrounds client 2 in a round."""
 
-    def make(round: int, folder: str = "state") -> Surroundings:
+    def make(round: int, folder: str = "state") -> ClientContext:
         model = FlatModel(Mclr().build((1, 8, 8), 10))
         initial = initial_vector(Mclr(), (1, 8, 8), 10, 0)
-        return Surroundings(
+        return ClientContext(
             2,
             round,
             0,

@@ -12,13 +12,19 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
+from cfl_flower.client.upload_policy import TRIGGER, UploadPolicy, touched
 from cfl_flower.errors import ConfigError
-from cfl_flower.policy import TRIGGER, UploadPolicy, touched
-from cfl_flower.training import LocalTraining
+from cfl_flower.learning.training import LocalTraining
 from clients.asynchronous import AsynchronousClient
 from strategies.asynchronous_state import AsynchronousSettings
-from tests.cfl_flower.test_site import HIGH, LOW, SITES, Sites, add_samples
-from tests.clients.conftest import Surround
+from tests.cfl_flower.client.test_node_config import (
+    HIGH,
+    LOW,
+    SITES,
+    Sites,
+    add_samples,
+)
+from tests.clients.conftest import MakeContext
 from tests.conftest import Run, Runner
 
 HOLD = ["strategy.policy.poll=0.02", "system.task_timeout=5"]
@@ -108,14 +114,14 @@ def test_drift_asks_for_an_upload(
 
 
 def test_an_upload_that_failed_is_not_held_again(
-    surround: Surround, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    around = surround(1)
+    context = make_context(1)
     policy = UploadPolicy(samples=999, wait=60)
     settings = AsynchronousSettings(local=LocalTraining(epochs=1), policy=policy)
-    around.settings, around.folder = settings, tmp_path
-    around.look = lambda: around.stream
-    client, start = AsynchronousClient(around), around.initial()
+    context.settings, context.folder = settings, tmp_path
+    context.look = lambda: context.stream
+    client, start = AsynchronousClient(context), context.initial()
 
     def seconds(stamp: int) -> float:
         began = time.monotonic()
@@ -130,9 +136,9 @@ def test_an_upload_that_failed_is_not_held_again(
     # Asked again from the same model: the answer was lost.
     assert seconds(0) < 30
     # From another one it holds, as long as it wants or until the trigger is touched.
-    around.settings = replace(settings, policy=UploadPolicy(samples=999, wait=0.5))
+    context.settings = replace(settings, policy=UploadPolicy(samples=999, wait=0.5))
     assert seconds(4) >= 0.5
-    around.settings = settings
+    context.settings = settings
     with every_moment((tmp_path / TRIGGER).touch):
         assert seconds(7) < 30
 

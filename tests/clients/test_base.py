@@ -9,15 +9,16 @@ import pytest
 import torch
 from torch import nn
 
+from cfl_flower.client.context import ClientContext
+from cfl_flower.client.evaluation import Evaluator
+from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.data.stream import Stream
-from cfl_flower.evaluation import Evaluator
+from cfl_flower.learning.training import LocalTraining, evaluate, train
 from cfl_flower.models import FlatModel, Mclr, initial_vector
-from cfl_flower.representations import digest, label_histogram
 from cfl_flower.seeding import generator
-from cfl_flower.training import LocalTraining, evaluate, train
 from cfl_flower.types import Vector
 from clients.adapfedavg import AdapFedAvgClient
-from clients.base import ClusteredClient, Surroundings
+from clients.base import ClusteredClient
 from clients.ditto import DittoClient
 from clients.feddrift import NEW, FedDriftClient
 from clients.pfedme import PFedMeClient
@@ -30,7 +31,7 @@ from strategies.pfedme import PFedMeSettings
 ASK = {"representation": "label_histogram"}
 INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
 
-Surround = Callable[..., Surroundings]
+MakeContext = Callable[..., ClientContext]
 
 
 def histogram(stream: Stream, round: int) -> np.ndarray:
@@ -38,19 +39,19 @@ def histogram(stream: Stream, round: int) -> np.ndarray:
 
 
 def test_the_hello_brings_sizes_and_the_first_representation(
-    stream: Stream, surround: Surround
+    stream: Stream, make_context: MakeContext
 ) -> None:
-    found = ClusteredClient(surround(0)).get_properties(ASK)
+    found = ClusteredClient(make_context(0)).get_properties(ASK)
     assert found["num_examples"] == len(stream.view(2, 1).labels)
     assert found["representation"] == histogram(stream, 1).tobytes()
-    assert set(ClusteredClient(surround(0)).get_properties({})) == {"num_examples"}
+    assert set(ClusteredClient(make_context(0)).get_properties({})) == {"num_examples"}
 
 
 def test_training_starts_from_the_received_model_and_leaves_it_alone(
-    stream: Stream, surround: Surround
+    stream: Stream, make_context: MakeContext
 ) -> None:
     received = INITIAL.copy()
-    (trained,), count, metrics = ClusteredClient(surround(1)).fit([received], {})
+    (trained,), count, metrics = ClusteredClient(make_context(1)).fit([received], {})
     assert np.array_equal(received, INITIAL)
     assert not np.array_equal(trained, received)
     assert count == len(stream.view(2, 1).labels)
@@ -58,19 +59,20 @@ def test_training_starts_from_the_received_model_and_leaves_it_alone(
 
 
 def test_training_depends_on_round_and_client_only(
-    stream: Stream, surround: Surround
+    stream: Stream, make_context: MakeContext
 ) -> None:
     one, again, later = (
-        ClusteredClient(surround(round)).fit([INITIAL], {})[0][0] for round in (1, 1, 2)
+        ClusteredClient(make_context(round)).fit([INITIAL], {})[0][0]
+        for round in (1, 1, 2)
     )
     assert np.array_equal(one, again)
     assert not np.array_equal(one, later)
 
 
 def test_a_test_counts_correct_answers_on_the_data_of_the_round(
-    stream: Stream, surround: Surround
+    stream: Stream, make_context: MakeContext
 ) -> None:
-    loss, count, metrics = ClusteredClient(surround(1)).evaluate([INITIAL], {})
+    loss, count, metrics = ClusteredClient(make_context(1)).evaluate([INITIAL], {})
     assert count == len(stream.view(2, 1).test_indices)
     assert 0 <= int(metrics["correct"]) <= count
     assert loss > 0
@@ -78,19 +80,19 @@ def test_a_test_counts_correct_answers_on_the_data_of_the_round(
 
 @pytest.mark.parametrize(("round", "reports"), [(1, False), (2, True), (3, False)])
 def test_a_client_reports_when_the_next_rounds_data_are_others(
-    round: int, reports: bool, stream: Stream, surround: Surround
+    round: int, reports: bool, stream: Stream, make_context: MakeContext
 ) -> None:
     held = digest(histogram(stream, round))
     config = {**ASK, "held": held}
-    _, _, metrics = ClusteredClient(surround(round)).evaluate([INITIAL], config)
+    _, _, metrics = ClusteredClient(make_context(round)).evaluate([INITIAL], config)
     assert ("representation" in metrics) is reports
 
 
 def test_a_client_that_is_not_tested_still_reports(
-    stream: Stream, surround: Surround
+    stream: Stream, make_context: MakeContext
 ) -> None:
     config = {**ASK, "held": "unknown", "test": False}
-    loss, count, metrics = ClusteredClient(surround(1)).evaluate([], config)
+    loss, count, metrics = ClusteredClient(make_context(1)).evaluate([], config)
     assert (loss, count) == (0.0, 0)
     samples = len(stream.view(2, 2).labels)
     report = {"representation": histogram(stream, 2).tobytes(), "samples": samples}
@@ -98,35 +100,37 @@ def test_a_client_that_is_not_tested_still_reports(
 
 
 def test_a_change_within_the_tolerance_is_no_drift(
-    stream: Stream, surround: Surround
+    stream: Stream, make_context: MakeContext
 ) -> None:
     first, after = histogram(stream, 2), histogram(stream, 3)
     change = float(abs(first - after).sum())
     for factor, reports in ((1.01, False), (0.99, True)):
         ask = {**ASK, "tolerance": factor * change}
         folder = str(factor)
-        ClusteredClient(surround(0, folder)).get_properties(ask)
+        ClusteredClient(make_context(0, folder)).get_properties(ask)
         config = {**ask, "held": digest(first)}
-        _, _, metrics = ClusteredClient(surround(2, folder)).evaluate([INITIAL], config)
+        _, _, metrics = ClusteredClient(make_context(2, folder)).evaluate(
+            [INITIAL], config
+        )
         assert ("representation" in metrics) is reports
 
 
 def test_a_report_that_the_server_does_not_hold_is_sent_again(
-    stream: Stream, surround: Surround
+    stream: Stream, make_context: MakeContext
 ) -> None:
     ask = {**ASK, "tolerance": 0.5}
-    ClusteredClient(surround(0)).get_properties(ask)
+    ClusteredClient(make_context(0)).get_properties(ask)
     config = {**ask, "held": digest(histogram(stream, 1))}
     for round in (2, 3):
-        _, _, metrics = ClusteredClient(surround(round)).evaluate([INITIAL], config)
+        _, _, metrics = ClusteredClient(make_context(round)).evaluate([INITIAL], config)
         assert "representation" in metrics
 
 
 def test_a_flipping_client_trains_on_other_labels_and_is_tested_on_its_own(
-    surround: Surround,
+    make_context: MakeContext,
 ) -> None:
-    honest = ClusteredClient(surround(1))
-    flipping = ClusteredClient(replace(surround(1), attack="flip"))
+    honest = ClusteredClient(make_context(1))
+    flipping = ClusteredClient(replace(make_context(1), attack="flip"))
     models = [client.fit([INITIAL], {})[0][0] for client in (honest, flipping)]
     assert not np.array_equal(*models)
     tests = [client.evaluate([INITIAL], {}) for client in (honest, flipping)]
@@ -144,17 +148,17 @@ def normalised() -> FlatModel:
     return FlatModel(nn.Sequential(*layers))
 
 
-Equip = Callable[..., Surroundings]
+Equip = Callable[..., ClientContext]
 
 
 @pytest.fixture
-def equip(surround: Surround, normalised: FlatModel) -> Equip:
+def equip(make_context: MakeContext, normalised: FlatModel) -> Equip:
     """Return what surrounds client 2, with a policy for statistics."""
 
-    def make(round: int, buffers: str) -> Surroundings:
+    def make(round: int, buffers: str) -> ClientContext:
         local = LocalTraining(epochs=1, buffers=buffers)
         return replace(
-            surround(round, buffers),
+            make_context(round, buffers),
             model=normalised,
             evaluator=Evaluator(normalised, {}),
             settings=StrategySettings(local=local),
@@ -167,10 +171,10 @@ def test_averaged_statistics_travel_with_the_model(
     equip: Equip, normalised: FlatModel
 ) -> None:
     received, weights = normalised.to_vector(), len(normalised.weights)
-    around = equip(1, "average")
-    (trained,), _, _ = ClusteredClient(around).fit([received], {})
+    context = equip(1, "average")
+    (trained,), _, _ = ClusteredClient(context).fit([received], {})
     assert (trained[weights:] != received[weights:]).sum() > 100
-    assert around.state.load(9) == {}
+    assert context.state.load(9) == {}
 
 
 def test_a_client_keeps_its_own_statistics_and_sends_those_it_received(
@@ -186,23 +190,23 @@ def test_a_client_keeps_its_own_statistics_and_sends_those_it_received(
         return normalised.to_vector()
 
     one = trained(first, 1)
-    around = equip(1, "local")
-    (sent,), _, _ = ClusteredClient(around).fit([first], {})
+    context = equip(1, "local")
+    (sent,), _, _ = ClusteredClient(context).fit([first], {})
     assert np.array_equal(sent, np.concatenate([one[:weights], first[weights:]]))
     assert np.array_equal(
-        around.state.part("buffers").load(2)["buffers"], one[weights:]
+        context.state.part("buffers").load(2)["buffers"], one[weights:]
     )
     # The next model comes with the statistics of others, which are of no effect.
     received = np.concatenate([first[:weights] * 0.9, first[weights:] + 5])
     two = trained(np.concatenate([received[:weights], one[weights:]]), 2)
-    around = equip(2, "local")
-    (sent,), _, _ = ClusteredClient(around).fit([received], {})
+    context = equip(2, "local")
+    (sent,), _, _ = ClusteredClient(context).fit([received], {})
     assert np.array_equal(sent, np.concatenate([two[:weights], received[weights:]]))
     assert np.array_equal(
-        around.state.part("buffers").load(3)["buffers"], two[weights:]
+        context.state.part("buffers").load(3)["buffers"], two[weights:]
     )
     assert np.array_equal(
-        around.state.part("buffers").load(2)["buffers"], one[weights:]
+        context.state.part("buffers").load(2)["buffers"], one[weights:]
     )
 
 
@@ -218,10 +222,10 @@ def test_methods_with_a_training_of_their_own_keep_statistics_alike(
             (PFedMeClient, PFedMeSettings(local=local), {}),
         ]
     ):
-        around = replace(equip(1, "local"), settings=settings)
-        around = replace(around, state=around.state.part(str(number)))
-        (sent,), _, _ = client(around).fit([received], config)
-        kept = around.state.part("buffers").load(2)["buffers"]
+        context = replace(equip(1, "local"), settings=settings)
+        context = replace(context, state=context.state.part(str(number)))
+        (sent,), _, _ = client(context).fit([received], config)
+        kept = context.state.part("buffers").load(2)["buffers"]
         assert np.array_equal(sent[weights:], received[weights:])
         assert not np.array_equal(sent[:weights], received[:weights])
         assert (kept != received[weights:]).sum() > 100
@@ -251,7 +255,7 @@ def test_a_client_chooses_by_losses_with_its_own_statistics(
     received, weights = normalised.to_vector(), len(normalised.weights)
     client = ClusteredClient(equip(2, "local"))
     own = np.full(128, 0.5, np.float32)
-    client.around.state.part("buffers").save(1, {"buffers": own})
+    client.context.state.part("buffers").save(1, {"buffers": own})
     model = np.concatenate([received[:weights], own])
     expected, _ = evaluate(normalised.load(model), *stream.view(2, 2).train())
     assert client.losses([received], 2).tolist() == [expected]
@@ -263,10 +267,10 @@ def test_a_client_tests_with_its_own_statistics_however_many_share_the_model(
 ) -> None:
     served, weights = normalised.to_vector(), len(normalised.weights)
 
-    def tested(around: Surroundings) -> float:
+    def tested(context: ClientContext) -> float:
         counted = Evaluator(normalised, {id(served): sharers})
-        around = replace(around, evaluator=counted)
-        return ClusteredClient(around).evaluate([served], {})[0]
+        context = replace(context, evaluator=counted)
+        return ClusteredClient(context).evaluate([served], {})[0]
 
     def expected(vector: Vector) -> float:
         return evaluate(normalised.load(vector), *stream.view(2, 1).test())[0]
@@ -281,20 +285,22 @@ def test_a_client_tests_with_its_own_statistics_however_many_share_the_model(
     assert tested(equip(1, "average")) == pytest.approx(expected(served), rel=1e-5)
 
 
-def test_networks_without_statistics_keep_nothing(surround: Surround) -> None:
+def test_networks_without_statistics_keep_nothing(make_context: MakeContext) -> None:
     local = LocalTraining(epochs=1, buffers="local")
-    around = replace(surround(1), settings=StrategySettings(local=local))
-    (trained,), _, _ = ClusteredClient(around).fit([INITIAL], {})
-    (plain,), _, _ = ClusteredClient(surround(1)).fit([INITIAL], {})
+    context = replace(make_context(1), settings=StrategySettings(local=local))
+    (trained,), _, _ = ClusteredClient(context).fit([INITIAL], {})
+    (plain,), _, _ = ClusteredClient(make_context(1)).fit([INITIAL], {})
     assert np.array_equal(trained, plain)
-    assert around.state.load(9) == {}
+    assert context.state.load(9) == {}
 
 
 # What single methods do
 
 
-def test_the_inner_steps_of_pfedme_are_counted_as_work(surround: Surround) -> None:
-    plain, personal = surround(1), surround(1)
+def test_the_inner_steps_of_pfedme_are_counted_as_work(
+    make_context: MakeContext,
+) -> None:
+    plain, personal = make_context(1), make_context(1)
     settings = PFedMeSettings(local=plain.settings.local, inner_steps=4)
     personal = replace(personal, settings=settings)
     ClusteredClient(plain).fit([INITIAL], {})
@@ -303,15 +309,15 @@ def test_the_inner_steps_of_pfedme_are_counted_as_work(surround: Surround) -> No
 
 
 def test_a_device_with_data_of_its_own_sees_drift_by_its_last_loss(
-    surround: Surround, tmp_path: Path
+    make_context: MakeContext, tmp_path: Path
 ) -> None:
     # Its stream shows the data of now in every round, so nothing seems to change there.
     good, bad = INITIAL, -50 * INITIAL
     settings = FedDriftSettings(local=LocalTraining(epochs=1), delta=0.5)
 
     def chosen(round: int, model: Vector, folder: Path | None) -> int:
-        around = replace(surround(round), settings=settings, folder=folder)
-        _, _, found = FedDriftClient(around).fit([model], {})
+        context = replace(make_context(round), settings=settings, folder=folder)
+        _, _, found = FedDriftClient(context).fit([model], {})
         return int(found["chosen"])
 
     assert chosen(1, good, tmp_path) == 0

@@ -6,16 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cfl_flower.client.context import ClientContext
 from cfl_flower.types import Vector
-from clients.base import Surroundings
 from clients.cfl import CFLClient
 
-Surround = Callable[..., Surroundings]
+MakeContext = Callable[..., ClientContext]
 
 
-def test_it_takes_the_model_with_the_smallest_training_loss(surround: Surround) -> None:
-    client = CFLClient(surround(1))
-    start = client.around.initial()
+def test_it_takes_the_model_with_the_smallest_training_loss(
+    make_context: MakeContext,
+) -> None:
+    client = CFLClient(make_context(1))
+    start = client.context.initial()
     trained, _ = client.train_from(start)
     split_off: Vector = np.zeros_like(start)
     assert client.served([split_off, start, trained]) is trained

@@ -8,19 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cfl_flower.client.context import ClientContext
+from cfl_flower.clustering.similarity import dissimilarities, sketch
 from cfl_flower.data.stream import Stream
-from cfl_flower.directions import dissimilarities, sketch
+from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import Mclr, initial_vector
-from cfl_flower.training import LocalTraining
 from cfl_flower.types import Vector
-from clients.base import Surroundings
 from clients.fesem import FeSEMClient
 from clients.flexcfl import FlexCFLClient
 from clients.ifca import IFCAClient
 from strategies.flexcfl import FlexCFLSettings
 from strategies.ifca import IFCASettings
 
-Surround = Callable[..., Surroundings]
+MakeContext = Callable[..., ClientContext]
 INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
 LOCAL = LocalTraining(epochs=1)
 FLEX = FlexCFLSettings(local=LOCAL, pretraining=5)
@@ -28,12 +28,12 @@ IFCA = IFCASettings(local=LOCAL, migration=True)
 NAME = {"directions": "d1"}
 
 
-def around(surround: Surround, round: int, settings: object) -> Surroundings:
-    return replace(surround(round), settings=settings)
+def context(make_context: MakeContext, round: int, settings: object) -> ClientContext:
+    return replace(make_context(round), settings=settings)
 
 
-def flex(surround: Surround, round: int, **changes: object) -> FlexCFLClient:
-    return FlexCFLClient(around(surround, round, replace(FLEX, **changes)))  # type: ignore[arg-type]
+def flex(make_context: MakeContext, round: int, **changes: object) -> FlexCFLClient:
+    return FlexCFLClient(context(make_context, round, replace(FLEX, **changes)))  # type: ignore[arg-type]
 
 
 def axes(count: int, length: int = 650) -> list[Vector]:
@@ -41,71 +41,73 @@ def axes(count: int, length: int = 650) -> list[Vector]:
 
 
 def test_pretraining_is_some_mini_batches_from_the_initial_model(
-    surround: Surround,
+    make_context: MakeContext,
 ) -> None:
-    (update,), count, _ = flex(surround, 0).answer([], {"pretrain": True})
-    client = flex(surround, 0)
+    (update,), count, _ = flex(make_context, 0).answer([], {"pretrain": True})
+    client = flex(make_context, 0)
     steps = replace(LOCAL, steps=5)
     trained, _ = client.train_from(INITIAL, steps, 1, "pretraining")
     assert np.array_equal(update, trained - INITIAL)
     assert count == len(client.data(1).labels)
-    (sketched,), _, _ = flex(surround, 0, sketch=32).answer([], {"pretrain": True})
+    (sketched,), _, _ = flex(make_context, 0, sketch=32).answer([], {"pretrain": True})
     assert np.array_equal(sketched, sketch(update, 32, 0))
 
 
 def test_a_newcomer_chooses_the_direction_nearest_to_its_update(
-    surround: Surround,
+    make_context: MakeContext,
 ) -> None:
-    (update,), _, _ = flex(surround, 0).answer([], {"pretrain": True})
+    (update,), _, _ = flex(make_context, 0).answer([], {"pretrain": True})
     directions = [-update, update + 0.001, np.ones_like(update)]
     assert int(dissimilarities(update, directions).argmin()) == 1
-    _, _, metrics = flex(surround, 0).answer(directions, {"choose": True, **NAME})
+    _, _, metrics = flex(make_context, 0).answer(directions, {"choose": True, **NAME})
     assert metrics == {"cluster": 1}
 
 
 def test_migration_needs_a_shift_and_nothing_from_the_server(
-    stream: Stream, surround: Surround
+    stream: Stream, make_context: MakeContext
 ) -> None:
     # The data change in round 3; the hello looks at round 1.
-    client = flex(surround, 0)
+    client = flex(make_context, 0)
     client.get_properties({})
     client.answer(axes(3), {"choose": True, **NAME})
     asked = {"test": False, "chosen": 0, **NAME}
-    assert flex(surround, 1).evaluate([], asked)[2] == {}
-    assert "cluster" in flex(surround, 2).evaluate([], asked)[2]
+    assert flex(make_context, 1).evaluate([], asked)[2] == {}
+    assert "cluster" in flex(make_context, 2).evaluate([], asked)[2]
     # The choice of round 2 was lost on the way: it is made again.
-    assert "cluster" in flex(surround, 3).evaluate([], asked)[2]
-    assert flex(surround, 3).evaluate([], {**asked, "chosen": 2})[2] == {}
+    assert "cluster" in flex(make_context, 3).evaluate([], asked)[2]
+    assert flex(make_context, 3).evaluate([], {**asked, "chosen": 2})[2] == {}
     assert stream.timeline.rounds == [3]
 
 
 def test_directions_that_are_not_there_are_reported_and_kept_when_they_come(
-    surround: Surround,
+    make_context: MakeContext,
 ) -> None:
-    flex(surround, 0).get_properties({})
+    flex(make_context, 0).get_properties({})
     asked = {"test": False, "chosen": 0, **NAME}
-    assert flex(surround, 2).evaluate([], asked)[2] == {"lost": True}
-    assert "cluster" in flex(surround, 2).evaluate(axes(3), asked)[2]
-    assert "cluster" in flex(surround, 3).evaluate([], asked)[2]
+    assert flex(make_context, 2).evaluate([], asked)[2] == {"lost": True}
+    assert "cluster" in flex(make_context, 2).evaluate(axes(3), asked)[2]
+    assert "cluster" in flex(make_context, 3).evaluate([], asked)[2]
 
 
 def test_directions_are_kept_once_for_all_clients_of_a_machine(
-    surround: Surround,
+    make_context: MakeContext,
 ) -> None:
-    one = surround(0)
+    one = make_context(0)
     two = replace(one, client=3)
     for each in (one, two):
         client = FlexCFLClient(replace(each, settings=FLEX))
         client.answer(axes(3), {"choose": True, **NAME})
     assert sorted(one.state.kept("d1")) == ["0", "1", "2"]
     static = replace(FLEX, migration=False)
-    other = replace(surround(0, folder="static"), settings=static)
+    other = replace(make_context(0, folder="static"), settings=static)
     FlexCFLClient(other).answer(axes(3), {"choose": True, **NAME})
     assert other.state.kept("d1") == {}
 
 
-def test_ifca_chooses_by_the_loss_on_its_training_data(surround: Surround) -> None:
-    client = IFCAClient(around(surround, 1, IFCA))
+def test_ifca_chooses_by_the_loss_on_its_training_data(
+    make_context: MakeContext,
+) -> None:
+    client = IFCAClient(context(make_context, 1, IFCA))
     trained, _ = client.train_from(INITIAL)
     (model,), _, metrics = client.fit([INITIAL, trained, -trained], {})
     assert metrics == {"cluster": 1}
@@ -114,8 +116,8 @@ def test_ifca_chooses_by_the_loss_on_its_training_data(surround: Surround) -> No
     assert same == 0
 
 
-def test_fesem_compares_its_last_trained_model(surround: Surround) -> None:
-    client = FeSEMClient(around(surround, 1, IFCA))
+def test_fesem_compares_its_last_trained_model(make_context: MakeContext) -> None:
+    client = FeSEMClient(context(make_context, 1, IFCA))
     far = INITIAL + 5
     assert client.choose([far, INITIAL + 1], {}, 1) == 1
     client.fit([far], {})
@@ -124,10 +126,10 @@ def test_fesem_compares_its_last_trained_model(surround: Surround) -> None:
 
 @pytest.mark.parametrize("kind", [IFCAClient, FlexCFLClient])
 def test_a_client_without_data_stays_where_it_is(
-    kind: type[IFCAClient], surround: Surround, monkeypatch: pytest.MonkeyPatch
+    kind: type[IFCAClient], make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = FLEX if kind is FlexCFLClient else IFCA
-    client = kind(around(surround, 1, settings))
+    client = kind(context(make_context, 1, settings))
     view = client.data(1)
     empty = replace(view, train_indices=view.train_indices[:0])
     monkeypatch.setattr(client, "data", lambda round: empty)

@@ -7,7 +7,7 @@ import pytest
 
 from cfl_flower.errors import ConfigError
 from clients.detecting import AdwinClient, DetectingClient, KswinClient, rises
-from tests.clients.conftest import Surround
+from tests.clients.conftest import MakeContext
 from tests.conftest import Runner
 
 CLIENTS = [AdwinClient, KswinClient]
@@ -50,11 +50,11 @@ def test_a_drift_is_reported_when_it_comes_and_then_no_more(
     assert resumed.numbers == run.numbers
 
 
-def test_without_river_a_client_says_what_is_missing(surround: Surround) -> None:
-    around = surround(1)
-    model = around.initial()
+def test_without_river_a_client_says_what_is_missing(make_context: MakeContext) -> None:
+    context = make_context(1)
+    model = context.initial()
     config: dict[str, Any] = {"representation": "label_histogram"}
-    client = DetectingClient(around)
+    client = DetectingClient(context)
     assert "representation" in client.report(config, 1), "the hello needs none"
     with pytest.raises(ConfigError, match="pip install 'river"):
         client.report({**config, "held": "0"}, 1, [model])

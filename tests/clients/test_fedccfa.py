@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize, softmax
 
+from cfl_flower.client.context import ClientContext
+from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.data.stream import Stream
-from cfl_flower.decoupling import balanced_batch, represent, train_classifier
-from cfl_flower.evaluation import Evaluator
+from cfl_flower.learning.decoupling import balanced_batch, represent, train_classifier
+from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import FlatModel, Mlp, initial_vector
-from cfl_flower.training import LocalTraining
 from cfl_flower.types import Vector
-from clients.base import Surroundings
 from clients.fedccfa import FedCCFAClient
 from strategies.fedccfa import FedCCFASettings
 
-Surround = Callable[..., Surroundings]
+MakeContext = Callable[..., ClientContext]
 Equip = Callable[..., FedCCFAClient]
 
 MODEL = Mlp(hidden=6)
@@ -27,7 +27,7 @@ INITIAL = initial_vector(MODEL, (1, 8, 8), 10, 0)
 
 
 @pytest.fixture
-def equip(surround: Surround) -> Equip:
+def equip(make_context: MakeContext) -> Equip:
     """Return the client, on a network with an extractor."""
 
     def make(round: int, **settings: object) -> FedCCFAClient:
@@ -35,7 +35,7 @@ def equip(surround: Surround) -> Equip:
         local = LocalTraining(epochs=1, learning_rate=0.05)
         return FedCCFAClient(
             replace(
-                surround(round),
+                make_context(round),
                 model=model,
                 evaluator=Evaluator(model, {}),
                 settings=FedCCFASettings(local=local, **settings),
@@ -56,7 +56,7 @@ def test_the_balanced_classifier_by_hand(stream: Stream, equip: Equip) -> None:
     client = equip(2, **settings)
     extractor, first = parts(client)
     x, y = stream.view(2, 2).train()
-    z = represent(client.around.model.load(INITIAL), x)
+    z = represent(client.context.model.load(INITIAL), x)
     batch = balanced_batch(y.numpy(), 4, client.rng("balanced-samples"))
     assert np.bincount(y.numpy()[batch]).max() == 4
     rows = torch.tensor(client.split.rows(first))
@@ -66,7 +66,7 @@ def test_the_balanced_classifier_by_hand(stream: Stream, equip: Equip) -> None:
         wrong = softmax(inputs @ rows.T, 1) - truth
         rows -= 0.2 * wrong.T @ inputs / len(batch)
     # What it had learnt before is of no effect on it.
-    client.around.state.save(1, {"classifier": 5 * first})
+    client.context.state.save(1, {"classifier": 5 * first})
     arrays, _, _ = client.fit([extractor], {})
     assert client.split.rows(arrays[-1]) == pytest.approx(rows.numpy(), abs=1e-5)
 
@@ -77,16 +77,16 @@ def test_the_first_own_classifier_goes_on_from_the_balanced_one(
     for round in (1, 2):
         client = equip(round)
         extractor, _ = parts(client)
-        before = client.around.state.load(round).get("classifier")
+        before = client.context.state.load(round).get("classifier")
         (_, own, *_, balanced), _, _ = client.fit([extractor], {})
         x, y = stream.view(2, round).train()
-        z = represent(client.around.model.load(INITIAL), x)
+        z = represent(client.context.model.load(INITIAL), x)
         start = balanced if before is None else before
         assert (before is None) == (round == 1)
         rng, local = client.rng("classifier-batches"), client.classifier_training()
         expected = train_classifier(client.split, start, z, y, local, rng)
         assert np.array_equal(own, expected)
-        assert np.array_equal(client.around.state.at(round)["classifier"], own)
+        assert np.array_equal(client.context.state.at(round)["classifier"], own)
 
 
 KEPT = {
@@ -113,7 +113,7 @@ def test_the_loss_of_the_extractor_by_hand(
     assert loss is not None
     x, _ = stream.view(2, 1).train()
     x, y = x[:4], torch.tensor([0, 1, 1, 7])
-    model = client.around.model.load(INITIAL)
+    model = client.context.model.load(INITIAL)
     z = represent(model, x)
     present = torch.tensor(KEPT["present"])
     anchors = normalize(torch.tensor(KEPT["anchors"]))
@@ -138,10 +138,10 @@ def test_what_came_back_is_what_it_aligns_with_and_goes_on_from(equip: Equip) ->
     client = equip(1)
     extractor, classifier = parts(client)
     client.fit([extractor], {})
-    made = client.around.state.at(1)
+    made = client.context.state.at(1)
     anchors = made["anchors"] + 1
     client.evaluate([extractor, 2 * classifier, anchors.ravel()], {})
-    kept = equip(2).around.state.load(2)
+    kept = equip(2).context.state.load(2)
     assert np.array_equal(kept["anchors"], anchors)
     assert np.array_equal(kept["present"], made["present"])
     assert np.array_equal(kept["classifier"], 2 * classifier)
@@ -152,7 +152,7 @@ def test_a_device_that_lost_its_memory_is_not_aligned_at_first(equip: Equip) -> 
     client = equip(21)
     extractor, classifier = parts(client)
     client.evaluate([extractor, classifier, np.ones(60, np.float32)], {})
-    assert equip(22).alignment(client.around.state.load(22), COUNTS) is None
+    assert equip(22).alignment(client.context.state.load(22), COUNTS) is None
     arrays, _, _ = equip(22).fit([extractor], {})
     assert all(np.isfinite(array).all() for array in arrays)
 
@@ -162,7 +162,7 @@ def test_a_training_that_diverged_does_not_spoil_the_next(equip: Equip) -> None:
     arrays, _, _ = equip(1).fit([sound], {})
     broken, _, _ = equip(2).fit([sound * np.float32(1e38)], {})
     assert not all(np.isfinite(array).all() for array in broken)
-    kept = equip(3).around.state.load(3)
+    kept = equip(3).context.state.load(3)
     assert np.array_equal(kept["classifier"], arrays[1])
     again, _, _ = equip(3).fit([sound], {})
     assert all(np.isfinite(array).all() for array in again)
@@ -175,12 +175,12 @@ def test_it_is_tested_with_the_fresh_extractor_and_its_own_classifier(
     client = equip(1)
     extractor, _ = parts(client)
     client.fit([extractor], {})
-    own = client.around.state.at(1)["classifier"]
+    own = client.context.state.at(1)["classifier"]
     fresh = extractor[::-1].copy()
-    counted = Evaluator(client.around.model, {id(fresh): sharers})
-    client = FedCCFAClient(replace(client.around, evaluator=counted))
+    counted = Evaluator(client.context.model, {id(fresh): sharers})
+    client = FedCCFAClient(replace(client.context, evaluator=counted))
     loss, count, found = client.evaluate([fresh], {})
-    model = client.around.model.load(client.split.join(fresh, own))
+    model = client.context.model.load(client.split.join(fresh, own))
     x, y = stream.view(2, 1).test()
     with torch.no_grad():
         logits = model.module(x)

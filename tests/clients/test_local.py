@@ -4,38 +4,40 @@ from collections.abc import Callable
 
 import numpy as np
 
-from clients.base import Surroundings
+from cfl_flower.client.context import ClientContext
 from clients.local import LocalClient
 
-Surround = Callable[..., Surroundings]
+MakeContext = Callable[..., ClientContext]
 
 
-def own_model(around: Surroundings, before: int) -> np.ndarray:
-    return around.state.load(before)["model"]
+def own_model(context: ClientContext, before: int) -> np.ndarray:
+    return context.state.load(before)["model"]
 
 
-def test_a_client_goes_on_from_its_own_model(surround: Surround) -> None:
-    around = surround(1)
-    arrays, count, _ = LocalClient(around).fit([], {})
+def test_a_client_goes_on_from_its_own_model(make_context: MakeContext) -> None:
+    context = make_context(1)
+    arrays, count, _ = LocalClient(context).fit([], {})
     assert arrays == []
-    assert count == len(around.stream.view(2, 1).labels)
-    later = surround(4)
+    assert count == len(context.stream.view(2, 1).labels)
+    later = make_context(4)
     LocalClient(later).fit([], {})
-    expected, _ = LocalClient(later).train_from(own_model(around, before=4))
-    assert np.array_equal(own_model(around, before=5), expected)
+    expected, _ = LocalClient(later).train_from(own_model(context, before=4))
+    assert np.array_equal(own_model(context, before=5), expected)
 
 
-def test_a_repeated_round_starts_from_the_model_before_it(surround: Surround) -> None:
-    around = surround(1)
-    LocalClient(around).fit([], {})
-    once = own_model(around, before=2)
-    LocalClient(around).fit([], {})
-    assert np.array_equal(own_model(around, before=2), once)
+def test_a_repeated_round_starts_from_the_model_before_it(
+    make_context: MakeContext,
+) -> None:
+    context = make_context(1)
+    LocalClient(context).fit([], {})
+    once = own_model(context, before=2)
+    LocalClient(context).fit([], {})
+    assert np.array_equal(own_model(context, before=2), once)
 
 
-def test_it_is_tested_with_the_model_of_this_round(surround: Surround) -> None:
-    around = surround(1)
-    before = LocalClient(around).evaluate([], {})
-    LocalClient(around).fit([], {})
-    after = LocalClient(around).evaluate([], {})
+def test_it_is_tested_with_the_model_of_this_round(make_context: MakeContext) -> None:
+    context = make_context(1)
+    before = LocalClient(context).evaluate([], {})
+    LocalClient(context).fit([], {})
+    after = LocalClient(context).evaluate([], {})
     assert after[0] < before[0]

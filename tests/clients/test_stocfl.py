@@ -10,28 +10,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.client_state import ClientState
+from cfl_flower.client.context import ClientContext
+from cfl_flower.client.state import ClientState
+from cfl_flower.clustering.similarity import normalise, sketch
 from cfl_flower.data.drift import Regroup
 from cfl_flower.data.own import Folder
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Stream
-from cfl_flower.directions import normalise, sketch
+from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import Mclr, initial_vector
-from cfl_flower.training import LocalTraining
 from cfl_flower.types import FloatArray, IntArray, Vector
-from clients.base import Surroundings
 from clients.stocfl import StoCFLClient
 from strategies.stocfl import StoCFLSettings
 
-Surround = Callable[..., Surroundings]
+MakeContext = Callable[..., ClientContext]
 INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
 FULL = LocalTraining(epochs=1, batch_size=999)
 STO = StoCFLSettings(local=FULL)
 
 
-def client_of(surround: Surround, round: int, **changes: object) -> StoCFLClient:
+def client_of(make_context: MakeContext, round: int, **changes: object) -> StoCFLClient:
     settings = replace(STO, **changes)  # type: ignore[arg-type]
-    return StoCFLClient(replace(surround(round), settings=settings))
+    return StoCFLClient(replace(make_context(round), settings=settings))
 
 
 def gradient(model: Vector, x: FloatArray, y: IntArray) -> FloatArray:
@@ -56,9 +56,9 @@ def unit(vector: FloatArray) -> FloatArray:
 
 
 def test_psi_is_the_direction_of_the_gradient_at_the_anchor_received(
-    surround: Surround,
+    make_context: MakeContext,
 ) -> None:
-    client = client_of(surround, 0)
+    client = client_of(make_context, 0)
     rng = np.random.default_rng(0)
     elsewhere = INITIAL + rng.normal(size=650).astype(np.float32)
     directions = []
@@ -72,9 +72,11 @@ def test_psi_is_the_direction_of_the_gradient_at_the_anchor_received(
     assert directions[0] @ directions[1] < 0.99
 
 
-def test_a_difference_is_the_way_that_training_goes_back(surround: Surround) -> None:
+def test_a_difference_is_the_way_that_training_goes_back(
+    make_context: MakeContext,
+) -> None:
     options = {"representation": "difference", "representation_epochs": 2}
-    client = client_of(surround, 0, **options)
+    client = client_of(make_context, 0, **options)
     (psi,), _, _ = client.answer([INITIAL], {"represent": True})
     x, y = samples(client, 1)
     model = INITIAL.astype(float)
@@ -85,22 +87,26 @@ def test_a_difference_is_the_way_that_training_goes_back(surround: Surround) -> 
     assert np.abs(psi - once).max() > 1e-4
 
 
-def test_a_sketch_is_of_the_direction_and_has_length_1(surround: Surround) -> None:
-    (psi,), _, _ = client_of(surround, 0).answer([INITIAL], {"represent": True})
-    sketched = client_of(surround, 0, sketch=64)
+def test_a_sketch_is_of_the_direction_and_has_length_1(
+    make_context: MakeContext,
+) -> None:
+    (psi,), _, _ = client_of(make_context, 0).answer([INITIAL], {"represent": True})
+    sketched = client_of(make_context, 0, sketch=64)
     (told,), _, _ = sketched.answer([INITIAL], {"represent": True})
     assert told == pytest.approx(normalise(sketch(psi, 64, 0)), abs=1e-6)
 
 
 def test_psi_after_a_drift_is_at_the_first_anchor_not_at_a_trained_model(
-    surround: Surround,
+    make_context: MakeContext,
 ) -> None:
     # Other label groups from round 3 on.
-    client_of(surround, 0, refresh="on_drift").remember(1)
+    client_of(make_context, 0, refresh="on_drift").remember(1)
     trained = INITIAL + 1
     asked = {"reported": 0, "test": True}
-    assert client_of(surround, 1, refresh="on_drift").report(asked, 2, [trained]) == {}
-    client = client_of(surround, 2, refresh="on_drift")
+    assert (
+        client_of(make_context, 1, refresh="on_drift").report(asked, 2, [trained]) == {}
+    )
+    client = client_of(make_context, 2, refresh="on_drift")
     told = client.report(asked, 3, [trained])["representation"]
     assert isinstance(told, bytes)
     expected = unit(gradient(INITIAL, *samples(client, 3)))
@@ -108,29 +114,29 @@ def test_psi_after_a_drift_is_at_the_first_anchor_not_at_a_trained_model(
 
 
 def test_a_report_that_was_lost_is_compared_with_the_one_that_was_taken(
-    surround: Surround,
+    make_context: MakeContext,
 ) -> None:
-    client_of(surround, 0, refresh="on_drift").remember(1)
+    client_of(make_context, 0, refresh="on_drift").remember(1)
     # The answer of round 2 never arrives: the server still refers to round 0.
     for round in (2, 3):
-        told = client_of(surround, round, refresh="on_drift").report(
+        told = client_of(make_context, round, refresh="on_drift").report(
             {"reported": 0}, round + 1
         )
         assert "representation" in told
-    state = surround(4).state.part("report")
+    state = make_context(4).state.part("report")
     assert state.at(0)
     assert state.at(3)
-    taken = client_of(surround, 4, refresh="on_drift").report({"reported": 3}, 5)
+    taken = client_of(make_context, 4, refresh="on_drift").report({"reported": 3}, 5)
     assert taken == {}
 
 
-def on_a_device(folder: Path, surround: Surround, round: int) -> StoCFLClient:
+def on_a_device(folder: Path, make_context: MakeContext, round: int) -> StoCFLClient:
     """Return the client of a device that reads its folder before the task."""
     dataset = Folder(shape=(1, 8, 8), classes=10)
     stream = Stream(dataset, Partition(), Regroup([]), 1, 0, 9, str(folder))
     settings = replace(STO, refresh="on_drift")
-    around = replace(surround(round), stream=stream, settings=settings)
-    return StoCFLClient(replace(around, place=0, folder=folder))
+    context = replace(make_context(round), stream=stream, settings=settings)
+    return StoCFLClient(replace(context, place=0, folder=folder))
 
 
 def write(folder: Path, pixels: FloatArray, labels: IntArray, changed: int) -> None:
@@ -140,7 +146,7 @@ def write(folder: Path, pixels: FloatArray, labels: IntArray, changed: int) -> N
 
 
 def test_a_device_reports_again_when_its_images_change_and_their_labels_do_not(
-    surround: Surround, tmp_path: Path
+    make_context: MakeContext, tmp_path: Path
 ) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
@@ -148,28 +154,28 @@ def test_a_device_reports_again_when_its_images_change_and_their_labels_do_not(
     pixels = rng.integers(256, size=(40, 1, 8, 8)).astype(np.uint8)
     labels = np.arange(40) % 10
     write(folder, pixels, labels, 100)
-    on_a_device(folder, surround, 0).remember(1)
+    on_a_device(folder, make_context, 0).remember(1)
     asked = {"reported": 0}
-    assert on_a_device(folder, surround, 1).report(asked, 2) == {}
+    assert on_a_device(folder, make_context, 1).report(asked, 2) == {}
     # The same images once more are no other data.
     write(folder, pixels, labels, 200)
-    assert on_a_device(folder, surround, 1).report(asked, 2) == {}
+    assert on_a_device(folder, make_context, 1).report(asked, 2) == {}
     write(folder, np.rot90(pixels, 2, (2, 3)), labels, 300)
-    assert "representation" in on_a_device(folder, surround, 2).report(asked, 3)
+    assert "representation" in on_a_device(folder, make_context, 2).report(asked, 3)
     other = labels[::-1].copy()
     write(folder, np.rot90(pixels, 2, (2, 3)), other, 400)
-    assert "representation" in on_a_device(folder, surround, 3).report(
+    assert "representation" in on_a_device(folder, make_context, 3).report(
         {"reported": 2}, 4
     )
 
 
 def test_what_is_referred_to_outlives_a_checkpoint(
-    surround: Surround, tmp_path: Path
+    make_context: MakeContext, tmp_path: Path
 ) -> None:
-    client_of(surround, 0, refresh="on_drift").remember(1)
-    around = replace(surround(2), settings=replace(STO, refresh="on_drift"))
+    client_of(make_context, 0, refresh="on_drift").remember(1)
+    context = replace(make_context(2), settings=replace(STO, refresh="on_drift"))
     late = ClientState(tmp_path / "state", 2, keep_from=9)
     for round in (2, 3):
-        client = StoCFLClient(replace(around, round=round, state=late))
+        client = StoCFLClient(replace(context, round=round, state=late))
         client.report({"reported": 0}, round + 1)
     assert late.part("report").at(0)

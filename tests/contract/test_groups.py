@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.config import compose_config
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.server_app import open_stream
 from cfl_flower.settings import locate
+from simulations.inprocess import InProcessGrid
 
 pytestmark = pytest.mark.contract
 

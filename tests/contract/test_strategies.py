@@ -13,10 +13,10 @@ from flwr.clientapp import ClientApp
 from rich.console import Console
 
 from cfl_flower.client_app import app as client_app
-from cfl_flower.config import CONF, compose_config
+from cfl_flower.config.compose import CONF, compose_config
 from cfl_flower.errors import NoValidResultError
-from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.server_app import execute
+from simulations.inprocess import InProcessGrid
 
 pytestmark = pytest.mark.contract
 
@@ -154,7 +154,7 @@ def test_same_seed_gives_the_same_numbers_on_any_number_of_nodes(
     again = run_small(strategy, folder="again")
     three = run_small(strategy, folder="three", grid=InProcessGrid([{}, {}, {}]))
     # And in portions of two models each.
-    monkeypatch.setattr("cfl_flower.folding.ANSWER_FLOATS", 1300)
+    monkeypatch.setattr("cfl_flower.communication.partial_sums.ANSWER_FLOATS", 1300)
     grid = InProcessGrid([{}, {}, {}])
     portions = run_small(strategy, folder="portions", grid=grid)
     assert again.numbers == three.numbers == undisturbed(strategy).numbers

@@ -22,9 +22,9 @@ from typing import NoReturn
 
 import pytest
 
-from cfl_flower.config import compose_config, compose_sweep
+from cfl_flower.config.compose import compose_config, compose_sweep
+from cfl_flower.config.overrides import expand
 from cfl_flower.errors import ConfigError
-from cfl_flower.overrides import expand
 from simulations import (
     assign,
     compare,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cfl_flower.config import CONF, compose_config
+from cfl_flower.config.compose import CONF, compose_config
 
 DOCS = Path(__file__).parents[2] / "docs" / "methods"
 METHODS = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))

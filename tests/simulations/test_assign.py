@@ -12,7 +12,7 @@ import pytest
 from simulations.assign import assign, main, open_run
 from simulations.saved import load_run
 from strategies.stocfl import StoCFLState
-from tests.cfl_flower.test_site import SITES, Sites
+from tests.cfl_flower.client.test_node_config import SITES, Sites
 
 Runner = Callable[..., Any]
 OPTIONS = ["drift.rounds=[]", "clients=12", "rounds=4", "strategy.local.epochs=5"]

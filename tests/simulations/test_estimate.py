@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.server_app import open_stream
 from simulations import estimate
 from simulations.estimate import count_work, estimate_seconds, time_step

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from cfl_flower.callbacks import Talk
-from cfl_flower.config import compose_sweep
-from cfl_flower.results import FAILURE
+from cfl_flower.config.compose import compose_sweep
+from cfl_flower.runs.callbacks import Verbosity
+from cfl_flower.runs.directory import FAILURE
 from simulations import jobs
 from simulations.jobs import Job, Watch, at_once, carry_out
 
@@ -47,7 +47,7 @@ def test_as_many_at_a_time_as_there_are_processors(
 def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path: Path) -> None:
     text = io.StringIO()
     two = make("seed=0,1", tmp_path)
-    watch = Watch("title", two, Talk.NORMAL, Console(file=text, width=100))
+    watch = Watch("title", two, Verbosity.NORMAL, Console(file=text, width=100))
     with watch.open():
         watch.look([two])
         watch.tell(two[0], "no [/b] valid result")
@@ -63,7 +63,7 @@ def test_a_run_says_its_rounds_before_it_is_said_to_be_done(tmp_path: Path) -> N
     (job.folder / "rounds.jsonl").write_text("{}\n{}\n")
     (job.folder / "summary.json").write_text('{"rounds": 2, "seconds": 3}')
     (job.folder / jobs.LOG).write_text("round 1/2\nround 2/2\n")
-    watch = Watch("title", [job], Talk.VERBOSE, Console(file=text, width=100))
+    watch = Watch("title", [job], Verbosity.VERBOSE, Console(file=text, width=100))
     with watch.open():
         watch.look([[job]])
     assert text.getvalue() == "round 1/2\nround 2/2\n[1/1] seed0 done, 0:03\n"
@@ -84,7 +84,7 @@ def test_what_is_finished_is_kept_and_what_failed_is_tried_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two = make("faults.raises=0,1 engine=inprocess", tmp_path)
-    reasons = carry_out(two, 2, Talk.VERBOSE, "title")
+    reasons = carry_out(two, 2, Verbosity.VERBOSE, "title")
     assert list(reasons) == [two[1].config.output_dir]
     assert "none of 6 clients" in reasons[two[1].config.output_dir]
     said = capsys.readouterr().err
@@ -92,7 +92,7 @@ def test_what_is_finished_is_kept_and_what_failed_is_tried_again(
     assert "faults.raises1 failed:" in said
     kept = two[0].folder / "rounds.jsonl"
     stamp = kept.stat().st_mtime_ns
-    assert carry_out(two, 2, Talk.QUIET, "title") == reasons
+    assert carry_out(two, 2, Verbosity.QUIET, "title") == reasons
     assert kept.stat().st_mtime_ns == stamp
     assert capsys.readouterr().err == ""
-    assert carry_out(two[:1], 2, Talk.NORMAL, "title") == {}
+    assert carry_out(two[:1], 2, Verbosity.NORMAL, "title") == {}

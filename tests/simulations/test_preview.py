@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets import Digits
 from cfl_flower.data.drift import Regroup, Relabel, Release, Rotate
 from cfl_flower.data.mixtures import Mixtures

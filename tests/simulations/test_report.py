@@ -22,9 +22,9 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
-from cfl_flower.results import FAILURE
+from cfl_flower.runs.directory import FAILURE
 from simulations.report import COLUMNS, main, render, score_rows
 from simulations.run import main as run_main
 from simulations.saved import load_run, name_runs

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from rich.console import Console
 
-from cfl_flower.config import CONF, compose_config
+from cfl_flower.config.compose import CONF, compose_config
 from cfl_flower.data.images import Mnist
 from cfl_flower.errors import ConfigError
-from cfl_flower.reading import Finished, finished, read_finished
+from cfl_flower.runs.reading import Finished, finished, read_finished
 from simulations import published, reproduce
 from simulations.jobs import Job, work
 from simulations.published import (

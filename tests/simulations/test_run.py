@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.callbacks import Talk
-from cfl_flower.server_app import TALK, asked_talk
+from cfl_flower.runs.callbacks import Verbosity
+from cfl_flower.server_app import VERBOSITY, verbosity
 from simulations.run import main, take_talk
 
 SMALL = ["engine=inprocess", "clients=6", "participants=3", "rounds=2"]
@@ -68,13 +68,13 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
 def test_quiet_and_verbose_are_no_overrides_and_reach_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(TALK, "normal")
+    monkeypatch.setenv(VERBOSITY, "normal")
     assert take_talk(["rounds=2", "--multirun"]) == ["rounds=2", "--multirun"]
-    assert asked_talk() is Talk.NORMAL
+    assert verbosity() is Verbosity.NORMAL
     assert take_talk(["rounds=2", "-v", "--multirun"]) == ["rounds=2", "--multirun"]
-    assert asked_talk() is Talk.VERBOSE
+    assert verbosity() is Verbosity.VERBOSE
     assert take_talk(["--quiet"]) == []
-    assert asked_talk() is Talk.QUIET
+    assert verbosity() is Verbosity.QUIET
 
 
 @pytest.mark.slow

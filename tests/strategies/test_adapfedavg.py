@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from strategies.adapfedavg import Averages, follow
 

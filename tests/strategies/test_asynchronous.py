@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from flwr.app import Error, Message
 
-from cfl_flower import backoff
-from cfl_flower.config import compose_config
+from cfl_flower.communication import asynchronous as backoff
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import NoValidResultError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
+from simulations.inprocess import InProcessGrid
 from strategies import asynchronous
 from strategies.ccfl import CCFL
 
@@ -81,7 +81,7 @@ def test_a_newcomer_that_says_no_word_stops_nobody(
     run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # For clients 12 and 13, which are not there from the start.
-    monkeypatch.setattr("cfl_flower.roster.JOIN_TIMEOUT", 0.1)
+    monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
 
     class Silent(_LastFirst):
         """Two join after the first uploads; one of them never answers a question."""

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.config import compose_config
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.types import Result
+from simulations.inprocess import InProcessGrid
 from strategies.auxo import (
     NEITHER,
     Auxo,

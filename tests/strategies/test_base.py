@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.config import compose_config
-from cfl_flower.devices import Devices, training_passes
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
-from cfl_flower.training import LocalTraining
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
+from cfl_flower.learning.training import LocalTraining
+from cfl_flower.simulated_devices import Devices, training_passes
+from simulations.inprocess import InProcessGrid
 from strategies.fedavg import FedAvg
 
 Runner = Callable[..., Any]

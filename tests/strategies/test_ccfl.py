@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from rich.console import Console
 
-from cfl_flower.config import compose_config
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError, NoValidResultError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.learning.training import evaluate
 from cfl_flower.models import FlatModel
 from cfl_flower.server_app import execute
-from cfl_flower.training import evaluate
 from cfl_flower.types import Result
+from simulations.inprocess import InProcessGrid
 from strategies.ccfl import (
     CCFL,
     above_bar,
@@ -31,7 +31,7 @@ from strategies.ccfl import (
     unusual,
     update_ratios,
 )
-from tests.cfl_flower.test_site import add_samples
+from tests.cfl_flower.client.test_node_config import add_samples
 
 Runner = Callable[..., Any]
 CCFL_SMALL = ["strategy=ccfl", "strategy.public=30"]

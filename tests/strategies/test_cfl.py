@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfl_flower.checkpoint import Checkpoint
-from cfl_flower.client_app import open_workshop
-from cfl_flower.config import compose_config
+from cfl_flower.client_app import open_resources
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.learning.training import train
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
-from cfl_flower.training import train
 from cfl_flower.types import Result, Vector
+from simulations.inprocess import InProcessGrid
 from strategies import cfl as method
 from strategies.cfl import CFLState, bipartition, separation
 from tests.conftest import Run
@@ -132,15 +132,15 @@ def test_absolute_norms_are_the_bounds_themselves(
 def test_absolute_norms_of_updates_by_hand(run_small: Runner) -> None:
     run = run_small(*CFL, "rounds=1", "strategy.local.batch_size=999")
     config = run.config
-    workshop = open_workshop(json.dumps(config.resolved))
+    resources = open_resources(json.dumps(config.resolved))
     updates = []
     for client in range(12):
-        samples = workshop.stream.view(client, 1).train()
-        model = workshop.model.load(workshop.initial)
+        samples = resources.stream.view(client, 1).train()
+        model = resources.model.load(resources.initial)
         train(
             model, *samples, config.strategy.local, generator(0, "batches", 1, client)
         )
-        updates.append(model.to_vector().astype(float) - workshop.initial)
+        updates.append(model.to_vector().astype(float) - resources.initial)
     row = run.rounds[0]
     mean = np.linalg.norm(np.mean(updates, axis=0))
     assert row["mean_norm"] == [pytest.approx(mean, rel=1e-5)]

@@ -9,10 +9,10 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from cfl_flower.client_app import app as client_app
-from cfl_flower.inprocess import InProcessGrid
-from cfl_flower.measures import discrepancies
-from cfl_flower.records import pack_answers, unpack_answers
+from cfl_flower.communication.records import pack_answers, unpack_answers
+from cfl_flower.runs.measures import discrepancies
 from cfl_flower.types import Result
+from simulations.inprocess import InProcessGrid
 
 Runner = Callable[..., Any]
 

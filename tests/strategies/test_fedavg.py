@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.aggregation import mean_model
-from cfl_flower.checkpoint import Checkpoint
 from cfl_flower.data.stream import Stream
+from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.learning.training import evaluate, train
 from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
-from cfl_flower.training import evaluate, train
-from strategies.base import ClusteredState
+from cfl_flower.state import ClusteredState
 
 Runner = Callable[..., Any]
 

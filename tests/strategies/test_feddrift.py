@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from strategies.feddrift import merge_closest, model_distances
 

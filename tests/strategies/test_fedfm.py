@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.config import compose_config
-from cfl_flower.decoupling import (
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.learning.decoupling import (
     Anchors,
     mean_anchors,
     parse_counts,
     read_anchors,
     write_presence,
 )
-from cfl_flower.errors import ConfigError, InvalidResultError
 
 Runner = Callable[..., Any]
 FM = ["strategy=fedfm", "model=mlp", "model.hidden=16", "drift.rounds=[]"]

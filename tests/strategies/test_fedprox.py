@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.checkpoint import Checkpoint
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.models import initial_vector
-from strategies.base import ClusteredState
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.state import ClusteredState
 
 Runner = Callable[..., Any]
 

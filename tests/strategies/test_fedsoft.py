@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.config import compose_config
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.types import Result
 from clients.fedsoft import count_shares
+from simulations.inprocess import InProcessGrid
 from strategies.fedsoft import FedSoft
 
 Runner = Callable[..., Any]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.config import compose_config
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.types import Result
+from simulations.inprocess import InProcessGrid
 from strategies.fesem import FeSEM
 
 Runner = Callable[..., Any]

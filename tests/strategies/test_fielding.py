@@ -11,22 +11,22 @@ from flwr.clientapp import ClientApp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.aggregation import mix_models
 from cfl_flower.client_app import app as client_app
-from cfl_flower.clustering import mixing_matrix
-from cfl_flower.config import compose_config
-from cfl_flower.errors import ConfigError, InvalidResultError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
-from cfl_flower.reclustering import (
+from cfl_flower.clustering.algorithms import mixing_matrix
+from cfl_flower.clustering.centres import (
     largest_shift,
     mean_centre_distance,
     move_drifted,
     needs_reclustering,
     recompute_centres,
 )
-from cfl_flower.records import pack_answers, unpack_answers
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.records import pack_answers, unpack_answers
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.types import ClientId, Result
+from simulations.inprocess import InProcessGrid
 from strategies.fielding import Fielding, FieldingSettings
 
 Runner = Callable[..., Any]

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.clustering import put_stragglers_together, trimmed_centres
-from cfl_flower.config import compose_config
-from cfl_flower.errors import ConfigError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
-from cfl_flower.reclustering import (
+from cfl_flower.clustering.algorithms import put_stragglers_together, trimmed_centres
+from cfl_flower.clustering.centres import (
     adapt_delta,
     find_centres,
 )
-from cfl_flower.representations import (
+from cfl_flower.clustering.representations import (
     Distance,
     distances,
     largest_pairwise_distance,
     mean_client_distance,
 )
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import ConfigError
+from simulations.inprocess import InProcessGrid
 from strategies.fielding import Fielding
 
 Runner = Callable[..., Any]

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from cfl_flower.config import _compose, compose_config
-from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.config.compose import _compose, compose_config
 from cfl_flower.server_app import execute
+from simulations.inprocess import InProcessGrid
 
 PUBLISHED = {
     # clients, rounds between arrivals, rounds, learning rate, participants

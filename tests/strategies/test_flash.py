@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.config import compose_config
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
 from cfl_flower.types import Result
+from simulations.inprocess import InProcessGrid
 from strategies.adapfedavg import AdapFedAvg
 from strategies.base import ClusteredStrategy
 from strategies.flash import Flash, FlashSettings, flash_step

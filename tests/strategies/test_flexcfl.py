@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 
-from cfl_flower.checkpoint import Checkpoint
-from cfl_flower.config import compose_config
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import execute, open_stream
 from cfl_flower.types import Plan, Result
+from simulations.inprocess import InProcessGrid
 from strategies.flexcfl import (
     FlexCFL,
     FlexCFLState,

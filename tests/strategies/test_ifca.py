@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.checkpoint import Checkpoint
-from cfl_flower.config import compose_config
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.learning.training import evaluate
 from cfl_flower.models import FlatModel
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import open_stream
-from cfl_flower.training import evaluate
 from cfl_flower.types import Result
+from simulations.inprocess import InProcessGrid
 from strategies.choosing import ChoosingState
 from strategies.ifca import IFCA
 

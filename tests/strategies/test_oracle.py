@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.inprocess import InProcessGrid
+from simulations.inprocess import InProcessGrid
 
 Runner = Callable[..., Any]
 

@@ -14,18 +14,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfl_flower.aggregation import mean_model
-from cfl_flower.checkpoint import Checkpoint
-from cfl_flower.client_app import open_workshop
-from cfl_flower.config import RunConfig, compose_config
-from cfl_flower.directions import nearest_direction, normalise, sketch
+from cfl_flower.client_app import open_resources
+from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
+from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError
-from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.learning.training import full_gradient, train
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
-from cfl_flower.training import full_gradient, train
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import Result, Vector
 from clients.stocfl import StoCFLClient
-from strategies.base import ClusteredState
+from simulations.inprocess import InProcessGrid
 from strategies.stocfl import (
     StoCFLState,
     check_direction,
@@ -132,7 +132,7 @@ def test_a_psi_of_another_length_costs_only_that_client(
     def told(client: StoCFLClient, anchor: Vector, round: int) -> Vector:
         """Leave out a number of client 3's, and double client 5's."""
         psi = honest(client, anchor, round)
-        return {3: psi[:-1], 5: 2 * psi}.get(int(client.around.client), psi)
+        return {3: psi[:-1], 5: 2 * psi}.get(int(client.context.client), psi)
 
     monkeypatch.setattr(StoCFLClient, "direction", told)
     run = run_small(*STO, "participants=12", "rounds=1")
@@ -149,11 +149,11 @@ def test_psi_is_taken_at_the_initial_model_whenever_a_client_is_met(
 ) -> None:
     run = run_small(*STO, "participants=3", "rounds=6")
     state = state_of(run.folder)
-    workshop = open_workshop(json.dumps(config_of(run.folder).resolved))
+    resources = open_resources(json.dumps(config_of(run.folder).resolved))
     assert len(np.unique(state.reported[state.known()])) > 2
     for row in np.flatnonzero(state.known()):
-        model = workshop.model.load(workshop.initial)
-        samples = workshop.stream.view(int(row), 1).train()
+        model = resources.model.load(resources.initial)
+        samples = resources.stream.view(int(row), 1).train()
         expected = normalise(full_gradient(model, *samples).numpy())
         assert state.representations[row] == pytest.approx(expected, abs=1e-7)
 
@@ -163,7 +163,7 @@ def test_much_memory_is_announced(
 ) -> None:
     # 12 clients with 650 floats each.
     for room, said in ((4 * 12 * 650, 0), (4 * 12 * 650 - 1, 1)):
-        monkeypatch.setattr("strategies.stocfl.ROOM", room)
+        monkeypatch.setattr("strategies.stocfl.MEMORY_WARNING", room)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             run_small(*STO, "rounds=1", folder=str(room))
@@ -264,17 +264,17 @@ def test_with_tau_minus_1_it_is_fedprox_around_fedavg(run_small: Runner) -> None
     assert outcomes(sto)[:12] == outcomes(prox)
     # Then it is omega, trained beside: two plain loops.
     config = config_of(sto.folder)
-    workshop = open_workshop(json.dumps(config.resolved))
+    resources = open_resources(json.dumps(config.resolved))
     plain, near = config.strategy.local, replace(config.strategy.local, mu=2.0)
 
     def trained(start: Vector, client: int, round: int, purpose: str) -> Vector:
         local = near if purpose == "batches" else plain
-        samples = workshop.stream.view(client, round).train()
-        rng, model = generator(0, purpose, round, client), workshop.model.load(start)
+        samples = resources.stream.view(client, round).train()
+        rng, model = generator(0, purpose, round, client), resources.model.load(start)
         train(model, *samples, local, rng, anchor=torch.from_numpy(omega))
         return model.to_vector()
 
-    theta = omega = workshop.initial
+    theta = omega = resources.initial
     for round in range(1, 5):
         pairs = [
             [trained(start, client, round, purpose) for client in range(12)]
@@ -311,11 +311,11 @@ def test_sequential_omega_goes_further_and_costs_an_exchange_each(
     ]
     assert moved[1] > moved[0]
     # Each trains what the one before made of omega; the next is the mean of these.
-    workshop = open_workshop(json.dumps(config_of(row.folder).resolved))
-    local, omega, chain = config_of(row.folder).strategy.local, workshop.initial, []
+    resources = open_resources(json.dumps(config_of(row.folder).resolved))
+    local, omega, chain = config_of(row.folder).strategy.local, resources.initial, []
     for client in range(12):
-        samples = workshop.stream.view(client, 1).train()
-        rng, model = generator(0, "global", 1, client), workshop.model.load(omega)
+        samples = resources.stream.view(client, 1).train()
+        rng, model = generator(0, "global", 1, client), resources.model.load(omega)
         train(model, *samples, local, rng)
         omega = model.to_vector()
         chain.append(omega)
@@ -363,7 +363,7 @@ def test_a_client_that_joins_late_goes_to_the_nearest_cluster(
     assert joined > 1
     assert rows[joined, 11] > 0
     # The nearest is that of its own concept, and has no client of another.
-    concepts = open_workshop(
+    concepts = open_resources(
         json.dumps(config_of(run.folder).resolved)
     ).stream.timeline.concepts(joined)
     beside = [
@@ -419,7 +419,7 @@ def test_who_adds_up_and_in_how_many_portions_makes_no_difference(
         for nodes in grids
     ]
     # Two clients at a time: each sends two models of 650 floats.
-    monkeypatch.setattr("cfl_flower.folding.ANSWER_FLOATS", 4 * 650)
+    monkeypatch.setattr("cfl_flower.communication.partial_sums.ANSWER_FLOATS", 4 * 650)
     for nodes in grids:
         grid = InProcessGrid(nodes)
         runs.append(run_small(*options, folder=f"{len(nodes)}-parts", grid=grid))

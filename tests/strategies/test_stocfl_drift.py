@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.config import compose_config
-from cfl_flower.fleet import Fleet
-from cfl_flower.inprocess import InProcessGrid
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
 from cfl_flower.types import FloatArray, Result
+from simulations.inprocess import InProcessGrid
 from strategies.stocfl import StoCFL, StoCFLState
 from tests.conftest import Runner
 from tests.strategies.test_stocfl import MODEL, state_of

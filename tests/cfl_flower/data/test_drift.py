@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
+from cfl_flower.config.overrides import CONF
 from cfl_flower.data.drift import (
     Exchange,
     LabelBuckets,
@@ -27,16 +28,9 @@ from cfl_flower.data.partition import (
     LabelGroups,
     Partition,
 )
-from cfl_flower.data.world import (
-    Event,
-    EventKey,
-    Layout,
-    Timeline,
-    World,
-    first_world,
-)
+from cfl_flower.data.timeline import Event, EventKey, Timeline
+from cfl_flower.data.world import Layout, World, first_world
 from cfl_flower.errors import ConfigError
-from cfl_flower.overrides import CONF
 
 
 def timeline(

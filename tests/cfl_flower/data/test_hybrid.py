@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets import Digits
 from cfl_flower.data.drift import Regroup
 from cfl_flower.data.hybrid import Hybrid

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.data.ekya import Cityscapes, Waymo
 from cfl_flower.data.listed import FMOW_CLASSES, Fmow, OpenImages
 from cfl_flower.data.pool import Pool

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfl_flower.config import compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets import Digits
 from cfl_flower.data.own import Folder
 from cfl_flower.data.public import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cfl_flower.policy import TRIGGER
-from cfl_flower.reading import read_lines
+from cfl_flower.client.upload_policy import TRIGGER
+from cfl_flower.runs.reading import read_lines
 from simulations.deploy import keys
-from tests.cfl_flower.test_site import HIGH, LOW, SITES, add_samples
+from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
 from tests.simulations.deploy.conftest import Deployment, wait_for
 

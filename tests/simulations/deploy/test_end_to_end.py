@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.inprocess import InProcessGrid
 from simulations.deploy import keys
-from tests.cfl_flower.test_site import HIGH, LOW, SITES, add_samples, node_config
+from simulations.inprocess import InProcessGrid
+from tests.cfl_flower.client.test_node_config import (
+    HIGH,
+    LOW,
+    SITES,
+    add_samples,
+    node_config,
+)
 from tests.conftest import Run, Runner
 from tests.simulations.deploy.conftest import Deployment, wait_for
 
@@ -72,7 +78,7 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
         joined = deployment.joined("site-b"), deployment.joined("site-c")
         return joined == (2, 1) and deployment.online() == 3
 
-    # Site-a was left alone, and finds the SuperLink again by itself.
+    # NodeConfig-a was left alone, and finds the SuperLink again by itself.
     wait_for(all_are_back, "the return of the devices", PATIENCE)
     # The door would wait for a minute, until the SuperLink misses the old ServerApp.
     door.kill()

@@ -12,7 +12,14 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from simulations.deploy import keys
-from tests.cfl_flower.test_hostile import (
+from tests.cfl_flower.client.test_node_config import (
+    HIGH,
+    LOW,
+    SITES,
+    add_samples,
+    node_config,
+)
+from tests.cfl_flower.communication.test_hostile import (
     FLOATS,
     Attacks,
     HostileGrid,
@@ -24,7 +31,6 @@ from tests.cfl_flower.test_hostile import (
     with_bytes,
     with_cell,
 )
-from tests.cfl_flower.test_site import HIGH, LOW, SITES, add_samples, node_config
 from tests.conftest import Run, Runner
 from tests.simulations.deploy.conftest import Deployment, wait_for
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulations.deploy import keys
-from tests.cfl_flower.test_site import HIGH, LOW, SITES, add_samples
+from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
 from tests.simulations.deploy.conftest import Deployment, wait_for
 from tests.simulations.deploy.test_end_to_end import PATIENCE, saved_round

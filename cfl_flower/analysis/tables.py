@@ -1,0 +1,139 @@
+"""Scores laid out as tables, a row per method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from statistics import fmean, stdev
+
+from rich.table import Table
+
+from cfl_flower.analysis.drift_metrics import Aftermath, Score, around_drifts
+from cfl_flower.types import Json
+
+Column = tuple[str, Callable[[Score], float | None], float, str, str]
+"""Heading, number of a score, its factor, decimals, and what stands for no number."""
+
+ACCURACIES: tuple[Column, ...] = (
+    ("before", attrgetter("before"), 100, ".1f", "-"),
+    ("just after", attrgetter("just_after"), 100, ".1f", "-"),
+    ("recovered", attrgetter("recovered"), 100, ".1f", "-"),
+    ("rounds to recover", attrgetter("rounds_to_recover"), 1, ".3g", "never"),
+    ("final", attrgetter("final"), 100, ".1f", "-"),
+    ("best", attrgetter("best"), 100, ".1f", "-"),
+    ("mean", attrgetter("mean"), 100, ".1f", "-"),
+)
+
+COSTS: tuple[Column, ...] = (
+    ("at target from round", attrgetter("reached"), 1, ".3g", "never"),
+    ("device min to target", attrgetter("seconds_to_reach"), 1 / 60, ".0f", "never"),
+    ("speed-up to target", attrgetter("speedup"), 1, ".2f", "never"),
+    ("device min to recover", attrgetter("seconds_to_recover"), 1 / 60, ".0f", "never"),
+    ("kB to recover", attrgetter("bytes_to_recover"), 1e-3, ".1f", "never"),
+    ("kB up", attrgetter("bytes_up"), 1e-3, ".1f", "-"),
+    ("kB down", attrgetter("bytes_down"), 1e-3, ".1f", "-"),
+)
+
+CLUSTERS: tuple[Column, ...] = (
+    ("clusters", attrgetter("clusters"), 1, ".1f", "-"),
+    ("ARI", attrgetter("ari"), 1, ".2f", "-"),
+    ("class ARI", attrgetter("class_ari"), 1, ".2f", "-"),
+    ("churn", attrgetter("churn"), 100, ".1f", "-"),
+)
+
+
+def table(
+    title: str,
+    scores: Mapping[str, Sequence[Score]],
+    columns: Sequence[Column] = ACCURACIES,
+    caption: str = "",
+) -> Table:
+    """Lay scores out as one table, a row per method.
+
+    A column that nobody has a number in is left out.
+
+    Parameters
+    ----------
+    title, caption : str
+    scores : mapping of str to scores
+        One for each seed; more than one give their mean and standard deviation.
+    columns : sequence of Column
+    """
+    result = Table(
+        title=title,
+        title_justify="left",
+        caption=caption or None,
+        caption_justify="left",
+    )
+    result.add_column("strategy", overflow="fold")  # cut, two might look alike
+    done = [entries for entries in scores.values() if entries]
+    told = [
+        column
+        for column in columns
+        if not done or any(cell(entries, column) != "-" for entries in done)
+    ]
+    for heading, *_ in told:
+        result.add_column(heading, justify="right")
+    for name, entries in scores.items():
+        cells = [cell(entries, column) for column in told] if entries else [FAILED]
+        result.add_row(name, *cells)
+    return result
+
+
+FAILED = "failed"
+"""Stands in the row of a method of which no run completed."""
+
+
+def drift_table(
+    title: str,
+    runs: Mapping[str, Sequence[Sequence[Mapping[str, Json]]]],
+    drifts: Sequence[int],
+) -> Table:
+    """Lay out the accuracy around each drift, a row per method.
+
+    Parameters
+    ----------
+    title : str
+    runs : mapping of str to sequences
+        The lines of `rounds.jsonl` of each seed of a method.
+    drifts : sequence of int
+        The rounds at whose start the data changed.
+    """
+    result = Table(title=title, title_justify="left")
+    result.add_column("strategy", overflow="fold")  # cut, two might look alike
+    for drift in drifts:
+        result.add_column(f"round {drift}", justify="right")
+    for name, seeds in runs.items():
+        found = zip(*(around_drifts(rounds, drifts) for rounds in seeds), strict=True)
+        result.add_row(name, *([_around(each) for each in found] or [FAILED]))
+    return result
+
+
+def _around(seeds: Sequence[Aftermath]) -> str:
+    """Write the accuracies around one drift, a mean of seeds that all have one."""
+    columns = zip(*((e.before, e.just_after, e.recovered) for e in seeds), strict=True)
+    return " → ".join(_mean(column, 100, ".1f") or "-" for column in columns)
+
+
+def _mean(values: Sequence[float | None], factor: float, form: str) -> str | None:
+    """Write the mean ± the deviation of several seeds; None if one has no number."""
+    found = [factor * value for value in values if value is not None]
+    if not found or len(found) < len(values):
+        return None
+    spread = f" ± {stdev(found):{form}}" if len(found) > 1 else ""
+    return f"{fmean(found):{form}}{spread}"
+
+
+def cell(entries: Sequence[Score], column: Column) -> str:
+    """Return the mean over seeds; a number that one seed lacks has none."""
+    heading, number, factor, form, missing = column
+    if (mean := _mean([number(entry) for entry in entries], factor, form)) is not None:
+        return mean
+    return missing if any(_missed(entry, heading) for entry in entries) else "-"
+
+
+def _missed(entry: Score, heading: str) -> bool:
+    """Return whether a run did not get to what a column is about: "never"."""
+    if heading.endswith("to recover"):
+        return entry.never_recovered
+    return entry.target is not None and entry.reached is None

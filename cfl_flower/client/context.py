@@ -1,0 +1,78 @@
+"""What a client may touch while it does a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from cfl_flower.client.evaluation import Evaluator
+from cfl_flower.client.state import ClientState
+from cfl_flower.data.stream import Stream
+from cfl_flower.models import FlatModel
+from cfl_flower.types import ClientId, Scalar, Vector
+
+
+@dataclass
+class ClientContext:
+    """All that a client may touch; it opens no files and reads no global settings.
+
+    Attributes
+    ----------
+    client : ClientId
+    round : int
+    seed : int
+        The run's seed.
+    stream : Stream
+    model : FlatModel
+        Shared by all virtual clients of a worker, so to be loaded before use.
+    evaluator : Evaluator
+        Tests models, shared ones only once.
+    settings : object
+        The strategy's settings.
+    state : ClientState
+    initial : callable
+        Returns the run's common initial model.
+    attack : str
+        What the client does if it is malicious.
+    place : int, optional
+        Its number in the stream of data, if that is not its id.
+    folder : Path, optional
+        A real device's own data.
+    look : callable, optional
+        Reads them again, and returns the stream of what is there now.
+    """
+
+    client: ClientId
+    round: int
+    seed: int
+    stream: Stream
+    model: FlatModel
+    evaluator: Evaluator
+    settings: Any
+    state: ClientState
+    initial: Callable[[], Vector]
+    attack: str = ""
+    place: int | None = None
+    folder: Path | None = None
+    look: Callable[[], Stream] | None = None
+
+
+class Client(Protocol):
+    """What a client app calls: one client for one task, made from its context."""
+
+    def answer(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Answer a query."""
+
+    def participate(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+        """Train."""
+
+    def evaluate(
+        self, parameters: list[Vector], config: dict[str, Any]
+    ) -> tuple[float, int, dict[str, Scalar]]:
+        """Test, and report a drift."""

@@ -1,0 +1,148 @@
+"""Tests of models on clients' data; a model that many clients share, only once.
+
+Virtual clients hold parts of one pool of test samples. A cluster's model that hundreds
+of them are served is tested once over the pool, and each client counts its own samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, linear, log_softmax
+
+from cfl_flower.data.pool import Pool
+from cfl_flower.data.rotation import rotate
+from cfl_flower.data.stream import View
+from cfl_flower.learning.training import BLOCK, evaluate, switch_mode
+from cfl_flower.models import FlatModel
+from cfl_flower.types import FloatArray, IntArray, Vector
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model says about every sample of a pool.
+
+    Attributes
+    ----------
+    log_shares : array of shape (n, L)
+        Logarithm of the probability of each label.
+    labels : int array of shape (n,)
+        The most probable label.
+    """
+
+    log_shares: FloatArray
+    labels: IntArray
+
+
+class Evaluator:
+    """The tests of one batch of tasks.
+
+    Parameters
+    ----------
+    model : FlatModel
+        The worker's network.
+    sharers : mapping of int to int
+        By the `id` of a model's vector, how many clients of the phase receive it, on
+        whatever worker: which way a client is tested must not depend on its neighbours.
+    """
+
+    def __init__(self, model: FlatModel, sharers: Mapping[int, int]) -> None:
+        self._model, self._sharers = model, sharers
+        self._answers: dict[tuple[int, int, float], Answers] = {}
+        self._represented: dict[tuple[int, int, float], Tensor] = {}
+
+    def _answered(self, vector: Vector, pool: Pool, degrees: float) -> Answers:
+        key = (id(vector), id(pool), degrees)
+        if key not in self._answers:
+            model = self._model.load(vector)
+            self._answers[key] = answer_pool(model, pool, degrees)
+        return self._answers[key]
+
+    def evaluate(self, vector: Vector, view: View) -> tuple[float, int]:
+        """Return the mean cross-entropy and the correct answers on a client's samples.
+
+        Raises
+        ------
+        ValueError
+            If there is nothing to test on.
+        """
+        pool, indices = view.test_pool, view.test_indices
+        if not self._pays(vector, view, pool, len(indices)):
+            return evaluate(self._model.load(vector), *view.test())
+        truth, correct = view.test_labels, 0
+        log_shares = np.empty(len(indices))
+        for angle, rows, place in view.by_angle(pool, indices):
+            answers = self._answered(vector, pool, angle)
+            log_shares[place] = answers.log_shares[rows, truth[place]]
+            correct += int(np.count_nonzero(answers.labels[rows] == truth[place]))
+        return -float(log_shares.mean()), correct
+
+    @torch.no_grad()
+    def evaluate_split(
+        self, extractor: Vector, classifier: Vector, view: View
+    ) -> tuple[float, int]:
+        """Test a client's own classifier on an extractor that others receive, too.
+
+        The pool is represented once, and each client's classifier looks at that.
+
+        Parameters
+        ----------
+        extractor, classifier : Vector
+            The parts of a model, see `models.Split`.
+        view : View
+            Its test samples are tested.
+
+        Raises
+        ------
+        ValueError
+            If there is nothing to test on.
+        """
+        pool, indices, split = view.test_pool, view.test_indices, self._model.split
+        if not self._pays(extractor, view, pool, len(indices)):
+            model = self._model.load(split.join(extractor, classifier))
+            return evaluate(model, *view.test())
+        parts = []
+        for angle, rows, _ in view.by_angle(pool, indices):
+            key = (id(extractor), id(pool), angle)
+            if key not in self._represented:
+                anything = split.join(extractor, classifier)
+                model = self._model.load(anything)
+                self._represented[key] = represent_pool(model, pool, angle)
+            found = self._represented[key]
+            parts.append(found[torch.from_numpy(rows).to(found.device)])
+        rows_of = torch.from_numpy(split.rows(classifier)).to(found.device)
+        logits = linear(torch.cat(parts), rows_of[:, :-1], rows_of[:, -1])
+        labels = torch.from_numpy(view.test_labels).to(found.device)
+        correct = int((logits.argmax(1) == labels).sum())
+        return float(cross_entropy(logits, labels)), correct
+
+    def _pays(self, vector: Vector, view: View, pool: Pool, tested: int) -> bool:
+        """Return whether testing the whole pool costs less than each by itself."""
+        # Those who are turned alike, of those who are served it. A model of a client's
+        # own is not for sharing: another one may follow at its address.
+        sharers = self._sharers.get(id(vector), 0) * view.alike
+        return tested > 0 and sharers * tested >= len(pool.labels) * len(view.turns)
+
+
+@torch.no_grad()
+def answer_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Answers:
+    """Return what a model says about every sample of a pool, turned by an angle."""
+    switch_mode(model, training=False)
+    starts = range(0, len(pool.labels), BLOCK)
+    parts = (pool.inputs(slice(start, start + BLOCK)) for start in starts)
+    blocks = [log_softmax(model.module(rotate(x, degrees)), 1).cpu() for x in parts]
+    log_shares = torch.cat(blocks)
+    return Answers(log_shares.numpy(), log_shares.argmax(1).numpy())
+
+
+@torch.no_grad()
+def represent_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Tensor:
+    """Return the representations of a pool, turned by an angle, shape (n, D)."""
+    switch_mode(model, training=False)
+    starts = range(0, len(pool.labels), BLOCK)
+    parts = (pool.inputs(slice(start, start + BLOCK)) for start in starts)
+    return torch.cat([model.extractor(rotate(x, degrees)) for x in parts])

@@ -1,0 +1,65 @@
+"""What devices do: faults drawn per client and task from the seed tree."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from cfl_flower.seeding import generator
+from cfl_flower.settings import FAULTS, Faults
+from cfl_flower.types import Answer, ClientId, Scalar
+
+
+def fault_odds(faults: Faults) -> dict[str, float]:
+    """Return the probability of each fault that can strike."""
+    odds = {name: getattr(faults, name) for name in FAULTS}
+    return {name: probability for name, probability in odds.items() if probability}
+
+
+def draw_fault(
+    odds: dict[str, float], seed: int, phase: str, round: int, client: ClientId
+) -> str | None:
+    """Return the name of the fault that strikes a task, or None."""
+    if not odds:
+        return None
+    point = generator(seed, f"fault-{phase}", round, client).random()
+    for name, probability in odds.items():
+        point -= probability
+        if point < 0:
+            return name
+    return None
+
+
+def inject_fault_before(fault: str | None) -> None:
+    """Let a client raise or hang before it answers."""
+    if fault == "raises":
+        raise RuntimeError("injected by faults.raises")
+    while fault == "hangs":
+        time.sleep(1)
+
+
+def inject_fault_after(fault: str | None, answer: Answer) -> Answer | None:
+    """Spoil a client's answer with NaN or a wrong shape, or drop it."""
+    if fault == "drops":
+        return None
+    if fault == "nan":
+        answer.arrays = [np.full_like(array, np.nan) for array in answer.arrays]
+        answer.loss = None if answer.loss is None else float("nan")
+        answer.metrics = {k: _with_nan(v) for k, v in answer.metrics.items()}
+    if fault == "shape":
+        answer.arrays = [array[:-1] for array in answer.arrays]
+        answer.metrics = {k: _cut(v) for k, v in answer.metrics.items()}
+        if not answer.arrays:
+            answer.num_examples = -1
+    return answer
+
+
+def _with_nan(value: Scalar) -> Scalar:
+    if isinstance(value, bytes):
+        return np.full(len(value) // 4, np.nan, np.float32).tobytes()
+    return value
+
+
+def _cut(value: Scalar) -> Scalar:
+    return value[:-4] if isinstance(value, bytes) else value

@@ -1,0 +1,97 @@
+"""A device of its own: who it is, where its data are, and where it remembers things.
+
+All of it is said by the node config of its SuperNode:
+
+    flower-supernode ... --node-config 'client-id="site-a" data-dir="/data/site-a"'
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cfl_flower.settings import require
+from cfl_flower.types import ClientId, is_client_id
+
+CLIENT_ID = "client-id"
+"""Key of a device's node config that makes it one client."""
+
+DATA_DIR = "data-dir"
+"""Key of the folder with a device's own data; without it, a simulated client's."""
+
+STATE_DIR = "state-dir"
+"""Key of the folder in which a device keeps what its client must remember."""
+
+DEFAULT_STATE_DIR = "~/.local/state/cfl-flower"
+
+STATE_DAYS = "state-days"
+"""Key of how long a device remembers a run of which it hears no more."""
+
+DEFAULT_STATE_DAYS = 90
+
+SIGN = ".last-heard-of"
+"""Stands in the folder of each run; only a folder that has it is ever removed."""
+
+
+class NodeConfig(NamedTuple):
+    """A device.
+
+    Attributes
+    ----------
+    client : ClientId
+    data_dir : str
+        Empty for a device that plays a virtual client of a simulation.
+    state_dir : str
+    state_days : float
+    """
+
+    client: ClientId
+    data_dir: str
+    state_dir: str
+    state_days: float
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any]) -> NodeConfig | None:
+        """Return the device that a node config describes; None in a simulation.
+
+        Raises
+        ------
+        ConfigError
+            If the client id is none, or there is no such folder; or none for a name,
+            which is no virtual client's.
+        """
+        if CLIENT_ID not in node_config:
+            return None
+        client = node_config[CLIENT_ID]
+        allowed = "a number from 0, or up to 64 of A-Z a-z 0-9 . _ -"
+        require(is_client_id(client), CLIENT_ID, client, allowed)
+        data = str(node_config.get(DATA_DIR, ""))
+        state = str(node_config.get(STATE_DIR, DEFAULT_STATE_DIR))
+        path = Path(data).expanduser()
+        own = bool(data) or isinstance(client, int)
+        require(own, DATA_DIR, data, f"the folder with the data of {client}")
+        require(not data or path.is_dir(), DATA_DIR, data, "an existing folder")
+        days = node_config.get(STATE_DAYS, DEFAULT_STATE_DAYS)
+        number = isinstance(days, int | float) and not isinstance(days, bool)
+        require(number and days > 0, STATE_DAYS, days, "a number of days above 0")
+        folder = str(Path(state).expanduser())
+        return cls(client, str(path) if data else "", folder, days)
+
+    def remembered(self, run: str) -> Path:
+        """Return the folder of what the client remembers of a run.
+
+        The first message of a run removes those of runs long not heard of, so that a
+        device does not fill up. One that is asked for again after all begins anew, as
+        a client does that joins.
+        """
+        folder = Path(self.state_dir) / run
+        if not (folder / SIGN).exists():
+            for sign in Path(self.state_dir).glob(f"*/{SIGN}"):
+                if time.time() - sign.stat().st_mtime > self.state_days * 86400:
+                    shutil.rmtree(sign.parent, ignore_errors=True)
+            folder.mkdir(parents=True, exist_ok=True)
+        (folder / SIGN).touch()
+        return folder

@@ -1,0 +1,132 @@
+"""Clusters that grow together: StoCFL's stochastic client clustering on arrays.
+
+Clients start alone; whichever clusters meet are merged while they point the same way.
+What is merged is told from inner products alone, so no vector is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cfl_flower.clustering.similarity import normalise
+from cfl_flower.types import FloatArray, IntArray
+
+
+def find_merges(
+    products: FloatArray, threshold: float, recompute: bool = True
+) -> list[tuple[int, int]]:
+    """Return which clusters become one, the best pair first: Algorithm 1, lines 10-13.
+
+    Parameters
+    ----------
+    products : array of shape (t, t)
+        Inner products of the clusters' sums of psi. They are all that is needed: the
+        sum of a merged cluster has the sums of its parts' products.
+    threshold : float
+        tau; a pair with a cosine of at most tau is left.
+    recompute : bool
+        False keeps comparing the clusters of before, by the best pair of two merged
+        ones (single linkage).
+
+    Returns
+    -------
+    list of (int, int)
+        In order; the second goes into the first, which is the lower one.
+
+    Examples
+    --------
+    Three directions at 0, 40 and 75 degrees, tau = cos 50. The second pair is merged
+    first; their mean lies at 57.5 degrees from the first.
+
+    >>> angles = np.radians([0, 40, 75])
+    >>> cosines = np.cos(angles[:, None] - angles)
+    >>> find_merges(cosines, np.cos(np.radians(50)))
+    [(1, 2)]
+    >>> find_merges(cosines, np.cos(np.radians(50)), recompute=False)
+    [(1, 2), (0, 1)]
+    """
+    if len(products) < 2:
+        return []
+    products = (products + products.T) / 2
+    cosines = _cosines(products)
+    np.fill_diagonal(cosines, -np.inf)
+    # The best partner of each, so that a merge costs O(t) and not O(t^2).
+    nearest = cosines.argmax(axis=1)
+    best = cosines.max(axis=1)
+    merges: list[tuple[int, int]] = []
+    while len(merges) < len(products) - 1:
+        first = int(best.argmax())
+        if not best[first] > threshold:
+            break
+        second = int(nearest[first])
+        merges.append((first, second))
+        if recompute:
+            products[first] += products[second]
+            products[:, first] += products[:, second]
+            row = _cosines(products, first)
+        else:
+            row = np.maximum(cosines[first], cosines[second])
+        row[np.isneginf(cosines[first]) | np.isneginf(cosines[second])] = -np.inf
+        row[first] = row[second] = -np.inf
+        cosines[first] = cosines[:, first] = row
+        cosines[second] = cosines[:, second] = -np.inf
+        # Who was nearest to one of the two has to look again, unless it came nearer.
+        touched = (nearest == first) | (nearest == second)
+        nearer = (row > best) | ((row == best) & ((first < nearest) | touched))
+        nearest[nearer], best[nearer] = first, row[nearer]
+        again = np.flatnonzero(touched & ~nearer)
+        again = np.union1d(again, [first, second])
+        nearest[again] = cosines[again].argmax(axis=1)
+        best[again] = cosines[again].max(axis=1)
+    return merges
+
+
+def _cosines(products: FloatArray, rows: int | slice = slice(None)) -> FloatArray:
+    """Return cosines from inner products, all or those of one row; 0 for zero sums."""
+    lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
+    lengths = np.where(lengths > 0, lengths, 1)
+    scale = np.multiply.outer(lengths[rows], lengths)
+    cosines: FloatArray = np.clip(products[rows] / scale, -1, 1)
+    return cosines
+
+
+def objective(sums: Sequence[FloatArray]) -> float:
+    """Return the sum of the cosines of all pairs of clusters: eq. 2.
+
+    From |sum of units|^2 = K + twice that sum, without any pair.
+
+    Examples
+    --------
+    >>> objective([np.array([2.0, 0.0]), np.array([0.0, 3.0]), np.array([-1.0, 0.0])])
+    -1.0
+    """
+    if not sums:
+        return 0.0
+    total, squares = np.zeros_like(sums[0]), 0.0
+    for each in sums:
+        unit = normalise(each)
+        total += unit
+        squares += float(np.einsum("i,i", unit, unit))
+    return (float(np.einsum("i,i", total, total)) - squares) / 2
+
+
+def purity(clusters: IntArray, truth: IntArray) -> float:
+    """Return the share of clients that are in a cluster with most of their concept.
+
+    Parameters
+    ----------
+    clusters, truth : int arrays of shape (n,)
+        n is at least 1.
+
+    Examples
+    --------
+    >>> purity(np.array([1, 1, 1, 2]), np.array([0, 0, 5, 5]))
+    0.75
+    """
+    _, clusters = np.unique(clusters, return_inverse=True)
+    _, truth = np.unique(truth, return_inverse=True)
+    table = np.zeros((clusters.max() + 1, truth.max() + 1))
+    np.add.at(table, (clusters, truth), 1)
+    return float(table.max(axis=1).sum() / len(clusters))

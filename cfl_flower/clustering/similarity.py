@@ -1,0 +1,303 @@
+"""Similarity of clients' model updates; pure functions on arrays.
+
+A model has far more parameters than there are updates to compare, so everything here
+goes through the n x n matrix of inner products, made from blocks of columns: n updates
+never lie in memory twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TypeVar, cast
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.sparse.linalg import eigsh
+from scipy.spatial.distance import pdist, squareform
+
+from cfl_flower.seeding import generator, one_thread
+from cfl_flower.types import FloatArray, IntArray, Vector
+
+BLOCK_FLOATS = 2**22
+"""Floats of all updates that are looked at together: 16 MB."""
+
+RANKS = ((np.float32, 1e-6), (np.float64, 1e-13))
+"""How products are made, and the share of the largest eigenvalue below which there is
+nothing but their rounding."""
+
+DENSE = 256
+"""Rows up to which a matrix is decomposed by a dense method."""
+
+
+def gram_matrix(
+    vectors: Sequence[Vector], kind: type[np.floating] = np.float32
+) -> FloatArray:
+    """Return all inner products, shape (n, n), float64.
+
+    Parameters
+    ----------
+    vectors : sequence of n vectors of shape (d,), float32
+    kind : type
+        Products are made in it, a block of columns at a time, and summed over the
+        blocks in float64: their error does not grow with d.
+    """
+    count, length = len(vectors), len(vectors[0])
+    step = max(1, BLOCK_FLOATS // count)
+    return _sum_of_products(
+        np.stack([vector[start : start + step] for vector in vectors], dtype=kind)
+        for start in range(0, length, step)
+    )
+
+
+def _sum_of_products(blocks: Iterable[FloatArray]) -> FloatArray:
+    """Return the sum of B B^T over blocks of columns, in float64."""
+    with one_thread():
+        products = (block @ block.T for block in blocks)
+        total = next(products).astype(np.float64)
+        for product in products:
+            total += product
+    return total
+
+
+def cosine_matrix(vectors: Sequence[Vector]) -> FloatArray:
+    """Return the cosines of all pairs: FlexCFL, eq. 5.
+
+    A zero vector has cosine 0 with all others and 1 with itself.
+
+    Returns
+    -------
+    array of shape (n, n)
+    """
+    gram = gram_matrix(vectors)
+    norms = np.sqrt(np.diagonal(gram))
+    norms = np.where(norms == 0, 1, norms)
+    cosines: FloatArray = np.clip(gram / np.outer(norms, norms), -1, 1)
+    np.fill_diagonal(cosines, 1)
+    return cosines
+
+
+def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray:
+    """Return the cosines of updates with their leading directions: FlexCFL, eq. 7.
+
+    The Euclidean distance of two rows is m times EDC, the Euclidean distance of
+    decomposed cosine similarity. The directions are the right singular vectors of the
+    n x d matrix of updates; with X = U S V^T the inner products X V are U S, and U and
+    S^2 are the eigenvectors and eigenvalues of the n x n matrix X X^T. So no singular
+    value decomposition of a wide matrix is needed; where d < n, the d x d matrix X^T X
+    is the smaller one and gives V.
+
+    Products are made in float32, which is fast and has the directions of all updates
+    but those a thousand times shorter than the longest. If any of the m are so weak,
+    they are made again in float64.
+
+    Parameters
+    ----------
+    vectors : sequence of n vectors of shape (d,), float32
+    directions : int
+        m; fewer where n or d are.
+
+    Returns
+    -------
+    array of shape (n, min(m, n, d))
+        Largest singular value first. The sign of a column is that of its largest
+        entry, which becomes positive. Rows of zero vectors are zero, and so are columns
+        beyond the rank, which would be rounding errors.
+    """
+    m = min(directions, len(vectors), len(vectors[0]))
+    for kind, share in RANKS:
+        products, values, squares = _project(vectors, m, kind)
+        nothing = values <= share * values[0]
+        if not nothing.any():
+            break
+    norms = np.sqrt(np.where(squares > 0, squares, 1))
+    products[:, nothing] = 0
+    cosines: FloatArray = np.round(products / norms[:, None], 6)
+    largest = np.abs(cosines).argmax(axis=0)
+    signs = np.sign(cosines[largest, np.arange(m)])
+    return cosines * np.where(signs == 0, 1, signs)
+
+
+def _project(
+    vectors: Sequence[Vector], m: int, kind: type[np.floating]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the products with m directions, their eigenvalues, and squared norms."""
+    count, length = len(vectors), len(vectors[0])
+    if length >= count:
+        gram = gram_matrix(vectors, kind)
+        values, columns = leading_eigenvectors(gram, m)
+        return columns * np.sqrt(values), values, gram.diagonal()
+    # Few numbers each: a copy of all is small.
+    matrix = np.stack(vectors, dtype=kind)
+    step = max(1, BLOCK_FLOATS // length)
+    starts = range(0, count, step)
+    gram = _sum_of_products(matrix[start : start + step].T for start in starts)
+    values, columns = leading_eigenvectors(gram, m)
+    with one_thread():
+        products = matrix @ columns.astype(kind)
+    return products, values, np.einsum("ij,ij->i", matrix, matrix)
+
+
+def leading_eigenvectors(gram: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """Return the largest eigenvalues of a matrix of products, and their vectors.
+
+    Parameters
+    ----------
+    gram : array of shape (n, n)
+        Symmetric, positive semi-definite.
+    count : int
+        m, at most n.
+
+    Returns
+    -------
+    values : array of shape (m,)
+        Descending.
+    columns : array of shape (n, m)
+    """
+    size = len(gram)
+    with one_thread():
+        if size <= DENSE or count >= size // 2 or not gram.any():
+            values, columns = eigh(gram, subset_by_index=[size - count, size - 1])
+        else:
+            # Lanczos iterations: as exact, in a tenth of the time.
+            start = np.random.default_rng(0).standard_normal(size)
+            values, columns = eigsh(gram, count, v0=start)
+    order = np.argsort(-values, kind="stable")
+    return np.maximum(values[order], 0), columns[:, order]
+
+
+def madc(cosines: FloatArray) -> FloatArray:
+    """Return the mean absolute differences of cosines: FlexCFL, eq. 6.
+
+    MADC(i, j) = 1/(n-2) sum_{z != i, j} |S(i, z) - S(j, z)|. It needs a third update to
+    compare with: for two it is undefined, and their cosine distance takes its place.
+
+    Parameters
+    ----------
+    cosines : array of shape (n, n)
+        Ones on the diagonal.
+
+    Returns
+    -------
+    array of shape (n, n)
+
+    Examples
+    --------
+    >>> madc(np.array([[1.0, 0.5, 0.2], [0.5, 1.0, 0.6], [0.2, 0.6, 1.0]])).round(2)
+    array([[0. , 0.4, 0.1],
+           [0.4, 0. , 0.3],
+           [0.1, 0.3, 0. ]])
+    """
+    count = len(cosines)
+    if count < 3:
+        return 1 - cosines
+    # All z, without the two terms of z = i and z = j, |1 - S(i, j)| each.
+    # Each pair once.
+    sums = squareform(pdist(cosines, "cityblock")) - 2 * (1 - cosines)
+    result: FloatArray = np.maximum(sums, 0) / (count - 2)
+    np.fill_diagonal(result, 0)
+    return result
+
+
+def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
+    """Return (1 - cos) / 2 of an update with each direction: FlexCFL, eq. 8.
+
+    1/2 where the update or the direction is zero.
+
+    Parameters
+    ----------
+    update : Vector, shape (d,)
+    directions : sequence of m vectors of shape (d,)
+
+    Returns
+    -------
+    array of shape (m,)
+
+    Examples
+    --------
+    >>> axes = [np.float32([1, 0]), np.float32([0, 1]), np.float32([0, 0])]
+    >>> dissimilarities(np.float32([2, 0]), axes)
+    array([0. , 0.5, 0.5])
+    """
+    own, cosines = update.astype(np.float64), np.zeros(len(directions))
+    for place, direction in enumerate(directions):
+        other = direction.astype(np.float64)
+        # Not by BLAS, whose threads would have to be limited anew in each call.
+        square = np.einsum("i,i", own, own) * np.einsum("i,i", other, other)
+        if square > 0:
+            cosines[place] = np.einsum("i,i", own, other) / np.sqrt(square)
+    return (1 - np.clip(cosines, -1, 1)) / 2
+
+
+def nearest_model(model: Vector, centres: Sequence[Vector]) -> int:
+    """Return the centre at the smallest Euclidean distance, the lowest id on a tie."""
+    return int(np.argmin([np.linalg.norm(model - centre) for centre in centres]))
+
+
+Floats = TypeVar("Floats", bound=FloatArray)
+
+
+def normalise(vector: Floats) -> Floats:
+    """Return a vector of length 1 in the same direction; zero stays zero.
+
+    Parameters
+    ----------
+    vector : array of shape (d,)
+        Float32 or float64, which it stays.
+    """
+    # Not by BLAS, as in `dissimilarities`.
+    length = float(np.sqrt(np.einsum("i,i", vector, vector, dtype=np.float64)))
+    unit = vector / vector.dtype.type(length) if length > 0 else vector
+    return cast(Floats, unit)
+
+
+def nearest_direction(
+    vector: FloatArray, sums: Sequence[FloatArray]
+) -> tuple[int, float]:
+    """Return the sum with the largest cosine, and that: StoCFL, section 4.4, step 1.
+
+    The lowest one on a tie. The cosine with a sum of zero is 0.
+
+    Parameters
+    ----------
+    vector : array of shape (w,)
+    sums : sequence of K arrays of shape (w,)
+        At least one.
+    """
+    own = normalise(vector.astype(np.float64))
+    cosines = [float(np.einsum("i,i", own, normalise(each))) for each in sums]
+    best = int(np.argmax(cosines))
+    return best, float(np.clip(cosines[best], -1, 1))
+
+
+def sketch(vector: Vector, dimension: int, seed: int) -> Vector:
+    """Return a seeded random projection that keeps inner products on average.
+
+    A count sketch (Charikar et al., 2002): each coordinate is added, with a random
+    sign, to one of k numbers. The inner product of two sketches is that of the vectors
+    in the mean, with a variance of at most (|a|^2 |b|^2 + <a, b>^2) / k, so the cosine
+    of two vectors has a standard error of at most sqrt(2 / k).
+
+    Parameters
+    ----------
+    vector : Vector, shape (d,)
+    dimension : int
+        k.
+    seed : int
+        Everyone who is to be compared has the same.
+
+    Returns
+    -------
+    Vector, shape (k,)
+    """
+    places, signs = _projection(len(vector), dimension, seed)
+    sums = np.bincount(places, weights=vector * signs, minlength=dimension)
+    return sums.astype(np.float32)
+
+
+@lru_cache(maxsize=2)
+def _projection(length: int, dimension: int, seed: int) -> tuple[IntArray, Vector]:
+    rng = generator(seed, "sketch")
+    places = rng.integers(dimension, size=length)
+    signs = rng.integers(2, size=length).astype(np.float32) * 2 - 1
+    return places, signs

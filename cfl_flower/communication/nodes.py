@@ -1,0 +1,308 @@
+"""Which nodes there are, and which of them hosts which client.
+
+A node of a simulation can do the task of any virtual client; a real device is one
+client, by the name in its node config, wherever its node is.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from cfl_flower.client.node_config import CLIENT_ID
+from cfl_flower.code_version import code_digest
+from cfl_flower.communication.grid import PatientGrid, pause
+from cfl_flower.errors import InvalidResultError, WorkerLostError
+from cfl_flower.types import ClientId, client_order, is_client_id
+
+log = logging.getLogger(__name__)
+
+JOIN_TIMEOUT = 60.0
+"""Seconds to wait at the start for nodes, and for as many devices as configured."""
+
+HELLO_TIMEOUT = 120.0
+"""Seconds that a node may take to say who it is: a small device imports for a while.
+One that takes longer is busy, or hangs: it is heard when it answers, and asked again
+from time to time, but nobody waits for it."""
+
+REFUSED_TIMEOUT = 10.0
+"""Seconds to wait for another node at the start if all that are there were refused."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a node says about itself.
+
+    Attributes
+    ----------
+    client : ClientId or None
+        Whose device it is; None for a node of a simulation.
+    nodes : int
+        How many nodes the simulation has; 0 on a device.
+    """
+
+    client: ClientId | None
+    nodes: int
+
+
+@dataclass
+class Greeting:
+    """A hello that a node has not answered yet.
+
+    Attributes
+    ----------
+    asked : int
+        How often.
+    again : float
+        When to ask once more, on the monotonic clock.
+    """
+
+    asked: int
+    again: float
+
+
+class NodeRegistry:
+    """The clients of a run and the nodes that host them.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's.
+    expected : int
+        How many clients the run is configured for.
+    patience : float
+        Seconds to wait at the start for nodes that are busy; 0 for no limit.
+
+    Attributes
+    ----------
+    grid : PatientGrid
+    simulated : bool
+        Whether the nodes are a simulation's; known after `discover`.
+    disputes : dict
+        Clients that several nodes claim to be, with the nodes' names.
+    """
+
+    def __init__(self, grid: Grid, expected: int, patience: float = 0.0) -> None:
+        self.grid = PatientGrid(grid)
+        self.simulated = False
+        self._expected = expected
+        self._patience = patience or math.inf
+        self._nodes: list[int] = []
+        self._claims: dict[int, ClientId] = {}
+        self._hosts: dict[ClientId, int] = {}
+        self._refused: dict[int, str] = {}
+        self._greeted: dict[int, Greeting] = {}
+        self._hellos: set[str] = set()
+        self.disputes: dict[ClientId, str] = {}
+
+    @property
+    def clients(self) -> list[ClientId]:
+        """All clients that can be reached, in client-id order."""
+        if self.simulated:
+            return list(range(self._expected))
+        return sorted(self._hosts, key=client_order)
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes of a simulation, each of which can do any client's task."""
+        return sorted(self._nodes)
+
+    def host(self, client: ClientId) -> int | None:
+        """Return the node of a device, None if it never connected."""
+        return self._hosts.get(client)
+
+    def discover(self) -> None:
+        """Say hello to new nodes; at the start, wait until there are enough.
+
+        A device that left is forgotten, and asked again when it is back: it may have
+        come back as another client, or moved to another node.
+
+        Raises
+        ------
+        WorkerLostError
+            If no node appears, or a worker of a simulation runs other code.
+        """
+        started, begun, expected = bool(self._nodes), time.monotonic(), 1
+        while True:
+            online = set(self.grid.get_node_ids())
+            self._forget({*self._nodes, *self._refused, *self._greeted}, online)
+            fresh = online.difference(self._nodes, self._refused, self._greeted)
+            self._greet(sorted(fresh))
+            expected = max(expected, self._hear(fresh))
+            if started or len(self._nodes) >= expected:
+                return
+            if time.monotonic() - begun > self._longest_wait():
+                if self._nodes:
+                    return
+                raise WorkerLostError(self._why_nobody())
+            time.sleep(0.05)
+
+    def _longest_wait(self) -> float:
+        """Return for how long the start may wait, as things stand."""
+        if self._nodes:
+            return JOIN_TIMEOUT
+        if self._greeted:
+            return max(self._patience, JOIN_TIMEOUT)
+        return min(REFUSED_TIMEOUT, JOIN_TIMEOUT) if self._refused else JOIN_TIMEOUT
+
+    def _why_nobody(self) -> str:
+        if self._greeted:
+            return f"no node answered within {self._patience:g} s; look at the devices"
+        for reason in self._refused.values():
+            return reason
+        return (
+            f"no node joined within {JOIN_TIMEOUT:g} s; start SuperNodes, or "
+            'add --federation-config "num-supernodes=2"'
+        )
+
+    def _forget(self, known: set[int], online: set[int]) -> None:
+        """Forget the devices that left."""
+        gone = set() if self.simulated else known - online
+        self._nodes = [node for node in self._nodes if node not in gone]
+        for node in gone:
+            self._refused.pop(node, None)
+            self._greeted.pop(node, None)
+        for node in gone & self._claims.keys():
+            log.warning("client %s has left with node %s", self._claims.pop(node), node)
+        if gone:
+            self._settle()
+
+    def _greet(self, fresh: Collection[int]) -> None:
+        """Ask new nodes who they are; ask silent ones again, ever more rarely."""
+        now, content = time.monotonic(), RecordDict({"hello": ConfigRecord({})})
+        # One that is silent may have been restarted with the question.
+        silent = [node for node, each in self._greeted.items() if now > each.again]
+        for node in (*fresh, *silent):
+            asked = self._greeted[node].asked + 1 if node in self._greeted else 1
+            again = now + HELLO_TIMEOUT * 2 ** (asked - 1)
+            self._greeted[node] = Greeting(asked, again)
+        messages = [Message(content, n, "query.hello") for n in (*fresh, *silent)]
+        if messages:
+            self._hellos |= set(self.grid.push_messages(messages))
+
+    def _hear(self, fresh: Collection[int]) -> int:
+        """Take in what nodes say about themselves; wait for new ones, once.
+
+        Returns
+        -------
+        int
+            How many nodes there should be.
+        """
+        start, expected, waiting = time.monotonic(), 0, set(fresh)
+        if waiting:
+            self.grid.finish()
+        while True:
+            replies = self.grid.pull_messages(self._hellos) if self._hellos else []
+            if listed := list(replies):
+                expected = max(expected, self._seat(listed))
+            waiting &= self._greeted.keys()
+            elapsed = time.monotonic() - start
+            if not waiting or elapsed > HELLO_TIMEOUT:
+                break
+            pause(elapsed)
+        for node in waiting:
+            late = f"no answer within {HELLO_TIMEOUT:g} s: busy, or hanging"
+            log.warning("%s is not waited for: %s", self._name(node), late)
+        return expected
+
+    def _seat(self, replies: Iterable[Message]) -> int:
+        """Put nodes where they belong; return how many there should be."""
+        hellos: dict[int, Hello] = {}
+        refusals: dict[int, str] = {}
+        for reply in replies:
+            self._hellos.discard(reply.metadata.reply_to_message_id)
+            node = self.grid.addressee(reply)
+            if self._greeted.pop(node, None) is None:
+                continue  # It answers once more.
+            try:
+                hellos[node] = read_hello(reply)
+            except InvalidResultError as error:
+                refusals[node] = error.detail
+        devices = {n: h.client for n, h in hellos.items() if h.client is not None}
+        workers = {n: h.nodes for n, h in hellos.items() if h.nodes}
+        if not self._claims and not devices and workers:
+            self.simulated = True
+            self._nodes += workers
+        else:
+            for node in hellos.keys() - devices.keys():
+                refusals[node] = f"it has no {CLIENT_ID} in its node config"
+        for node, reason in refusals.items():
+            log.warning("%s is left out: %s", self._name(node), reason)
+        self._refused |= refusals
+        self._nodes += devices
+        self._claims |= devices
+        self._settle()
+        return max(workers.values(), default=0) if self.simulated else self._expected
+
+    def _settle(self) -> None:
+        """Let each client be hosted by the one node that claims it, or by none."""
+        claimants: dict[ClientId, list[int]] = defaultdict(list)
+        for node, client in self._claims.items():
+            claimants[client].append(node)
+        hosts = {c: nodes[0] for c, nodes in claimants.items() if len(nodes) == 1}
+        for client in hosts.keys() & self._hosts.keys():
+            if hosts[client] != self._hosts[client]:
+                log.warning(
+                    "client %s has moved to %s", client, self._name(hosts[client])
+                )
+        disputes = {
+            client: "claimed by " + " and by ".join(map(self._name, sorted(nodes)))
+            for client, nodes in claimants.items()
+            if len(nodes) > 1
+        }
+        for client in disputes.keys() - self.disputes.keys():
+            log.warning("client %s is %s; both refused", client, disputes[client])
+        self._hosts, self.disputes = hosts, disputes
+
+    def _name(self, node: int) -> str:
+        """Return a node's id, and the name that it was registered with, if any."""
+        for info in self.grid.get_nodes():
+            if info.node_id == node and info.name:
+                return f"node {node} ({info.name})"
+        return f"node {node}"
+
+    def doubt(self, client: ClientId) -> None:
+        """Ask the node of a device anew who it is."""
+        if client in self._hosts:
+            self._forget({self._hosts[client]}, set())
+
+
+def read_hello(reply: Message) -> Hello:
+    """Read what a node says about itself, trusting nothing.
+
+    Raises
+    ------
+    InvalidResultError
+        If it cannot run the app, runs other code, or makes no sense.
+    WorkerLostError
+        If a worker of a simulation runs other code.
+    """
+    if reply.has_error():
+        detail = f"a node cannot run the app: {last_sentence(reply)}"
+        raise InvalidResultError("node", detail)
+    hello = reply.content.config_records.get("hello", ConfigRecord({}))
+    client, nodes = hello.get(CLIENT_ID), hello.get("nodes", 0)
+    sound = client is None or is_client_id(client)
+    if "code" not in hello or not sound or not isinstance(nodes, int):
+        raise InvalidResultError("node", f"a node says {dict(hello)!r:.200}")
+    if hello["code"] != code_digest():
+        detail = (
+            "a worker runs other code than the server (an old local SuperLink "
+            "of another checkout?); stop the flower-superlink process"
+        )
+        raise WorkerLostError(detail) if nodes else InvalidResultError("node", detail)
+    return Hello(client if isinstance(client, int | str) else None, nodes)
+
+
+def last_sentence(reply: Message) -> str:
+    """Return the last sentence of what a node says about its error, or its start."""
+    lines = [line.strip() for line in str(reply.error.reason).splitlines()]
+    last = next((line for line in reversed(lines) if line), "unknown reason")
+    return last.split(". ")[0][:200]

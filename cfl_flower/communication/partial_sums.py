@@ -1,0 +1,181 @@
+"""Results are added up where they are made, and the server holds sums.
+
+A plan with a `SumSpec` says of which model each array of a reply is a new version. The
+worker that hosts many virtual clients adds up all versions of a model, and sends one
+sum; a device sends its own result, and the server adds it. The sums are exact, so it
+makes no difference who adds what, nor in how many portions a large round comes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+from flwr.app import RecordDict
+
+from cfl_flower.communication.exact_sum import ExactSum, check_range
+from cfl_flower.communication.records import number_models, unpack_sums
+from cfl_flower.communication.validation import validate
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import Answer, Plan, Result, SumSpec, Task, Vector, client_order
+
+Version: TypeAlias = tuple[int, int]
+"""Which array of a reply, and of which of the plan's models it is a new version."""
+
+PartialSums: TypeAlias = dict[Version, ExactSum]
+
+ANSWER_FLOATS = 2**27
+"""Floats in the answers that the server takes in at a time, in portions: 512 MB."""
+
+NOTHING: Vector = np.zeros(0, np.float32)
+"""In the place of an array that is in a sum."""
+
+
+def versions(task: Task, sum_spec: SumSpec) -> list[Version]:
+    """Return what the arrays of a task's reply are versions of."""
+    return [(array, task.models[base]) for array, base in enumerate(sum_spec.bases)]
+
+
+def shared_versions(tasks: Iterable[Task], sum_spec: SumSpec | None) -> set[Version]:
+    """Return what a worker adds up: versions that several of its tasks make.
+
+    One alone is sent as it is: a sum has four times the bytes.
+    """
+    if sum_spec is None:
+        return set()
+    counts = Counter(each for task in tasks for each in versions(task, sum_spec))
+    return {version for version, count in counts.items() if count > 1}
+
+
+def remaining_reply(
+    task: Task, plan: Plan, shared: Collection[Version]
+) -> tuple[int, ...]:
+    """Return the length of every array of a reply once its worker has added up."""
+    if plan.sum_spec is None:
+        return plan.reply
+    pairs = zip(versions(task, plan.sum_spec), plan.reply, strict=True)
+    return tuple(0 if version in shared else length for version, length in pairs)
+
+
+def read_sums(content: RecordDict, tasks: Sequence[Task], plan: Plan) -> PartialSums:
+    """Return what a worker has added up of its tasks.
+
+    Raises
+    ------
+    InvalidResultError
+        If it cannot be read.
+    """
+    numbers, sums = list(number_models(tasks)), PartialSums()
+    for (array, number), each in unpack_sums(content).items():
+        known = 0 <= number < len(numbers) and 0 <= array < len(plan.reply)
+        if not known or each.limbs.shape[1] != plan.reply[array]:
+            shape = each.limbs.shape
+            detail = f"a sum {shape} of array {array} and model {number}"
+            raise InvalidResultError("shape", detail)
+        sums[array, numbers[number]] = each
+    return sums
+
+
+def add_result(
+    sums: PartialSums, task: Task, result: Result, sum_spec: SumSpec
+) -> None:
+    """Add the arrays of a valid result to their sums.
+
+    Raises
+    ------
+    InvalidResultError
+        If one does not fit; then none is added.
+    """
+    weight = result.num_examples if sum_spec.by_samples else 1
+    for array in result.arrays:
+        check_range(array, weight)
+    for version, array in zip(versions(task, sum_spec), result.arrays, strict=True):
+        if not len(array):
+            continue
+        if version not in sums:
+            sums[version] = ExactSum.empty(len(array))
+        sums[version].add(array, weight)
+
+
+def merge_sums(sums: PartialSums, others: PartialSums) -> None:
+    """Add others' sums to one's own."""
+    for version, other in others.items():
+        if version in sums:
+            sums[version].merge(other)
+        else:
+            sums[version] = other
+
+
+class PartialSumBuilder:
+    """Adds up the answers of one message as they are made.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the message; without a `SumSpec` answers stay as they are.
+    phase : str
+    """
+
+    def __init__(self, plan: Plan, phase: str) -> None:
+        self._plan, self._phase = plan, phase
+        self._shared = shared_versions(plan.tasks, plan.sum_spec)
+        self.sums: PartialSums = {}
+
+    def take(self, task: Task, answer: Answer | None) -> Answer | None:
+        """Return what is left of an answer to be sent: an invalid one's error."""
+        sum_spec, plan = self._plan.sum_spec, self._plan
+        if sum_spec is None or answer is None:
+            return answer
+        try:
+            result = validate(answer, self._phase, plan.reply, plan.config)
+            places = versions(task, sum_spec)
+            pairs = list(zip(places, result.arrays, strict=True))
+            mine = [a if v in self._shared else NOTHING for v, a in pairs]
+            add_result(self.sums, task, replace(result, arrays=mine), sum_spec)
+        except InvalidResultError as error:
+            return Answer(answer.client, error=(error.reason, error.detail))
+        rest = [NOTHING if v in self._shared else a for v, a in pairs]
+        return replace(answer, arrays=rest)
+
+
+def portions(plan: Plan, adders: int = 0) -> list[Plan]:
+    """Return a plan in parts with answers of at most `ANSWER_FLOATS`, at least one.
+
+    In client-id order, so that results are absorbed in the same order as at once.
+
+    Parameters
+    ----------
+    plan : Plan
+    adders : int
+        How many nodes add up what the plan folds; 0 if every result comes by itself.
+    """
+    parts: list[list[Task]] = [[]]
+    floats, taken = 0, Counter[Version]()
+    for task in sorted(plan.tasks, key=lambda task: client_order(task.client)):
+        size = _answer_floats(task, plan, adders, taken)
+        if parts[-1] and floats + size > ANSWER_FLOATS:
+            parts.append([])
+            taken.clear()
+            floats, size = 0, _answer_floats(task, plan, adders, taken)
+        parts[-1].append(task)
+        floats += size
+        if plan.sum_spec is not None:
+            taken.update(versions(task, plan.sum_spec))
+    return [replace(plan, tasks=tasks) for tasks in parts]
+
+
+def _answer_floats(
+    task: Task, plan: Plan, adders: int, taken: Mapping[Version, int]
+) -> int:
+    """Return by how many floats, at most, a task makes the answers longer."""
+    if plan.sum_spec is None or not adders:
+        return sum(plan.reply)
+    floats = 0
+    for version, length in zip(versions(task, plan.sum_spec), plan.reply, strict=True):
+        # A result alone is one vector, a sum as long as four, at each of the nodes.
+        count = taken.get(version, 0)
+        floats += length * (1 if count == 0 else 4 if count <= adders else 0)
+    return floats

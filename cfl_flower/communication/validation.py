@@ -1,0 +1,134 @@
+"""What a client's answer must be before it enters any state: nothing is trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import TOLD_LOSSES, Answer, Result, Scalar, Vector
+
+LARGEST = 1e15
+"""Beyond it, squares and sums of float32 numbers may be infinite."""
+
+LARGEST_COUNT = 2**40
+
+
+def validate(
+    answer: Answer,
+    phase: str,
+    reply: tuple[int, ...],
+    asked: Mapping[str, Scalar] | None = None,
+) -> Result:
+    """Turn an answer into a result, or say why it must not enter any state.
+
+    Parameters
+    ----------
+    answer : Answer
+    phase : str
+        A ``train`` answer must have trained on at least one sample.
+    reply : tuple of int
+        The length of each array of a valid answer.
+    asked : mapping, optional
+        The plan's config, which asks for those of `TOLD_LOSSES` that it names.
+
+    Raises
+    ------
+    InvalidResultError
+        For arrays of another number, length or type, a count that is no count, a
+        metric that is no scalar, a loss that was asked for and is none, or anything
+        that is not finite or beyond `LARGEST`.
+    """
+    if answer.error is not None:
+        raise InvalidResultError(*answer.error)
+    lengths = tuple(array.shape for array in answer.arrays)
+    if lengths != tuple((length,) for length in reply):
+        raise InvalidResultError("shape", f"arrays of shapes {lengths}, not {reply}")
+    if any(array.dtype != np.float32 for array in answer.arrays):
+        kinds = [str(array.dtype) for array in answer.arrays]
+        raise InvalidResultError("shape", f"arrays of types {kinds}, not float32")
+    least = 1 if phase == "train" else 0
+    count = answer.num_examples
+    whole = isinstance(count, int) and not isinstance(count, bool)
+    if not whole or not least <= count <= LARGEST_COUNT:
+        raise InvalidResultError("count", f"num_examples={count!r:.40}, not >= {least}")
+    if not all(is_bounded(array) for array in answer.arrays):
+        detail = f"arrays with NaN, infinity or numbers beyond {LARGEST:g}"
+        raise InvalidResultError("non-finite", detail)
+    for name, value in answer.metrics.items():
+        if not isinstance(value, bool | int | float | str | bytes):
+            kind = type(value).__name__
+            raise InvalidResultError("shape", f"{name:.40} is a {kind}, no scalar")
+    if not isinstance(answer.loss, int | float | None):
+        raise InvalidResultError("shape", f"loss={answer.loss!r:.40} is not a number")
+    numbers = {"loss": answer.loss, **answer.metrics}
+    for name, number in numbers.items():
+        if isinstance(number, int | float) and not abs(number) <= LARGEST:
+            raise InvalidResultError("non-finite", f"{name:.40} is NaN or too large")
+    _validate_losses(answer, asked or {})
+    if phase == "evaluate":
+        _validate_test(answer)
+    return Result(
+        answer.client, count, list(answer.arrays), answer.loss, answer.metrics
+    )
+
+
+def is_bounded(array: Vector) -> bool:
+    """Return whether all numbers are finite, and none beyond `LARGEST`."""
+    # NaN is neither; the two ends need no copy of the array, as its absolute would.
+    return not array.size or bool(array.max() <= LARGEST and array.min() >= -LARGEST)
+
+
+def _validate_losses(answer: Answer, asked: Mapping[str, Scalar]) -> None:
+    for name in TOLD_LOSSES:
+        told = answer.metrics.get(name)
+        if name in asked and not (isinstance(told, float) and told >= 0):
+            detail = f"{name}={told!r:.40}, not a number of at least 0"
+            raise InvalidResultError("representation", detail)
+
+
+def _validate_test(answer: Answer) -> None:
+    if answer.num_examples == 0:
+        return
+    correct, loss = answer.metrics.get("correct"), answer.loss
+    if not isinstance(correct, int) or not 0 <= correct <= answer.num_examples:
+        raise InvalidResultError(
+            "shape", f"correct={correct!r} of {answer.num_examples} tested samples"
+        )
+    own, tested = (answer.metrics.get(f"own_{n}", 0) for n in ("correct", "tested"))
+    counts = isinstance(own, int) and isinstance(tested, int)
+    if not counts or not 0 <= int(own) <= int(tested):
+        detail = f"own_correct={own!r} of {tested!r} own tested samples"
+        raise InvalidResultError("shape", detail)
+    if not isinstance(loss, int | float):
+        raise InvalidResultError("shape", f"loss={loss!r} is not a number")
+
+
+def check_test(metrics: Mapping[str, Scalar], name: str) -> None:
+    """Refuse a client's own test that is none; it may have no test samples.
+
+    Parameters
+    ----------
+    metrics : mapping
+        With ``NAME_tested``, ``NAME_correct`` and ``NAME_loss``, or none of them.
+    name : str
+
+    Raises
+    ------
+    InvalidResultError
+    """
+    keys = [f"{name}_{key}" for key in ("tested", "correct", "loss")]
+    if not metrics.keys() & set(keys):
+        return
+    tested, correct, loss = values = [metrics.get(key) for key in keys]
+    whole = isinstance(tested, int) and isinstance(correct, int)
+    if not (
+        whole
+        and 0 <= correct <= tested  # type: ignore[operator]
+        and isinstance(loss, float)
+        and math.isfinite(loss)
+    ):
+        said = ", ".join(f"{k}={v!r}" for k, v in zip(keys, values, strict=True))
+        raise InvalidResultError("test", said)

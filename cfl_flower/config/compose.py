@@ -1,0 +1,328 @@
+"""Hydra's overrides to one typed and checked configuration; both doors use it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.types import Override
+from hydra.errors import ConfigCompositionException, HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from cfl_flower.config.overrides import (
+    CONF,
+    expand,
+    first_line,
+    parse,
+    split,
+    with_folder,
+)
+from cfl_flower.data.datasets import Dataset
+from cfl_flower.data.drift import Drift
+from cfl_flower.data.partition import Partition
+from cfl_flower.data.timeline import Timeline
+from cfl_flower.errors import ConfigError
+from cfl_flower.learning.aggregation import Average, FedYogi
+from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
+from cfl_flower.models import ModelSettings, hollow_network
+from cfl_flower.settings import Faults, System, locate, located, require, settings_class
+from cfl_flower.simulated_devices import Devices
+from cfl_flower.types import Json
+
+GROUPS = {
+    "strategy": "client",
+    "dataset": "load",
+    "partition": "begin",
+    "drift": "events",
+    "model": "build",
+    "selection": "choose",
+    "server_optimizer": "step",
+    "devices": "draw",
+    "system": "task_timeout",
+    "faults": "raises",
+}
+"""The groups of settings, each with something that its settings have."""
+
+ENGINES = ("ray", "inprocess")
+DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")
+
+
+@dataclass(frozen=True)
+class Basics:
+    """The settings that are no group; see `conf/config.yaml` for their meaning."""
+
+    rounds: int
+    clients: int
+    participants: int
+    clusters: int
+    seed: int
+    workers: int
+    gpus_per_worker: float
+    engine: str
+    output_dir: str | None
+    data_dir: str | None
+    resume: bool
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "clients", "participants", "clusters", "workers"):
+            value = getattr(self, name)
+            require(value >= 1, name, value, "an integer of at least 1")
+        require(
+            self.participants <= self.clients,
+            "participants",
+            self.participants,
+            f"at most the {self.clients} clients, or raise clients",
+        )
+        require(self.seed >= 0, "seed", self.seed, "an integer of at least 0")
+        gpus = self.gpus_per_worker
+        require(gpus >= 0, "gpus_per_worker", gpus, "0, a fraction or a whole number")
+        require(self.engine in ENGINES, "engine", self.engine, " or ".join(ENGINES))
+
+
+@dataclass(frozen=True)
+class RunConfig(Basics):
+    """One run, typed and checked; its paths are absolute.
+
+    Attributes
+    ----------
+    strategy, dataset, partition, drift, model, selection, server_optimizer, devices,
+    system, faults : settings
+        Frozen dataclasses that carry the behaviour they configure.
+    timeline : Timeline
+        What every client of a simulation holds, and its true concept.
+    names : dict
+        The chosen option of each group.
+    resolved : dict
+        Everything as plain data: what `config.yaml` holds and clients receive.
+    overrides : list of str
+        What the user asked for.
+    """
+
+    output_dir: str
+    data_dir: str
+    strategy: Any
+    dataset: Dataset
+    partition: Partition
+    drift: Drift
+    model: ModelSettings
+    selection: RandomSelection | NearestToCentre | Oort
+    server_optimizer: Average | FedYogi
+    devices: Devices
+    system: System
+    faults: Faults
+    timeline: Timeline
+    names: dict[str, str]
+    resolved: dict[str, Json]
+    overrides: list[str]
+
+
+def compose_config(overrides: Sequence[str]) -> RunConfig:
+    """Compose and check the configuration of one run.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+        In Hydra's grammar, for example ``["strategy=fedavg", "rounds=20"]``.
+
+    Raises
+    ------
+    ConfigError
+        One line: what, which value, what is allowed, what to do.
+    """
+    plain, choices = _compose(overrides)
+    basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
+    groups = {
+        group: _typed(group, _target(group, plain.get(group)), plain[group])
+        for group in GROUPS
+    }
+    for group, typed in groups.items():
+        ok = hasattr(typed, GROUPS[group])
+        require(ok, f"{group}._target_", type(typed).__name__, f"a kind of {group}")
+    groups["strategy"].check_run(basics.clients)
+    names = {group: choices[group] for group in GROUPS}
+    require(
+        basics.data_dir is None or Path(basics.data_dir).expanduser().is_dir(),
+        "data_dir",
+        basics.data_dir,
+        "an existing folder in torchvision's layout, or leave it out",
+    )
+    paths = _paths(basics, names)
+    groups["dataset"].check(paths["data_dir"])
+    groups["devices"].check(paths["data_dir"])
+    timeline = _timeline(basics, groups)
+    # The network itself refuses inputs that do not fit it.
+    dataset = groups["dataset"]
+    hollow_network(groups["model"], dataset.shape, dataset.classes)
+    plain.update(paths)
+    resolved = {
+        key: {"name": names[key], **value} if key in GROUPS else value
+        for key, value in plain.items()
+    }
+    config = RunConfig(
+        **{key: value for key, value in plain.items() if key not in GROUPS},
+        **groups,
+        timeline=timeline,
+        names=names,
+        resolved=resolved,
+        overrides=list(overrides),
+    )
+    locate(plain["strategy"]["_target_"]).check(config)
+    return config
+
+
+def compose_sweep(text: str) -> list[RunConfig]:
+    """Compose every run of a line of overrides with Hydra's sweep grammar.
+
+    Parameters
+    ----------
+    text : str
+        For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders of
+        their own below one `output_dir`, named by what they sweep. Several lines are
+        several sweeps.
+
+    Raises
+    ------
+    ConfigError
+    """
+    sweeps = (expand(with_folder(split(line))) for line in text.splitlines() or [""])
+    return [compose_config(job) for jobs in sweeps for job in jobs]
+
+
+def strategy_has(name: str, path: str) -> bool:
+    """Return whether a method has a setting, such as ``local.mu``."""
+    node: Any = _compose([f"strategy={name}"])[0]["strategy"]
+    for part in path.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return False
+        node = node[part]
+    return True
+
+
+def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]:
+    """Return everything as plain data, and the chosen option of each group."""
+    _check_options(parse(overrides))
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            node = compose("config", list(overrides), return_hydra_config=True)
+        choices = {key: str(value) for key, value in node.hydra.runtime.choices.items()}
+        own = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
+        plain: Any = OmegaConf.to_container(own, resolve=True)
+    except ConfigCompositionException as error:
+        raise ConfigError(_unknown_key(overrides, error)) from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(first_line(error)) from error
+    return plain, choices
+
+
+def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
+    """Draw every world once: what only then shows is an error before any training."""
+    dataset = groups["dataset"]
+    timeline = Timeline(
+        groups["partition"],
+        groups["drift"].events,
+        basics.clients,
+        dataset.classes,
+        basics.seed,
+        basics.rounds,
+    )
+    images, turns = len(dataset.shape) == 3, groups["partition"].turns
+    for round in [1, *timeline.rounds]:
+        turned = timeline.world(round).degrees.any() or any(turns)
+        require(
+            images or not turned,
+            "dataset",
+            f"{dataset.shape} inputs, which cannot be rotated,",
+            "images, or a partition and a drift without rotations",
+        )
+    return timeline
+
+
+def _check_options(overrides: Sequence[Override]) -> None:
+    """Require one known option wherever a group is chosen."""
+    for item in overrides:
+        group, known = item.key_or_group, _options(item.key_or_group)
+        if not known or item.is_delete() or item.is_sweep_override():
+            continue
+        asked = item.get_value_element_as_str()
+        require(item.value() in known, group, asked, f"one of {', '.join(known)}")
+
+
+def _options(group: str) -> list[str]:
+    folder = CONF / group
+    # Experiments lie in folders by paper; folders in other groups are groups, too.
+    found = folder.rglob("*.yaml") if group == "experiment" else folder.glob("*.yaml")
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in found)
+
+
+def _target(group: str, node: Json) -> Any:
+    """Return the settings class of a group."""
+    path = node.get("_target_") if isinstance(node, Mapping) else None
+    known = f"one of {', '.join(_options(group))}, " if _options(group) else ""
+    allowed = f"{known}settings with a _target_"
+    require(isinstance(path, str), group, node, allowed)
+    return settings_class(str(path))
+
+
+def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
+    match = re.search(r"Could not override '([^']+)'", str(error))
+    if match is None:
+        cause = error.__cause__
+        return first_line(cause if isinstance(cause, Exception) else error)
+    key = match.group(1)
+    parent, _, name = key.rpartition(".")
+    chosen = [item for item in overrides if item.partition("=")[0] in GROUPS]
+    known: Any = _compose(chosen)[0]
+    for part in filter(None, parent.split(".")):
+        known = known.get(part, {}) if isinstance(known, dict) else {}
+    allowed = sorted(known) if isinstance(known, dict) else []
+    close = difflib.get_close_matches(name, allowed, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{key} is no setting; {hint}known here: {', '.join(allowed) or 'none'}"
+
+
+def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
+    """Convert plain data to a settings dataclass, nested ones included."""
+    flat = {
+        key: value
+        for key, value in node.items()
+        if key != "_target_" and not isinstance(value, Mapping)
+    }
+    try:
+        with located(where):
+            merged = OmegaConf.merge(OmegaConf.structured(cls), flat)
+            typed = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        key = f"{where}.{error.full_key}".lstrip(".")
+        raise ConfigError(f"{key}: {first_line(error)}; correct its value") from error
+    nested = {}
+    for key, value in node.items():
+        place = f"{where}.{key}"
+        if isinstance(value, Mapping) and "_target_" in value:
+            nested[key] = _typed(place, settings_class(value["_target_"]), value)
+        elif isinstance(value, Mapping):
+            nested[key] = {
+                name: _typed(f"{place}.{name}", _target(f"{place}.{name}", part), part)
+                for name, part in value.items()
+            }
+    with located(where):
+        return replace(typed, **nested)  # type: ignore[type-var]
+
+
+def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:
+    """Return the absolute paths, with the defaults that depend on the run."""
+    now = datetime.now()
+    folder = (
+        f"outputs/{now:%Y-%m-%d}/{now:%H-%M-%S}-"
+        f"{names['strategy']}-{names['drift']}-s{basics.seed}"
+    )
+    output = Path(basics.output_dir or folder).expanduser()
+    data = Path(basics.data_dir or DEFAULT_DATA_DIR).expanduser()
+    # absolute(), not resolve(): a link in the path is the user's choice.
+    return {"output_dir": str(output.absolute()), "data_dir": str(data.absolute())}

@@ -1,0 +1,161 @@
+"""Hydra's grammar: from a line of overrides to the overrides of every run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from hydra import initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import HydraException
+
+from cfl_flower.errors import ConfigError
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def split(text: str) -> list[str]:
+    """Split a line as a shell would.
+
+    Raises
+    ------
+    ConfigError
+        If a quotation does not end.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"overrides {text!r} cannot be read ({error}); close the quotation"
+        ) from error
+
+
+def parse(overrides: Sequence[str]) -> list[Override]:
+    """Read overrides.
+
+    Raises
+    ------
+    ConfigError
+        If one cannot be read.
+    """
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+    parser, parsed = OverridesParser.create(config_loader=loader), []
+    for override in overrides:
+        try:
+            parsed += parser.parse_overrides([override])
+        except HydraException as error:
+            raise ConfigError(
+                f"{override!r} cannot be read ({first_line(error)}); use key=value, "
+                "in quotes where the value has odd characters"
+            ) from error
+    return parsed
+
+
+def swept_keys(overrides: Sequence[str]) -> set[str]:
+    """Return the keys that Hydra's grammar gives more than one value.
+
+    Raises
+    ------
+    ConfigError
+        If an override cannot be read.
+    """
+    parsed = parse(overrides)
+    return {item.get_key_element() for item in parsed if item.is_sweep_override()}
+
+
+def expand(overrides: Sequence[str]) -> list[list[str]]:
+    """Expand Hydra's sweep grammar into one list of overrides per run.
+
+    Runs of one explicit output_dir go to folders below it, named by what they sweep.
+
+    Raises
+    ------
+    ConfigError
+        If an override cannot be read, the same run comes twice, or two runs would have
+        the same folder.
+
+    Examples
+    --------
+    >>> expand(["seed=0,1", "rounds=5", "output_dir=/tmp/a"])[1]
+    ['seed=1', 'rounds=5', 'output_dir=/tmp/a/seed1']
+    """
+    parsed = parse(overrides)
+    swept = {item.get_key_element() for item in parsed if item.is_sweep_override()}
+    if not swept:
+        return [list(overrides)]
+    try:
+        (jobs,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
+    except HydraException as error:
+        raise ConfigError(first_line(error)) from error
+    if len(set(map(tuple, jobs))) < len(jobs):
+        keys = ", ".join(sorted(swept))
+        raise ConfigError(f"{keys}: the same run comes twice; name each value once")
+    found = [own_folder(list(job), swept) for job in jobs]
+    moved = [
+        [item for item in own if item not in job]
+        for own, job in zip(found, jobs, strict=True)
+    ]
+    if any(moved) and len(set(map(tuple, moved))) < len(moved):
+        keys = ", ".join(sorted(swept))
+        raise ConfigError(
+            f"{keys}: two values give one folder, as they differ in signs alone; carry "
+            "them out with an output_dir each"
+        )
+    return found
+
+
+def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:
+    """Give a run of a sweep its own folder below an explicit output_dir."""
+    parsed = parse(job)
+    words = [
+        ("" if item.key_or_group == "strategy" else item.key_or_group)
+        + item.get_value_element_as_str()
+        for item in parsed
+        if item.get_key_element() in swept and item.key_or_group != "output_dir"
+    ]
+    places = [i for i, item in enumerate(parsed) if item.key_or_group == "output_dir"]
+    if not words or not places or not parsed[places[-1]].value():
+        return list(job)
+    folder = "-".join(re.sub(r"[^\w.-]", "_", word) for word in words)
+    path = f"{parsed[places[-1]].value()}/{folder}"
+    own = f"{parsed[places[-1]].get_key_element()}={quoted(path)}"
+    return [own if i == places[-1] else item for i, item in enumerate(job)]
+
+
+def with_folder(overrides: Sequence[str], word: str = "sweep") -> list[str]:
+    """Give the runs of a sweep one common output_dir, if they have none.
+
+    Their own default would differ by strategy, drift and seed only.
+    """
+    parsed = parse(overrides)
+    swept = any(item.is_sweep_override() for item in parsed)
+    if not swept or any(item.key_or_group == "output_dir" for item in parsed):
+        return list(overrides)
+    path = Path(f"outputs/{datetime.now():%Y-%m-%d/%H-%M-%S}-{word}").absolute()
+    return [*overrides, f"output_dir={quoted(str(path))}"]
+
+
+def quoted(text: str) -> str:
+    """Quote a value for Hydra's grammar; a plain path stays as it is.
+
+    Examples
+    --------
+    >>> quoted("/tmp/a run"), quoted("/tmp/a-run")
+    ("'/tmp/a run'", '/tmp/a-run')
+    """
+    if re.fullmatch(r"/[A-Za-z0-9_./-]+", text):
+        return text
+    return QuotedString(text, Quote.single).with_quotes()
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a message that says anything."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

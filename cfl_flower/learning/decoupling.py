@@ -1,0 +1,244 @@
+"""What decoupled methods share: classifiers trained alone, anchors and alignment.
+
+A network is an extractor and a linear classifier (`models.Split`). While the extractor
+is frozen, a sample is its representation, which is made once: training the classifier
+is softmax regression on representations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss, normalize
+
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.learning.training import BLOCK, LocalTraining, Loss, switch_mode, train
+from cfl_flower.models import FlatModel, SoftmaxRegression, Split
+from cfl_flower.types import BoolArray, FloatArray, IntArray, Vector
+
+
+@torch.no_grad()
+def represent(model: FlatModel, x: Tensor) -> Tensor:
+    """Return the representations of samples, as at a test, shape (n, D)."""
+    switch_mode(model, training=False)
+    model.passes += len(x)
+    return torch.cat([model.extractor(part) for part in torch.split(x, BLOCK)])
+
+
+def train_classifier(
+    split: Split,
+    classifier: Vector,
+    representations: Tensor,
+    y: Tensor,
+    settings: LocalTraining,
+    rng: np.random.Generator,
+) -> Vector:
+    """Return the classifier after training on representations, the extractor frozen.
+
+    Parameters
+    ----------
+    split : Split
+    classifier : Vector, shape (L * (D + 1),)
+        Where it starts.
+    representations, y : Tensor, shapes (n, D) and (n,)
+    settings : LocalTraining
+    rng : numpy.random.Generator
+        Orders the batches.
+    """
+    module = SoftmaxRegression(split.width, split.classes)
+    model = FlatModel(module, y.device).load(classifier)
+    train(model, representations, y, settings, rng)
+    return model.to_vector()
+
+
+def initial_classifier(split: Split, rng: np.random.Generator) -> Vector:
+    """Draw a classifier as torch does: uniform within 1 / sqrt(D)."""
+    bound = split.width**-0.5
+    count = split.classes * (split.width + 1)
+    return rng.uniform(-bound, bound, count).astype(np.float32)
+
+
+def balanced_batch(
+    labels: NDArray[np.integer], each: int, rng: np.random.Generator
+) -> IntArray:
+    """Draw equally many samples of every label that there is.
+
+    Parameters
+    ----------
+    labels : int array of shape (n,)
+    each : int
+        Samples of a label; drawn with replacement where there are fewer.
+
+    Returns
+    -------
+    int array of shape (each * labels present,)
+        Indices, label by label.
+
+    Examples
+    --------
+    >>> batch = balanced_batch(np.array([2, 0, 0, 0]), 2, np.random.default_rng(0))
+    >>> np.array([2, 0, 0, 0])[batch]
+    array([0, 0, 2, 2])
+    """
+    drawn = [np.zeros(0, np.int64)]
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        drawn.append(rng.choice(own, each, replace=len(own) < each))
+    return np.concatenate(drawn)
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """A point in the space of representations for each class: FedCCFA, eq. 6.
+
+    Attributes
+    ----------
+    points : array of shape (L, D), float32
+        Zero for a class without an anchor.
+    present : bool array of shape (L,)
+        Which classes have one.
+    """
+
+    points: FloatArray
+    present: BoolArray
+
+
+@torch.no_grad()
+def class_means(representations: Tensor, y: Tensor, classes: int) -> Anchors:
+    """Return the mean representation of each class: FedCCFA, eq. 6.
+
+    Parameters
+    ----------
+    representations, y : Tensor, shapes (n, D) and (n,)
+    classes : int
+        L.
+    """
+    members = torch.nn.functional.one_hot(y, classes).T.double()
+    counts = members.sum(1)
+    sums = members @ representations.double()
+    points = (sums / counts.clamp(min=1)[:, None]).float()
+    return Anchors(points.cpu().numpy(), (counts > 0).cpu().numpy())
+
+
+def label_entropy(counts: NDArray[np.integer]) -> float:
+    """Return the entropy of a label distribution in nats: FedCCFA, eq. 9.
+
+    Examples
+    --------
+    >>> float(round(label_entropy(np.array([5, 5, 0])), 4))
+    0.6931
+    """
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+Alignment = Callable[[Tensor, Tensor], Tensor]
+"""Of representations and labels: how far they are from their anchors."""
+
+
+def contrast(anchors: Anchors, temperature: float, device: torch.device) -> Alignment:
+    """Return FedFM's contrastive-guiding loss: FedCCFA, eq. 8.
+
+    -log(exp(cos(z, A_y)/tau) / sum_c exp(cos(z, A_c)/tau)), the mean over a batch.
+    Classes without an anchor are left out of the sum; samples of such a class count
+    with 0.
+    """
+    directions = normalize(torch.from_numpy(anchors.points), eps=1e-8).to(device)
+    present = torch.from_numpy(anchors.present).to(device)
+
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        kept = present[y]
+        logits = normalize(z[kept], eps=1e-8) @ directions.T / temperature
+        logits = logits.masked_fill(~present, -torch.inf)
+        return cross_entropy(logits, y[kept], reduction="sum") / len(y)
+
+    return loss
+
+
+def distance(anchors: Anchors, device: torch.device) -> Alignment:
+    """Return FedPAC's loss: the mean squared distance to the anchor, per coordinate.
+
+    Samples of a class without an anchor count with 0.
+    """
+    points = torch.from_numpy(anchors.points).to(device)
+    present = torch.from_numpy(anchors.present).to(device)
+
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        kept = present[y]
+        return mse_loss(z[kept], points[y[kept]], reduction="sum") / z.numel()
+
+    return loss
+
+
+def aligned(alignment: Alignment, weight: float) -> Loss:
+    """Return the cross-entropy plus the weighted alignment: FedCCFA, eq. 9."""
+
+    def loss(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        z = module.extractor(x)  # type: ignore[operator]
+        logits = module.classifier(z)  # type: ignore[operator]
+        return cross_entropy(logits, y) + weight * alignment(z, y)
+
+    return loss
+
+
+def mean_anchors(points: FloatArray, counts: FloatArray, before: Anchors) -> Anchors:
+    """Return global anchors: the means of clients' ones by their samples (FedFM).
+
+    Parameters
+    ----------
+    points : array of shape (m, L, D)
+    counts : array of shape (m, L)
+        Samples of each class; 0 where a client has no anchor.
+    before : Anchors
+        Stay for the classes that nobody has samples of.
+    """
+    totals = counts.sum(axis=0)
+    sums = np.einsum("mld,ml->ld", points.astype(float), counts)
+    held = totals > 0
+    means = sums / np.where(held, totals, 1)[:, None]
+    found = np.where(held[:, None], means, before.points).astype(np.float32)
+    return Anchors(found, held | before.present)
+
+
+def no_anchors(split: Split) -> Anchors:
+    """Return the anchors before any are known."""
+    points = np.zeros((split.classes, split.width), np.float32)
+    return Anchors(points, np.zeros(split.classes, bool))
+
+
+def write_presence(anchors: Anchors) -> str:
+    """Write which classes have an anchor, as goes with them: "101" for 0 and 2."""
+    return "".join("1" if each else "0" for each in anchors.present)
+
+
+def read_anchors(points: Vector, presence: str) -> Anchors:
+    """Return the anchors that a client received, with what went with them."""
+    present = np.array([each == "1" for each in presence])
+    return Anchors(points.reshape(len(present), -1), present)
+
+
+def parse_counts(data: object, classes: int) -> FloatArray:
+    """Read how many samples of each class a client has, trusting nothing.
+
+    Returns
+    -------
+    array of shape (L,)
+
+    Raises
+    ------
+    InvalidResultError
+        If these are no L float32 counts.
+    """
+    if not isinstance(data, bytes) or len(data) != 4 * classes:
+        detail = f"classes: not {classes} float32 counts"
+        raise InvalidResultError("representation", detail)
+    counts = np.frombuffer(data, np.float32).astype(float)
+    if not np.isfinite(counts).all() or (counts < 0).any():
+        detail = "classes: counts must be finite and not negative"
+        raise InvalidResultError("representation", detail)
+    return counts

@@ -1,0 +1,83 @@
+"""Losses of models on the server's own samples: what CCFL's server spends.
+
+What did not change since it was tested is not tested again. All cores test, a block of
+samples each; what they find is summed in the order of the samples, so that the bits do
+not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import nn
+
+from cfl_flower.data.public import Samples
+from cfl_flower.learning.training import evaluate
+from cfl_flower.models import FlatModel
+from cfl_flower.seeding import usable_cores
+from cfl_flower.types import FloatArray, IntArray, Vector
+
+
+class Validation:
+    """K sets of samples, and the network that looks at them.
+
+    Parameters
+    ----------
+    network : nn.Module
+    sets : sequence of K Samples
+    threads : int, optional
+        By default as many as there are cores.
+    """
+
+    def __init__(
+        self, network: nn.Module, sets: Sequence[Samples], threads: int | None = None
+    ) -> None:
+        # One thread for each sum: one in parallel would depend on the number of cores.
+        torch.set_num_threads(1)
+        self._pool = ThreadPoolExecutor(
+            threads or usable_cores(), "validation", torch.set_num_threads, (1,)
+        )
+        self._model = FlatModel(network)
+        self._sets = list(sets)
+        self._known: dict[int, tuple[Vector, tuple[float, float]]] = {}
+
+    @property
+    def sizes(self) -> IntArray:
+        """The number of samples of each set, shape (K,)."""
+        return np.array([len(each.y) for each in self._sets], np.int64)
+
+    def losses(self, model: Vector) -> FloatArray:
+        """Return a model's mean cross-entropy on each set, shape (K,).
+
+        Parameters
+        ----------
+        model : Vector, shape (d,)
+        """
+        return np.array([self._test(model, each)[0] for each in self._sets])
+
+    def own(self, models: Sequence[Vector]) -> list[tuple[float, float]]:
+        """Return the mean loss and the accuracy of model k on set k, for all k.
+
+        Known ones are not tested again: a model that changes is another vector.
+
+        Parameters
+        ----------
+        models : sequence of K vectors of shape (d,)
+            Not to be written to.
+        """
+        return [self._own(place, model) for place, model in enumerate(models)]
+
+    def _own(self, place: int, model: Vector) -> tuple[float, float]:
+        known = self._known.get(place)
+        if known is None or known[0] is not model:
+            known = model, self._test(model, self._sets[place])
+            self._known[place] = known
+        return known[1]
+
+    def _test(self, model: Vector, samples: Samples) -> tuple[float, float]:
+        network, spread = self._model.load(model), self._pool.map
+        loss, correct = evaluate(network, samples.x, samples.y, spread)
+        return loss, correct / len(samples.y)

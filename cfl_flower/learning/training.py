@@ -1,0 +1,390 @@
+"""Local training and evaluation on torch; knows no Flower.
+
+The local optimiser is SGD, or Adam, on f_i(w) + mu/2 ||w - a||^2; without mu it is
+plain. The anchor a is what was received, w itself (FedProx, Li et al., 2020, eq. 2) or
+another model (Ditto, StoCFL).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from cfl_flower.models import FlatModel, SoftmaxRegression
+from cfl_flower.seeding import one_torch_thread
+from cfl_flower.settings import require, require_one_of
+from cfl_flower.types import Vector
+
+BLOCK = 128
+"""Samples in one pass outside of SGD; fixed, so that sums are the same on every worker.
+
+With more, a convolution's activations outgrow the cache and are mapped anew in every
+pass: 512 took twice the time.
+"""
+
+BUFFERS = ("average", "local")
+OPTIMIZERS = ("sgd", "adam")
+
+TRAINING_PASSES = 3
+"""Forward passes that a training step's forward and backward pass take, per sample."""
+
+WHOLE = slice(None)
+"""All weights of a network."""
+
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+"""Of a network and a batch: a number to be made small."""
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """The local optimiser's settings, the same for every method.
+
+    Errors name keys of ``strategy``: where it lies within is known to who builds it.
+
+    Attributes
+    ----------
+    optimizer : {"sgd", "adam"}
+        Adam starts anew in every round; the proximal term and the weight decay are part
+        of the gradient that it sees.
+    epochs : int
+        Passes over the client's data in each round (E); not used when `steps` is set.
+    steps : int or None
+        Mini-batches in each round (L in Fielding), cycling over the data.
+    batch_size : int
+        B; the last batch of a pass may be smaller.
+    learning_rate : float
+    momentum : float
+    weight_decay : float
+    mu : float
+        Strength of the proximal term.
+    buffers : {"average", "local"}
+        BatchNorm's running means and variances are averaged with the weights; or each
+        client keeps its own, and what it sends are those that it received.
+    """
+
+    optimizer: str = "sgd"
+    epochs: int = 10
+    steps: int | None = None
+    batch_size: int = 10
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    mu: float = 0.0
+    buffers: str = "average"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            require(value >= 1, f"strategy.{name}", value, "at least 1")
+        require(
+            self.steps is None or self.steps >= 1,
+            "strategy.steps",
+            self.steps,
+            "null or at least 1",
+        )
+        for name in ("learning_rate", "weight_decay", "mu"):
+            value = getattr(self, name)
+            ok = 0 <= value < math.inf
+            require(ok, f"strategy.{name}", value, "a number of at least 0")
+        require(
+            0 <= self.momentum < 1,
+            "strategy.momentum",
+            self.momentum,
+            "a number from 0 to below 1",
+        )
+        for name, allowed in (("buffers", BUFFERS), ("optimizer", OPTIMIZERS)):
+            require_one_of(f"strategy.{name}", getattr(self, name), allowed)
+        ok = self.optimizer == "sgd" or not self.momentum
+        allowed_momentum = "0 with optimizer=adam, which has moments of its own"
+        require(ok, "strategy.momentum", self.momentum, allowed_momentum)
+
+    def count_steps(self, samples: int) -> int:
+        """Return the mini-batches of one training."""
+        return self.steps or self.epochs * -(-samples // self.batch_size)
+
+    def count_samples(self, samples: int) -> int:
+        """Return the samples in the mini-batches of one training, repeated ones too.
+
+        Examples
+        --------
+        >>> LocalTraining(steps=3, batch_size=10).count_samples(15)
+        25
+        """
+        in_a_pass = -(-samples // self.batch_size)
+        passes, rest = divmod(self.count_steps(samples), max(in_a_pass, 1))
+        return passes * samples + min(rest * self.batch_size, samples)
+
+
+def batches(
+    x: Tensor, y: Tensor, settings: LocalTraining, rng: np.random.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield shuffled mini-batches; the data are shuffled anew on every pass.
+
+    Parameters
+    ----------
+    x : Tensor, shape (n, ...)
+    y : Tensor, shape (n,)
+    """
+    total = settings.count_steps(y.shape[0])
+    return islice(_endless_batches(x, y, settings.batch_size, rng), total)
+
+
+def _endless_batches(
+    x: Tensor, y: Tensor, size: int, rng: np.random.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    while True:
+        order = torch.from_numpy(rng.permutation(y.shape[0])).to(y.device)
+        # One split instead of a slice per step: views are a tenth of a small step.
+        parts = [torch.split(data.index_select(0, order), size) for data in (x, y)]
+        yield from zip(*parts, strict=True)
+
+
+@torch.no_grad()
+def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
+    """Write the gradient of the mean cross-entropy into ``model.gradient``."""
+    gradient_writer(model)(x, y)
+
+
+def gradient_writer(
+    model: FlatModel, loss: Loss | None = None
+) -> Callable[[Tensor, Tensor], None]:
+    """Return the function of a batch that writes its gradient to ``model.gradient``.
+
+    Of the mean cross-entropy, or of another loss.
+
+    Softmax regression has a closed form, (softmax(z) - onehot(y))^T x / n; autograd's
+    fixed cost per step would be several times that arithmetic, and looking the layers
+    up in each step a quarter of it.
+    """
+    module = model.module
+    if loss is not None or not isinstance(module, SoftmaxRegression):
+        return partial(_write_by_autograd, model, loss or mean_cross_entropy)
+    weight, bias = module.classifier.weight, module.classifier.bias
+    transposed, onehot = weight.t(), module.onehot
+    of_weight, of_bias = weight.grad, bias.grad
+
+    def write(x: Tensor, y: Tensor) -> None:
+        x = x.flatten(1)
+        residual = torch.addmm(bias, x, transposed).softmax(1)
+        residual.sub_(onehot.index_select(0, y)).div_(y.shape[0])
+        torch.mm(residual.t(), x, out=of_weight)
+        torch.sum(residual, 0, out=of_bias)
+
+    return write
+
+
+def mean_cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Return the loss of plain training."""
+    return cross_entropy(module(x), y)
+
+
+def _write_by_autograd(model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> None:
+    model.gradient.zero_()
+    with torch.enable_grad():
+        value = loss(model.module, x, y)
+    value.backward()  # type: ignore[no-untyped-call]
+
+
+@torch.no_grad()
+def full_gradient(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
+    """Return the gradient of the mean cross-entropy over all samples, shape (p,).
+
+    Of the model as it is tested: without dropout. Zero without samples.
+
+    Parameters
+    ----------
+    model : FlatModel
+    x, y : Tensor, shapes (n, ...) and (n,)
+    """
+    switch_mode(model, training=False)
+    write_gradient = gradient_writer(model)
+    model.passes += TRAINING_PASSES * len(y)
+    if 0 < len(y) <= BLOCK:
+        write_gradient(x, y)
+        return model.gradient.clone()
+    total = torch.zeros_like(model.gradient)
+    blocks = [torch.split(data, BLOCK) for data in (x, y)]
+    for x_block, y_block in zip(*blocks, strict=True):
+        if len(y_block):
+            write_gradient(x_block, y_block)
+            total.add_(model.gradient, alpha=len(y_block) / len(y))
+    return total
+
+
+@torch.no_grad()
+def train(
+    model: FlatModel,
+    x: Tensor,
+    y: Tensor,
+    settings: LocalTraining,
+    rng: np.random.Generator,
+    *,
+    anchor: Tensor | None = None,
+    loss: Loss | None = None,
+    part: slice = WHOLE,
+    correction: Tensor | None = None,
+) -> None:
+    """Train a model in place from the weights it holds.
+
+    Parameters
+    ----------
+    model : FlatModel
+    x, y : Tensor, shapes (n, ...) and (n,)
+        The client's training data; nothing happens when n is 0.
+    settings : LocalTraining
+    rng : numpy.random.Generator
+        Orders the batches.
+    anchor : Tensor, shape (p,), optional
+        What the proximal term holds the weights near; by default those at the start.
+    loss : callable, optional
+        Of the network and a batch, instead of the mean cross-entropy.
+    part : slice, optional
+        The weights that are trained; the others stay as they are.
+    correction : Tensor, optional
+        Added to every gradient of the trained weights (SCAFFOLD's c - c_i).
+    """
+    weights, gradient = model.weights[part], model.gradient[part]
+    if y.shape[0] == 0 or weights.shape[0] == 0:
+        return
+    switch_mode(model, training=True)
+    model.passes += TRAINING_PASSES * settings.count_samples(len(y))
+    if anchor is not None:
+        anchor = anchor[part]
+    elif settings.mu:
+        anchor = weights.clone()
+    step = stepper(weights, gradient, settings)
+    write_gradient = gradient_writer(model, loss)
+    for x_batch, y_batch in batches(x, y, settings, rng):
+        write_gradient(x_batch, y_batch)
+        if settings.weight_decay:
+            gradient.add_(weights, alpha=settings.weight_decay)
+        if correction is not None:
+            gradient.add_(correction)
+        if anchor is not None and settings.mu:
+            gradient.add_(weights - anchor, alpha=settings.mu)
+        step()
+
+
+def pretrain(
+    model: FlatModel,
+    initial: Vector,
+    x: Tensor,
+    y: Tensor,
+    settings: LocalTraining,
+    rng: np.random.Generator,
+    key: str,
+) -> Vector:
+    """Return what the server makes of a model; the same bits for any number of cores.
+
+    Parameters
+    ----------
+    model : FlatModel
+        That works it out; it holds anything.
+    initial : Vector, shape (d,)
+    x, y : Tensor, shapes (n, ...) and (n,)
+    settings : LocalTraining
+    rng : numpy.random.Generator
+    key : str
+        Where the settings are, for errors.
+
+    Raises
+    ------
+    ConfigError
+        If the training diverged.
+    """
+    with one_torch_thread():
+        train(model.load(initial), x, y, settings, rng)
+    trained = model.to_vector()
+    allowed = "a smaller one: the training on the server diverged"
+    finite = bool(np.isfinite(trained).all())
+    require(finite, f"{key}.learning_rate", settings.learning_rate, allowed)
+    return trained
+
+
+def stepper(
+    weights: Tensor, gradient: Tensor, settings: LocalTraining
+) -> Callable[[], object]:
+    """Return what takes one step of the optimiser, in place, from the gradient."""
+    rate, momentum = settings.learning_rate, settings.momentum
+    if settings.optimizer == "adam":
+        # The whole network as one tensor: a step costs one pass, not one per layer.
+        weights.grad = gradient
+        return torch.optim.Adam([weights], rate).step
+    if not momentum:
+        return partial(weights.add_, gradient, alpha=-rate)
+    velocity = torch.zeros_like(weights)
+
+    def step() -> None:
+        weights.add_(velocity.mul_(momentum).add_(gradient), alpha=-rate)
+
+    return step
+
+
+def switch_mode(model: FlatModel, training: bool) -> None:
+    """Switch dropout and the like on or off."""
+    # Walking through the modules costs as much as a small model's forward pass.
+    if model.module.training is not training:
+        model.module.train(training)
+
+
+@torch.no_grad()
+def predictions(model: FlatModel, x: Tensor) -> Tensor:
+    """Return the most probable label of each sample, shape (n,)."""
+    switch_mode(model, training=False)
+    model.passes += len(x)
+    parts = [model.module(block).argmax(1) for block in torch.split(x, BLOCK)]
+    return torch.cat(parts)
+
+
+@torch.no_grad()
+def sample_losses(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
+    """Return the cross-entropy of each sample, shape (n,), as at a test."""
+    switch_mode(model, training=False)
+    model.passes += len(y)
+    logits = torch.cat([model.module(block) for block in torch.split(x, BLOCK)])
+    return cross_entropy(logits, y, reduction="none")
+
+
+def evaluate(
+    model: FlatModel, x: Tensor, y: Tensor, spread: Callable[..., Iterable[Any]] = map
+) -> tuple[float, int]:
+    """Return the mean cross-entropy and the number of correct answers.
+
+    Parameters
+    ----------
+    model : FlatModel
+    x, y : Tensor, shapes (n, ...) and (n,)
+    spread : callable
+        How the blocks are gone through: a thread pool's ``map`` gives the same bits.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to test on.
+    """
+    if y.shape[0] == 0:
+        raise ValueError("the client has no test samples in this round")
+    switch_mode(model, training=False)
+    model.passes += len(y)
+    parts = [torch.split(data, BLOCK) for data in (x, y)]
+    tested = spread(partial(_test_block, model.module), *parts)
+    loss, correct = 0.0, 0
+    for y_block, (block_loss, block_correct) in zip(parts[1], tested, strict=True):
+        loss += block_loss * (len(y_block) / len(y))
+        correct += block_correct
+    return loss, correct
+
+
+@torch.no_grad()
+def _test_block(module: nn.Module, x: Tensor, y: Tensor) -> tuple[float, int]:
+    logits = module(x)
+    return float(cross_entropy(logits, y)), int((logits.argmax(1) == y).sum())

@@ -1,0 +1,190 @@
+"""What happens around the rounds of a run: files, checkpoints, a line to look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from numbers import Real
+from pathlib import Path
+from statistics import fmean
+from typing import Protocol
+
+import numpy as np
+from rich.console import Console
+
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.directory import RunDirectory
+from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.state import ClusteredState
+
+
+class Verbosity(StrEnum):
+    """How much a run says while it works."""
+
+    QUIET = "quiet"
+    NORMAL = "normal"
+    VERBOSE = "verbose"
+
+
+@dataclass
+class Recorder:
+    """Appends every round to the run directory."""
+
+    directory: RunDirectory
+
+    def on_round(
+        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+    ) -> None:
+        """Write the round."""
+        del state
+        self.directory.append(record, rows)
+
+
+@dataclass
+class Checkpointer:
+    """Saves the state every few rounds, and after the last.
+
+    Comes after the recorder: rows that are newer than the checkpoint are dropped on
+    resume, rows that are missing would be missed.
+    """
+
+    checkpoint: Checkpoint
+    every: int
+    last: int
+
+    def on_round(
+        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+    ) -> None:
+        """Save the state if it is time."""
+        del rows
+        if record.round % self.every == 0 or record.round == self.last:
+            self.checkpoint.save(record.round, state)
+
+
+@dataclass
+class Progress:
+    """Prints one line per round, and what else there is to say about it.
+
+    Attributes
+    ----------
+    console : Console
+    strategy : str
+    rounds : int
+    verbosity : Verbosity
+        Quiet: nothing. Verbose: sizes, bytes, agreement and failures below the line.
+    """
+
+    console: Console
+    strategy: str
+    rounds: int
+    verbosity: Verbosity = Verbosity.NORMAL
+    _seconds: list[float] = field(default_factory=list, init=False)
+
+    def on_round(
+        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+    ) -> None:
+        """Print the round."""
+        del rows, state
+        if record.seconds is not None:
+            self._seconds.append(record.seconds)
+        if self.verbosity is Verbosity.QUIET:
+            return
+        lines = [self.line(record)]
+        if self.verbosity is Verbosity.VERBOSE:
+            lines += self.details(record)
+        for line in lines:
+            self.console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    def line(self, record: RoundRecord) -> str:
+        """Return the line of a round; what was not measured is left out."""
+        width = len(str(self.rounds))
+        parts = [f"{self.strategy:>9}", f"round {record.round:>{width}}/{self.rounds}"]
+        if record.accuracy is not None and record.loss is not None:
+            parts.append(f"accuracy {record.accuracy:6.1%}  loss {record.loss:.3f}")
+        parts.append(f"clusters {record.num_clusters}")
+        if record.drifted:
+            parts.append(f"drifted {record.drifted}  moved {record.moved}")
+        if record.reclustered:
+            parts.append("re-clustered")
+        if record.failures:
+            parts.append(f"failures {len(record.failures)}")
+        if record.seconds is not None:
+            parts.append(f"{record.seconds:.2f} s")
+        return "  ".join([*parts, *self._remaining(record.round)])
+
+    def details(self, record: RoundRecord) -> list[str]:
+        """Return more lines on a round, each of something that was measured."""
+        sent = f"bytes up {record.bytes_up:,}, down {record.bytes_down:,}"
+        parts = [f"participants {record.participants}", sent]
+        parts += [f"sizes {record.cluster_sizes}"] if record.cluster_sizes else []
+        for name in ("ari", "heterogeneity"):
+            value = getattr(record, name)
+            parts += [] if value is None else [f"{name} {value:.3f}"]
+        found = [f"    {'; '.join(parts)}"]
+        reasons = Counter((f.phase, f.reason) for f in record.failures)
+        for (phase, reason), count in sorted(reasons.items()):
+            found.append(f"    {count} failed to {phase}: {reason}")
+        return found
+
+    def _remaining(self, round: int) -> list[str]:
+        """Estimate from the rounds of this process what is left of the run."""
+        # The first round starts the workers.
+        known, left = self._seconds[1:], self.rounds - round
+        return [f"{clock(left * fmean(known))} left"] if known and left else []
+
+
+def clock(seconds: float) -> str:
+    """Write a time as one reads a clock.
+
+    Examples
+    --------
+    >>> clock(7.4), clock(3725)
+    ('0:07', '1:02:05')
+    """
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+class TensorBoard:
+    """Writes every number of a round for TensorBoard; the JSON lines stay the source.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets TensorBoard's event files.
+    done : int
+        Rounds that were finished before; events after them are dropped on resume.
+    """
+
+    def __init__(self, folder: Path, done: int = 0) -> None:
+        # Optional, and slow to import: only where it is asked for.
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+
+        self._writer = SummaryWriter(str(folder), purge_step=done + 1)
+
+    def on_round(
+        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+    ) -> None:
+        """Write the round's numbers, and how clients' accuracies are spread."""
+        del state
+        row = record.row()
+        row["failures"] = len(record.failures)
+        for key, value in row.items():
+            if isinstance(value, Real) and key != "round":
+                self._writer.add_scalar(key, float(value), record.round)
+        if rows:
+            spread = np.array([each.accuracy for each in rows])
+            self._writer.add_histogram("client accuracy", spread, record.round)
+        self._writer.flush()
+
+
+class Callback(Protocol):
+    """What happens around a run; a method itself never prints or writes."""
+
+    def on_round(
+        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+    ) -> None:
+        """Take in a finished round and the state after it."""

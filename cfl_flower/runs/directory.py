@@ -1,0 +1,200 @@
+"""The run directory: what a run leaves behind, in the form that others rely on."""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from uuid import uuid4
+
+import yaml
+from filelock import FileLock, Timeout
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.files import append_durably, write_atomically
+from cfl_flower.runs.reading import read_lines, refuse_other_settings
+from cfl_flower.runs.record import ClientRow, RoundRecord, device_seconds
+from cfl_flower.types import Json
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
+
+LOCK_TIMEOUT = 15.0
+"""Seconds to wait for a killed run's processes to let go of the directory."""
+
+FAILURE = "failure.txt"
+"""Says in a run directory why the last attempt ended before its time."""
+
+RUN = ("python", "-m", "simulations.run")
+"""What starts a run in a shell."""
+
+PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
+
+
+class RunDirectory:
+    """Writes a run's files; holds the directory for one process at a time.
+
+    Parameters
+    ----------
+    config : RunConfig
+
+    Attributes
+    ----------
+    token : str
+        Names the run to devices: another one for a new run, kept by a resumed one.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written, is in use, or holds a run that is not to be resumed.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.path = Path(config.output_dir)
+        self._config, self.token = config, ""
+        check_output_dir(config)
+        self._lock = FileLock(self.path / ".lock", timeout=LOCK_TIMEOUT)
+
+    def __enter__(self) -> Self:
+        """Take the lock and write the configuration."""
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            raise ConfigError(
+                f"output_dir={self.path} is in use by another run; wait or use another"
+            ) from error
+        try:
+            refuse_other_settings(self._config)
+        except ConfigError:
+            self._lock.release()
+            raise
+        command = repeat_command(self._config.overrides)
+        text = yaml.safe_dump(self._config.resolved, sort_keys=False)
+        write_atomically(self.path / "config.yaml", f"# {command}\n{text}".encode())
+        (self.path / FAILURE).unlink(missing_ok=True)
+        if len(read_lines(self.path / "rounds.jsonl")) < self._config.rounds:
+            # One that is there is of fewer rounds.
+            (self.path / "summary.json").unlink(missing_ok=True)
+        name = self.path / ".token"
+        if not (self._config.resume and name.exists()):
+            write_atomically(name, uuid4().hex.encode())
+        self.token = name.read_text()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Note why the run failed, if it did, and let go of the lock."""
+        if isinstance(error, Exception):
+            said = " ".join(str(error).split()) or type(error).__name__
+            write_atomically(self.path / FAILURE, f"{said}\n".encode())
+        self._lock.release()
+
+    def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
+        """Append one round to both files; complete on disk when this returns."""
+        self._append("clients.jsonl", [row.row() for row in rows])
+        self._append("rounds.jsonl", [record.row()])
+
+    def rewind(self, round: int) -> None:
+        """Drop what was written after a round, torn lines included."""
+        for name in ("rounds.jsonl", "clients.jsonl"):
+            path = self.path / name
+            kept = [row for row in read_lines(path, ["round"]) if row["round"] <= round]
+            lines = "".join(json.dumps(row) + "\n" for row in kept)
+            write_atomically(path, lines.encode())
+
+    def write_summary(self, data: str | None = None) -> dict[str, Json]:
+        """Write `summary.json` from the rounds on disk, and return it.
+
+        Parameters
+        ----------
+        data : str, optional
+            Names what all clients held, where that is known: `Stream.fingerprint`.
+        """
+        config, rounds = self._config, read_lines(self.path / "rounds.jsonl")
+        tested = [row for row in rounds if row["accuracy"] is not None]
+        keys = ("accuracy", "accuracy_mean")
+        last = tested[-1] if tested else dict.fromkeys(keys)
+        usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        unit = 2**20 if platform.system() == "Darwin" else 2**10
+        summary: dict[str, Json] = {
+            "strategy": config.names["strategy"],
+            "dataset": config.names["dataset"],
+            "drift": config.names["drift"],
+            "data": data,
+            "seed": config.seed,
+            "rounds": len(rounds),
+            "final": {key: last[key] for key in keys},
+            "best": {
+                key: max((row[key] for row in tested), default=None) for key in keys
+            },
+            "bytes_up": sum(row["bytes_up"] for row in rounds),
+            "bytes_down": sum(row["bytes_down"] for row in rounds),
+            "seconds": round(sum(row["seconds"] for row in rounds), 3),
+            "virtual_seconds": device_seconds(rounds, len(rounds)),
+            "peak_rss_mb": round(usage / unit, 1),
+            "num_clusters": rounds[-1]["num_clusters"] if rounds else None,
+            "versions": {name: version(name) for name in PACKAGES},
+        }
+        text = json.dumps(summary, indent=2) + "\n"
+        write_atomically(self.path / "summary.json", text.encode())
+        return summary
+
+    def _append(self, name: str, rows: list[dict[str, Json]]) -> None:
+        lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        append_durably(self.path / name, lines)
+
+
+def check_output_dir(config: RunConfig) -> None:
+    """Make the output folder, or say in one line why it cannot be used.
+
+    Raises
+    ------
+    ConfigError
+    """
+    path = Path(config.output_dir)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"output_dir={path} cannot be written ({error.strerror}); use a folder of "
+            "your own"
+        ) from error
+    if not config.resume and (path / "rounds.jsonl").exists():
+        raise ConfigError(
+            f"output_dir={path} already holds a run; add resume=true to go on with it, "
+            "or use another folder"
+        )
+
+
+def repeat_command(overrides: Sequence[str], without: Collection[str] = ()) -> str:
+    """Return the line for a shell that trains once more what overrides asked for.
+
+    The last value of each key counts, and nothing is resumed.
+
+    Parameters
+    ----------
+    overrides : sequence of str
+    without : collection of str
+        Keys that are left out, too.
+
+    Examples
+    --------
+    >>> repeat_command(["rounds=5", "drift.rounds=[3, 5]", "resume=true", "rounds=9"])
+    "python -m simulations.run rounds=9 'drift.rounds=[3, 5]'"
+    """
+    last = {each.partition("=")[0].lstrip("+"): each for each in overrides}
+    kept = [item for key, item in last.items() if key not in ("resume", *without)]
+    return shlex.join([*RUN, *kept])

@@ -1,0 +1,105 @@
+"""What a round is measured by: clients' tests, and how far their models are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from sklearn.metrics import adjusted_rand_score
+
+from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.types import ClientId, FloatArray, IntArray, Result, Vector
+
+
+def note_tests(
+    record: RoundRecord,
+    tested: Sequence[Result],
+    clusters: IntArray,
+    malicious: Collection[ClientId] = (),
+) -> list[ClientRow]:
+    """Note the accuracies of a round; nothing if nobody was tested.
+
+    Parameters
+    ----------
+    record : RoundRecord
+    tested : sequence of n Result
+        With the metric ``correct``; ``own_correct`` of ``own_tested`` beside where the
+        test is on more than a client's own samples.
+    clusters : int array of shape (n,)
+    malicious : collection of ClientId
+        Who attacks: the others' accuracy is noted, too.
+
+    Returns
+    -------
+    list of n ClientRow
+    """
+    if not tested:
+        return []
+    correct = np.array([result.metrics["correct"] for result in tested], float)
+    counts = np.array([result.num_examples for result in tested], float)
+    losses = np.array([result.loss for result in tested], float)
+    accuracies = correct / counts
+    record.accuracy = float(correct.sum() / counts.sum())
+    record.accuracy_mean = float(accuracies.mean())
+    record.loss = float(losses @ counts / counts.sum())
+    if malicious:
+        honest = np.array([result.client not in malicious for result in tested])
+        total = float(counts[honest].sum())
+        share = float(correct[honest].sum()) / total if total else None
+        record.measures["accuracy_honest"] = share
+    personalised = [_personalised(result) for result in tested]
+    if known := [share for share in personalised if share is not None]:
+        record.measures["personalised"] = float(np.mean(known))
+    numbers = zip(clusters.tolist(), accuracies.tolist(), strict=True)
+    return [
+        ClientRow(record.round, result.client, *pair, result.num_examples, share)
+        for result, pair, share in zip(tested, numbers, personalised, strict=True)
+    ]
+
+
+def _personalised(result: Result) -> float | None:
+    """Return the accuracy on a client's own samples if the main one is on all."""
+    tested = result.metrics.get("own_tested")
+    return int(result.metrics["own_correct"]) / int(tested) if tested else None
+
+
+def discrepancies(
+    results: Sequence[Result], clusters: IntArray, models: Sequence[Vector]
+) -> FloatArray:
+    """Return how far participants' models are from their cluster's: FlexCFL, eq. 3.
+
+    Parameters
+    ----------
+    results : sequence of n Result
+    clusters : int array of shape (n,)
+    models : sequence of K vectors
+        After aggregation.
+
+    Returns
+    -------
+    array of shape (n,)
+        Euclidean distances; eq. 3 is their mean.
+    """
+    pairs = zip(results, clusters.tolist(), strict=True)
+    gaps = [np.linalg.norm(r.arrays[0] - models[cluster]) for r, cluster in pairs]
+    return np.array(gaps, float)
+
+
+def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
+    """Return the adjusted Rand index of each class among those who have samples of it.
+
+    Parameters
+    ----------
+    truth, clusters : int arrays of shape (m, L)
+
+    Returns
+    -------
+    list of L floats
+        None for a class that nobody has.
+    """
+    scores: list[float | None] = []
+    for label in range(truth.shape[1]):
+        holders = clusters[:, label] >= 0
+        pair = truth[holders, label], clusters[holders, label]
+        scores.append(float(adjusted_rand_score(*pair)) if holders.any() else None)
+    return scores

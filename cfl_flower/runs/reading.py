@@ -1,0 +1,213 @@
+"""What a run left on the disk, read again: trusting nothing, told in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.runs.checkpoint import MAY_DIFFER
+from cfl_flower.settings import differences
+from cfl_flower.types import Json
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
+
+ROUND_KEYS = (
+    "round",
+    "accuracy",
+    "cluster_sizes",
+    "failures",
+    "bytes_up",
+    "bytes_down",
+)
+"""What every line of `rounds.jsonl` has, and tables and curves are made from."""
+
+TEST_KEYS = ("round", "client", "cluster", "accuracy")
+"""The same of `clients.jsonl`."""
+
+
+def finished(config: RunConfig) -> dict[str, Json] | None:
+    """Return the summary of a run if it is complete, and of these very settings.
+
+    Raises
+    ------
+    ConfigError
+        If what lies there cannot be read.
+    """
+    folder = Path(config.output_dir)
+    if not (folder / "summary.json").exists() or changed_settings(config):
+        return None
+    summary = read_summary(folder)
+    return summary if summary["rounds"] == config.rounds else None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run: its configuration and its `summary.json`."""
+
+    config: RunConfig
+    summary: Mapping[str, Json]
+
+    @cached_property
+    def rounds(self) -> list[dict[str, Json]]:
+        """The lines of `rounds.jsonl`."""
+        return read_rounds(Path(self.config.output_dir))
+
+    @cached_property
+    def tests(self) -> list[dict[str, Json]]:
+        """The lines of `clients.jsonl`."""
+        return read_tests(Path(self.config.output_dir))
+
+    @property
+    def data(self) -> str | None:
+        """The name of what all clients held, if known."""
+        return self.summary.get("data")
+
+
+def read_finished(config: RunConfig) -> Finished | None:
+    """Read a run; None if it is not finished.
+
+    Raises
+    ------
+    ConfigError
+        If its files are broken, or of somebody else.
+    """
+    summary = finished(config)
+    if summary is None:
+        return None
+    run = Finished(config, summary)
+    if len(run.rounds) != config.rounds:
+        raise ConfigError(
+            f"{Path(config.output_dir) / 'rounds.jsonl'} has {len(run.rounds)} rounds, "
+            f"but summary.json says that it is complete with {config.rounds}; delete "
+            "the folder and carry the run out again"
+        )
+    return run
+
+
+def changed_settings(config: RunConfig) -> list[str]:
+    """Return the settings that the run which lies in the folder had otherwise."""
+    path = Path(config.output_dir) / "config.yaml"
+    if not path.exists():
+        return []
+    saved = read_settings(path)
+    keys = sorted(key for key, _, _ in differences(saved, config.resolved))
+    return [key for key in keys if key.partition(".")[0] not in MAY_DIFFER]
+
+
+def refuse_other_settings(config: RunConfig) -> None:
+    """Refuse to write over the configuration of a run that has finished rounds.
+
+    Or more of them than are asked for: its summary would be of a longer run.
+
+    Raises
+    ------
+    ConfigError
+    """
+    path = Path(config.output_dir)
+    changed, rounds = changed_settings(config), read_lines(path / "rounds.jsonl")
+    if len(rounds) > config.rounds:
+        raise ConfigError(
+            f"rounds={config.rounds} is not allowed; use at least the {len(rounds)} "
+            f"that output_dir={path} holds, or another output_dir"
+        )
+    if changed and rounds:
+        raise ConfigError(
+            f"output_dir={path} holds another run ({', '.join(changed)} differ); use "
+            "the run's own settings, or another output_dir"
+        )
+
+
+def read_settings(path: Path) -> dict[str, Json]:
+    """Read a `config.yaml`.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise broken(path, error) from error
+    if not isinstance(settings, dict):
+        raise broken(path, "no settings")
+    return settings
+
+
+def read_summary(folder: Path) -> dict[str, Json]:
+    """Read the `summary.json` of a run.
+
+    Raises
+    ------
+    ConfigError
+    """
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise broken(path, error) from error
+    if not isinstance(summary, dict) or not {"rounds", "seconds"} <= summary.keys():
+        raise broken(path, "no summary of a run")
+    return summary
+
+
+def read_rounds(folder: Path) -> list[dict[str, Json]]:
+    """Read the `rounds.jsonl` of a run, as `read_lines` does."""
+    return read_lines(folder / "rounds.jsonl", ROUND_KEYS)
+
+
+def read_tests(folder: Path) -> list[dict[str, Json]]:
+    """Read the `clients.jsonl` of a run, as `read_lines` does."""
+    return read_lines(folder / "clients.jsonl", TEST_KEYS)
+
+
+def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
+    """Read a JSON-lines file; a torn last line, as kill -9 leaves it, is left out.
+
+    Parameters
+    ----------
+    path : Path
+    keys : collection of str
+        What every line must have.
+
+    Raises
+    ------
+    ConfigError
+        If another line is torn, or lacks a key.
+    """
+    if not path.exists():
+        return []
+    rows = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, ValueError) as error:
+        raise broken(path, error) from error
+    for number, line in enumerate(lines, 1):
+        if not line.endswith("\n"):
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise broken(path, f"line {number} is torn") from error
+        if not isinstance(row, dict):
+            raise broken(path, f"line {number} is no JSON object")
+        if lacking := [key for key in keys if key not in row]:
+            raise broken(path, f"line {number} has no {', '.join(lacking)}")
+        rows.append(row)
+    return rows
+
+
+def broken(path: Path, why: object) -> ConfigError:
+    """Return the complaint about a file of a run, in one line."""
+    said = " ".join(str(why).split())
+    return ConfigError(
+        f"{path} cannot be read ({said}); mend it, or delete {path.parent} and carry "
+        "the run out again"
+    )

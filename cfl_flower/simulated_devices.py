@@ -1,0 +1,322 @@
+"""How fast simulated devices are: the seconds that training and transfer take on them.
+
+FedScale's model (Lai et al., ICML 2022): a device needs some milliseconds for a forward
+pass over a sample, three times as long for a training step's, and has one bandwidth for
+both ways. A client keeps its device for the whole run.
+
+All functions are pure. `Devices` are the settings, their `open` gives the
+device of each client:
+
+>>> device = Devices().open(seed=0)(7)
+>>> device.seconds(passes=3 * 600, bytes=2 * 31_400) > 0
+True
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from cfl_flower.data.reading import intact
+from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
+from cfl_flower.seeding import generator, key
+from cfl_flower.settings import require
+from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result
+
+COLUMNS = ("computation", "communication")
+"""Of a file of devices: milliseconds per sample, kbit/s."""
+
+Z95 = 1.6449
+"""The standard normal's 95th percentile."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one client computes and communicates with.
+
+    Attributes
+    ----------
+    milliseconds : float
+        Of one forward pass over one sample.
+    kbps : float
+        Bandwidth, kbit/s, of downloads and uploads alike.
+    """
+
+    milliseconds: float
+    kbps: float
+
+    def compute_seconds(self, passes: float) -> float:
+        """Return the seconds of so many forward passes over one sample each.
+
+        A sample in a training step is three of them (`training_passes`): FedScale's
+        computation time, 3 x batch x steps x ms / 1000.
+
+        Examples
+        --------
+        >>> Device(40.0, 1000.0).compute_seconds(3 * 100)
+        12.0
+        """
+        return passes * self.milliseconds / 1000
+
+    def transfer_seconds(self, bytes: float) -> float:
+        """Return the seconds of so many bytes, down and up together.
+
+        Examples
+        --------
+        >>> Device(40.0, 1000.0).transfer_seconds(250_000)
+        2.0
+        """
+        return bytes * 8 / 1000 / self.kbps
+
+    def seconds(self, passes: float, bytes: float) -> float:
+        """Return the seconds of computing, then of sending and receiving."""
+        return self.compute_seconds(passes) + self.transfer_seconds(bytes)
+
+
+DeviceOf = Callable[[ClientId], Device]
+"""The device of each client."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Settings of the simulated devices, drawn from the run's seed or read from a file.
+
+    Attributes
+    ----------
+    milliseconds : float
+        Median over devices, of a forward pass over a sample. FedScale measured one
+        mobile network; this is to be the run's own.
+    slowest : float
+        Milliseconds at the 95th percentile of the devices over those at the 5th.
+    kbps : float
+        Median bandwidth, kbit/s.
+    narrowest : float
+        Bandwidth at the 95th percentile over that at the 5th.
+    path : str or None
+        A file of devices, absolute or below `data_dir`: a csv or json with
+        ``computation`` (ms) and ``communication`` (kbit/s), or FedScale's own
+        ``client_device_capacity``. Client i has device i, modulo their number.
+    over_commitment : float
+        Of an M that is drawn, so many times as many clients are asked in all, and the
+        first to finish are kept, as many as were wanted of each cluster.
+    """
+
+    milliseconds: float = 40.0
+    slowest: float = 10.0
+    kbps: float = 5000.0
+    narrowest: float = 100.0
+    path: str | None = None
+    over_commitment: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("milliseconds", "kbps"):
+            value = getattr(self, name)
+            ok = 0 < value < math.inf
+            require(ok, f"devices.{name}", value, "a number above 0")
+        for name in ("slowest", "narrowest", "over_commitment"):
+            value = getattr(self, name)
+            ok = 1 <= value < math.inf
+            require(ok, f"devices.{name}", value, "a number of at least 1")
+
+    def check(self, data_dir: str = "") -> None:
+        """Raise `ConfigError` if the file of devices cannot be read."""
+        if self.path is not None:
+            read_devices(Path(data_dir, self.path).expanduser())
+
+    def over_commit(
+        self, shares: IntArray, sizes: IntArray, rng: np.random.Generator
+    ) -> IntArray:
+        """Return how many to ask for so many wanted of each pot of some size.
+
+        Each one more than M goes to the pot that has the fewest for what is wanted of
+        it: rounding up in every pot would ask twice M of pots of one.
+
+        Parameters
+        ----------
+        shares, sizes : int arrays of shape (P,)
+        rng : numpy.random.Generator
+            Draws the order of pots on a tie, and nothing without over-commitment.
+
+        Examples
+        --------
+        >>> devices, rng = Devices(over_commitment=1.3), np.random.default_rng(0)
+        >>> devices.over_commit(np.array([5, 2]), np.array([20, 2]), rng)
+        array([7, 2])
+        >>> int(devices.over_commit(np.full(20, 1), np.full(20, 9), rng).sum())
+        26
+        """
+        asked, wanted = shares.copy(), int(shares.sum())
+        surplus = round(self.over_commitment * wanted) - wanted
+        if surplus == 0:
+            return asked
+        order = rng.permutation(np.flatnonzero(shares))
+        for _ in range(surplus):
+            open_pots = order[asked[order] < sizes[order]]
+            if len(open_pots) == 0:
+                break
+            neediest = (asked[open_pots] / shares[open_pots]).argmin()
+            asked[open_pots[neediest]] += 1
+        return asked
+
+    def open(self, seed: int, data_dir: str = "") -> DeviceOf:
+        """Return the device of each client.
+
+        Raises
+        ------
+        ConfigError
+            If the file of devices cannot be read.
+        """
+        if self.path is None:
+            return lambda client: self.draw(seed, client)
+        found = read_devices(Path(data_dir, self.path).expanduser())
+        return lambda client: found[key(client) % len(found)]
+
+    def draw(self, seed: int, client: ClientId) -> Device:
+        """Draw a client's device: both numbers log-normal, and independent."""
+        normal = generator(seed, "device", 0, client).standard_normal(2).tolist()
+        widths = [math.log(w) / (2 * Z95) for w in (self.slowest, self.narrowest)]
+        slow, wide = (math.exp(z * w) for z, w in zip(normal, widths, strict=True))
+        return Device(self.milliseconds * slow, self.kbps * wide)
+
+
+def training_passes(local: LocalTraining, samples: int) -> int:
+    """Return the forward passes that a client's local training is worth.
+
+    Parameters
+    ----------
+    local : LocalTraining
+    samples : int
+        That the client holds.
+
+    Examples
+    --------
+    >>> training_passes(LocalTraining(steps=20, batch_size=20), 600)
+    1200
+    """
+    return TRAINING_PASSES * local.count_samples(samples)
+
+
+def first_to_finish(seconds: FloatArray, pots: IntArray, shares: IntArray) -> BoolArray:
+    """Return who is kept of more participants than are wanted.
+
+    Parameters
+    ----------
+    seconds : array of shape (m,)
+        Until each has finished.
+    pots : int array of shape (m,)
+        What each was drawn from: all clients, or a cluster.
+    shares : int array of shape (P,)
+        How many of each pot are kept.
+
+    Returns
+    -------
+    bool array of shape (m,)
+        The fastest of each pot; the first in the order given on a tie.
+
+    Examples
+    --------
+    >>> slow = np.array([5.0, 1.0, 3.0, 9.0])
+    >>> first_to_finish(slow, np.array([0, 0, 0, 1]), np.array([2, 1]))
+    array([False,  True,  True,  True])
+    """
+    kept = np.zeros(len(seconds), bool)
+    for pot, share in enumerate(shares.tolist()):
+        members = np.flatnonzero(pots == pot)
+        order = np.argsort(seconds[members], kind="stable")
+        kept[members[order[:share]]] = True
+    return kept
+
+
+@cache
+def read_devices(path: Path) -> tuple[Device, ...]:
+    """Read a file of devices.
+
+    Parameters
+    ----------
+    path : Path
+        ``.csv`` with the columns; ``.json`` with a list of objects, or an object of
+        them by client; anything else is FedScale's pickle of the latter.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, lacks a column, or a number is not above 0.
+    """
+    with intact(path):
+        rows = _rows(path)
+    lacking = [name for name in COLUMNS if any(name not in row for row in rows)]
+    wanted = f"a file with {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s)"
+    require(
+        bool(rows) and not lacking, "devices.path", path, f"{wanted} of each device"
+    )
+    with intact(path):
+        devices = tuple(Device(*(float(row[name]) for name in COLUMNS)) for row in rows)
+    for place, device in enumerate(devices):
+        sound = all(0 < number < math.inf for number in astuple(device))
+        what = f"{path} (device {place})"
+        require(sound, "devices.path", what, f"{wanted}, all above 0")
+    return devices
+
+
+def _rows(path: Path) -> list[Mapping[str, Any]]:
+    if path.suffix == ".csv":
+        with path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+    if path.suffix == ".json":
+        found = json.loads(path.read_text(encoding="utf-8"))
+    else:
+        with path.open("rb") as file:
+            found = _PlainUnpickler(file).load()
+    rows = list(found.values() if isinstance(found, dict) else found)
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("not one object for each device")
+    return rows
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads dicts of numbers; a pickle that names any code is refused."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        """Refuse."""
+        raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
+
+
+class VirtualClock:
+    """Tells how long devices took since they were last waited for.
+
+    Parameters
+    ----------
+    device_of : callable
+        The device of a client.
+    """
+
+    def __init__(self, device_of: DeviceOf) -> None:
+        self.device_of = device_of
+        self._seconds: dict[ClientId, float] = {}
+
+    def note(self, results: Iterable[Result], traffic: Mapping[ClientId, int]) -> None:
+        """Note how long the devices of some results took, by passes and bytes."""
+        for result in results:
+            client, passes = result.client, result.metrics.get(PASSES, 0)
+            device, sent = self.device_of(client), traffic[client]
+            self._seconds[client] = device.seconds(float(passes), sent)
+
+    def seconds(self, clients: Sequence[ClientId]) -> FloatArray:
+        """Return how long each took; NaN for one of which nothing was noted."""
+        return np.array([self._seconds.get(client, np.nan) for client in clients])
+
+    def wait(self, clients: Iterable[ClientId] | None = None) -> float:
+        """Return the time until the slowest of some, or of all, is done; begin anew."""
+        who = self._seconds if clients is None else clients
+        longest = max((self._seconds.get(client, 0.0) for client in who), default=0.0)
+        self._seconds = {}
+        return longest

@@ -1,0 +1,104 @@
+"""A model that all clients hold, to represent their data by: Fielding, Appendix E.1.
+
+The server pre-trains it on a few samples of each class, or reads it from a file, and
+sends it once, with the hello. It has the run's network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from cfl_flower.data.reading import intact
+from cfl_flower.learning.decoupling import balanced_batch
+from cfl_flower.learning.training import LocalTraining, pretrain
+from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.seeding import generator, seed_torch, torch_seed
+from cfl_flower.settings import require
+from cfl_flower.types import Vector
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
+
+
+@dataclass(frozen=True)
+class SharedModel:
+    """Where the shared model comes from.
+
+    Attributes
+    ----------
+    path : str or None
+        An .npy file with its d float32 numbers, absolute or below `data_dir`.
+    samples : int
+        Of each class, to pre-train it on if there is no file; only where the data are
+        simulated.
+    epochs : int
+        Of the pre-training. The paper has 300, of a larger network.
+    batch_size : int
+    learning_rate : float
+    """
+
+    path: str | None = None
+    samples: int = 200
+    epochs: int = 30
+    batch_size: int = 20
+    learning_rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        where = "strategy.shared"
+        require(self.samples >= 0, f"{where}.samples", self.samples, "at least 0")
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            require(value >= 1, f"{where}.{name}", value, "at least 1")
+        rate = self.learning_rate
+        require(rate > 0, f"{where}.learning_rate", rate, "a number above 0")
+
+    @property
+    def given(self) -> bool:
+        """Whether there is any."""
+        return self.path is not None or self.samples > 0
+
+    def make(self, config: RunConfig) -> Vector:
+        """Return the shared model of a run, shape (d,).
+
+        Raises
+        ------
+        ConfigError
+            If the file cannot be read, or is of another network, or if the training
+            diverged.
+        """
+        initial = initial_vector(
+            config.model, config.dataset.shape, config.dataset.classes, config.seed
+        )
+        if self.path is None:
+            return self._pretrain(config, initial)
+        path = Path(config.data_dir, self.path).expanduser()
+        with intact(path):
+            found = np.load(path, allow_pickle=False)
+        allowed = f"a file with the {len(initial)} float32 numbers of the run's network"
+        ok = found.shape == initial.shape and found.dtype == np.float32
+        what = f"{path} ({found.dtype}{found.shape})"
+        finite = ok and bool(np.isfinite(found).all())
+        require(finite, "strategy.shared.path", what, allowed)
+        return np.asarray(found, np.float32)
+
+    def _pretrain(self, config: RunConfig, initial: Vector) -> Vector:
+        pool = config.dataset.load(config.data_dir)[0]
+        rng = generator(config.seed, "shared-model")
+        chosen = balanced_batch(pool.labels, self.samples, rng)
+        dataset = config.dataset
+        seed_torch(torch_seed(config.seed, "shared-model"))
+        network = config.model.build(dataset.shape, dataset.classes)
+        local = LocalTraining(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+        )
+        x = pool.inputs(torch.from_numpy(chosen))
+        y = torch.from_numpy(pool.labels[chosen])
+        model = FlatModel(network)
+        return pretrain(model, initial, x, y, local, rng, "strategy.shared")

@@ -1,0 +1,174 @@
+"""Tables of saved runs, from files written by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from cfl_flower.analysis.comparison import compare
+from cfl_flower.config.compose import RunConfig, compose_sweep
+from cfl_flower.errors import ConfigError
+
+SMALL = "clients=6 participants=3 rounds=3 drift.rounds=[2] partition.groups=3"
+
+
+def finish(config: RunConfig, accuracies: Sequence[float | None]) -> Path:
+    """Write what a finished run leaves behind; half of the clients move in round 3."""
+    folder = Path(config.output_dir)
+    folder.mkdir(parents=True)
+    common = {"cluster_sizes": [6], "failures": [], "bytes_up": 1, "bytes_down": 1}
+    rounds = [
+        {"round": t, "accuracy": value, **common}
+        for t, value in enumerate(accuracies, 1)
+    ]
+    tests = [
+        {"round": t, "client": i, "cluster": int(t == 3 and i < 3), "accuracy": 0.5}
+        for t in range(1, len(accuracies) + 1)
+        for i in range(6)
+    ]
+    for name, lines in (("rounds", rounds), ("clients", tests)):
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"{name}.jsonl").write_text(text)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.resolved))
+    summary = {"rounds": len(accuracies), "seconds": 1.0}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def rows(text: str) -> dict[str, list[list[str]]]:
+    """Return the cells of all tables by their first one."""
+    found: dict[str, list[list[str]]] = {}
+    for line in text.splitlines():
+        if line[:1] in "│┃":
+            name, *cells = [part.strip() for part in line.strip("│┃").split(line[0])]
+            found.setdefault(name, []).append(cells)
+    return found
+
+
+def printed(configs: Sequence[RunConfig]) -> str:
+    text = io.StringIO()
+    compare(configs, Console(file=text, width=250))
+    return text.getvalue()
+
+
+def test_in_a_sweep_each_run_has_the_mark_with_its_settings(tmp_path: Path) -> None:
+    sweep = f"{SMALL} strategy=fedavg,ifca faults.malicious=0,0.5"
+    configs = compose_sweep(f"{sweep} output_dir={tmp_path}")
+    for config, accuracies in zip(
+        configs,
+        [(0.5, 0.5, 0.9), (0.4, 0.6, 0.6), (0.5, 0.9, 0.9), (0.3, 0.4, 0.5)],
+        strict=True,
+    ):
+        finish(config, accuracies)
+    text = printed(configs)
+    found, place = rows(text), 0
+    at, speed = "at target from round", "speed-up to target"
+    headings = [row for row in found["strategy"] if at in row]
+    assert len(headings) == 1
+    place, fast = headings[0].index(at), headings[0].index(speed)
+    numbers = {
+        name: (cells[1][place], cells[1][fast])
+        for name, cells in found.items()
+        if name.startswith(("fedavg-", "ifca-"))
+    }
+    assert numbers == {
+        "fedavg-faults.malicious0": ("3", "1.00"),
+        # 0.6 from the second round on; without attacks 0.9 from the third.
+        "fedavg-faults.malicious0.5": ("2", "1.00"),
+        "ifca-faults.malicious0": ("2", "1.50"),
+        "ifca-faults.malicious0.5": ("never", "never"),
+    }
+    words = " ".join(text.split())
+    assert "targets: 60.0 to 90.0%, the final accuracy of fedavg with the" in words
+    assert (
+        "The single global model (fedavg-faults.malicious0) is level with "
+        "ifca-faults.malicious0 from round 3 on."
+    ) in words
+    assert (
+        "The single global model (fedavg-faults.malicious0.5) is level with "
+        "ifca-faults.malicious0.5 from round 1 on."
+    ) in words
+    # Half of the clients move in one of two rounds.
+    assert found["ifca-faults.malicious0"][2] == ["25.0"]
+
+
+def test_one_mark_for_all_is_said_as_before_and_none_is_no_column(
+    tmp_path: Path,
+) -> None:
+    configs = compose_sweep(f"{SMALL} strategy=fedavg,ifca output_dir={tmp_path}")
+    for config, last in zip(configs, (0.8, 0.7), strict=True):
+        finish(config, (0.5, 0.6, last))
+    both = " ".join(printed(configs).split())
+    assert "target: 80.0%, the final accuracy of fedavg; speed-up: its rounds" in both
+    assert "(fedavg) is level with ifca from round 1 on." in both
+    alone = printed(configs[1:])
+    assert "target" not in alone
+
+
+def test_one_method_that_is_swept_alone_is_named_in_its_rows(tmp_path: Path) -> None:
+    sweep = f"{SMALL} strategy=ifca participants=2,3 seed=0,1 output_dir={tmp_path}"
+    configs = compose_sweep(sweep)
+    for config in configs:
+        finish(config, (0.5, 0.6, 0.7))
+    assert {"ifca-participants2", "ifca-participants3"} <= rows(printed(configs)).keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("config.yaml", "strategy: [", "while parsing"),
+        ("config.yaml", "3", "no settings"),
+        ("summary.json", '{"rounds": ', "Expecting value"),
+        ("summary.json", "{}", "no summary of a run"),
+        ("rounds.jsonl", '{"round": 1, "accu\n', "line 1 is torn"),
+        ("rounds.jsonl", '{"round": 1, "accuracy": 1}\n', "has no cluster_sizes, "),
+        ("rounds.jsonl", "[]\n", "line 1 is no JSON object"),
+        ("rounds.jsonl", "", "has 0 rounds"),
+        ("clients.jsonl", '{"round": 1}\n', "line 1 has no client, cluster, accuracy"),
+    ],
+)
+def test_a_broken_file_is_named_with_what_to_do(
+    name: str, text: str, why: str, tmp_path: Path
+) -> None:
+    configs = compose_sweep(f"{SMALL} strategy=ifca output_dir={tmp_path}/run")
+    folder = finish(configs[0], (0.5, 0.6, 0.7))
+    (folder / name).write_text(text)
+    with pytest.raises(ConfigError) as error:
+        compare(configs, Console(file=io.StringIO()))
+    said = str(error.value)
+    assert said.startswith(str(folder / name))
+    assert why in said
+    assert "delete" in said
+    assert "\n" not in said
+
+
+def test_seeds_whose_data_change_at_other_rounds_are_scored_by_their_own(
+    tmp_path: Path,
+) -> None:
+    sweep = f"{SMALL} rounds=4 strategy=fedavg drift.rounds=[] +drift.chance=0.3"
+    configs = compose_sweep(f"{sweep} seed=0,1,2,3,4,5 output_dir={tmp_path}")
+    drifts = {
+        config.seed: [round for round in config.timeline.rounds if 1 < round <= 4]
+        for config in configs
+    }
+    single = [config for config in configs if len(drifts[config.seed]) == 1]
+    one, other = next(
+        (one, other)
+        for one in single
+        for other in single
+        if drifts[one.seed] < drifts[other.seed]
+    )
+    for config in (one, other):
+        (drift,) = drifts[config.seed]
+        # 90% but in the round of the drift, where it is 30%.
+        finish(config, [0.3 if round == drift else 0.9 for round in range(1, 5)])
+    text = printed([one, other])
+    assert "at each seed's own rounds" in text
+    heading, (method, *_) = rows(text)["strategy"][0], rows(text)["fedavg"]
+    assert method[heading.index("just after")] == "30.0 ± 0.0"

@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cfl_flower.analysis.drift_metrics import (
+    Mark,
+    Score,
+    around_drifts,
+    caught_up,
+    churn,
+    count_moved,
+    make_mark,
+    score,
+)
+from cfl_flower.analysis.tables import (
+    ACCURACIES,
+    COSTS,
+    Column,
+    cell,
+    drift_table,
+    table,
+)
+
+
+def rounds(*accuracies: float | None) -> list[dict[str, Any]]:
+    return [
+        {"round": i + 1, "accuracy": value, "bytes_up": 10, "bytes_down": 20}
+        for i, value in enumerate(accuracies)
+    ]
+
+
+def test_a_score_by_hand() -> None:
+    found = score(rounds(0.8, 0.9, 0.5, 0.7, 0.88, 0.92, 0.6, 0.9), [3, 7])
+    assert found.before == pytest.approx((0.9 + 0.92) / 2)
+    assert found.just_after == pytest.approx((0.5 + 0.6) / 2)
+    assert found.recovered == pytest.approx((0.92 + 0.9) / 2)
+    # Within two points of 0.9 in the third round, of 0.92 in the second.
+    assert found.rounds_to_recover == pytest.approx((3 + 2) / 2)
+    assert found.final == 0.9
+    assert found.mean == pytest.approx(0.775)
+    assert (found.bytes_up, found.bytes_down) == (80, 160)
+
+
+def test_class_agreement_counts_where_a_class_has_several_meanings() -> None:
+    lines = rounds(0.8, 0.9, 0.7, 0.6)
+    lines[0] |= {"class_ari": [0.5, 0.5], "class_meanings": [1, 1]}
+    lines[1] |= {"class_ari": [0.2, 0.8, None], "class_meanings": [1, 2, 2]}
+    lines[3] |= {"class_ari": [0.0, 0.4, 0.2], "class_meanings": [1, 2, 3]}
+    # The second round has 0.8, the fourth 0.3; the others say nothing.
+    assert score(lines, []).class_ari == pytest.approx((0.8 + 0.3) / 2)
+    assert score(rounds(0.8), []).class_ari is None
+
+
+def test_who_never_recovers_from_one_drift_has_no_time() -> None:
+    found = score(rounds(0.9, 0.9, 0.9, 0.5, 0.6), [3, 4])
+    assert found.rounds_to_recover is None
+
+
+def test_without_a_drift_only_the_curve_is_scored() -> None:
+    found = score(rounds(0.5, 0.7), [])
+    assert (found.before, found.just_after, found.recovered) == (None, None, None)
+    assert found.final == 0.7
+
+
+def test_rounds_that_were_not_tested_are_left_out() -> None:
+    found = score(rounds(None, 0.6, None, 0.8), [])
+    assert found.mean == pytest.approx(0.7)
+    assert found.final == 0.8
+
+
+def test_what_was_tested_only_now_and_then_is_never_said_to_be_lost() -> None:
+    # Tested every third round: before the drifts in 3 and 6, after them in 6 and 9.
+    lines = rounds(None, None, 0.9, None, None, 0.7, None, None, 0.8, 0.7)
+    found = score(lines, [5, 8])
+    assert found.before == pytest.approx((0.9 + 0.7) / 2)
+    assert found.just_after is None
+    assert found.recovered == pytest.approx((0.7 + 0.7) / 2)
+    assert found.never_recovered  # 0.7 in the only test of rounds 5 to 7
+    # From round 8 to the first test that shows it, in round 9.
+    (second,) = around_drifts(lines, [8])
+    assert (second.before, second.recovered, second.rounds) == (0.7, 0.7, 2)
+    assert score(lines, [8]).bytes_to_recover == 2 * 30
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        rounds(None, None, 0.5, 0.6),  # nothing to get back to
+        rounds(0.9, 0.9, None, None),  # nothing after it
+    ],
+)
+def test_what_was_not_measured_around_a_drift_is_a_dash(
+    lines: list[dict[str, Any]],
+) -> None:
+    found = score(lines, [3])
+    assert found.rounds_to_recover is None
+    for column in (ACCURACIES[3], COSTS[3], COSTS[4]):
+        assert cell([found], column) == "-"
+        assert cell([found, score(rounds(0.9, 0.9, 0.9, 0.9), [3])], column) == "-"
+
+
+def test_a_mean_over_drifts_is_of_all_of_them() -> None:
+    found = score(rounds(0.8, None, 0.6, 0.8), [2, 3])
+    assert found.just_after is None
+    assert found.recovered is None
+    assert found.before is None
+    # One drift without a test, and one that was not recovered from: never.
+    lost = score(rounds(0.8, None, 0.8, 0.5), [2, 4])
+    assert lost.never_recovered
+    assert cell([lost], ACCURACIES[3]) == "never"
+
+
+def test_a_drift_after_the_end_is_of_no_interest() -> None:
+    assert score(rounds(0.5, 0.7), [13]).before is None
+
+
+@pytest.mark.parametrize(
+    ("single", "other", "since"),
+    [
+        ([0.5, 0.8, 0.9], [0.8, 0.8, 0.9], 2),
+        ([0.9, 0.9], [0.8, 0.8], 1),
+        ([0.9, 0.5], [0.8, 0.8], None),
+        ([0.5, 0.895], [0.8, 0.9], 2),  # level within a point
+        ([0.5, None, 0.9, None], [0.8, None, 0.9, 0.9], 3),  # as the tests show it
+        ([None], [None], None),
+    ],
+)
+def test_catching_up_is_staying_level(
+    single: list[float | None], other: list[float | None], since: int | None
+) -> None:
+    assert caught_up(rounds(*single), rounds(*other)) == since
+
+
+def test_a_target_is_reached_where_the_accuracy_stays_above_it() -> None:
+    mark = make_mark(rounds(0.9, 0.7, 0.95, 0.7, 0.8))
+    assert mark == Mark(target=0.8, reached=5, seconds=None)
+    found = score(rounds(0.5, 0.9, 0.7, 0.8, 0.9), [], mark)
+    assert (found.reached, found.speedup) == (4, pytest.approx(5 / 4))
+    never = score(rounds(0.5, 0.9, 0.7), [], mark)
+    assert (never.reached, never.speedup) == (None, None)
+    assert score(rounds(0.5, 0.9), []).reached is None
+    assert make_mark(rounds(None)) is None
+
+
+def test_costs_and_clusters_by_hand() -> None:
+    lines = rounds(0.8, 0.9, 0.5, 0.7, 0.88)
+    for line, clusters, ari in zip(
+        lines, [1, 2, 2, 3, 2], [0.0, 1, 1, 0.5, 1], strict=True
+    ):
+        line |= {"num_clusters": clusters, "ari": ari}
+    tests = [
+        {"round": round, "client": client, "cluster": int(client < round)}
+        for round in range(1, 6)
+        for client in range(10)
+    ]
+    found = score(lines, [3], tests=tests)
+    assert found.best == 0.9
+    # Three rounds of 10 up and 20 down.
+    assert (found.rounds_to_recover, found.bytes_to_recover) == (3, 90)
+    assert (found.clusters, found.ari) == (2, pytest.approx(0.7))
+    # In each of four rounds one of ten clients moves.
+    assert found.churn == pytest.approx(1 / 10)
+    assert score(lines, [3]).churn is None
+
+
+def cells(scores: dict[str, list[Score]], columns: Sequence[Column]) -> list[list[str]]:
+    """Return the cells of a printed table, row by row."""
+    text = io.StringIO()
+    Console(file=text, width=140).print(table("title", scores, columns, "said below"))
+    assert "said below" in text.getvalue()
+    lines = [line for line in text.getvalue().splitlines() if line.startswith("│")]
+    return [[part.strip() for part in line.strip("│").split("│")] for line in lines]
+
+
+def test_a_column_without_any_number_is_left_out_and_a_lone_gap_is_a_dash() -> None:
+    one, two = score(rounds(None, 0.912), []), score(rounds(0.4, 0.8), [2])
+    (row,) = cells({"fedavg": [one]}, ACCURACIES)
+    assert row == ["fedavg", "91.2", "91.2", "91.2"]
+    first, second = cells({"fedavg": [one], "local": [two]}, ACCURACIES)
+    assert first == ["fedavg", "-", "-", "-", "-", "91.2", "91.2", "91.2"]
+    assert second == ["local", "40.0", "80.0", "80.0", "1", "80.0", "80.0", "60.0"]
+    (row,) = cells({"fedavg": [one]}, COSTS)
+    assert row == ["fedavg", "0.0", "0.0"]
+
+
+def test_seeds_share_a_row_with_mean_and_deviation() -> None:
+    one, two = (score(rounds(0.5, final), [2]) for final in (0.8, 0.9))
+    ((_, before, after, *_, mean),) = cells({"a": [one, two]}, ACCURACIES)
+    assert before == "50.0 ± 0.0"
+    assert after == "85.0 ± 7.1"
+    assert mean == "67.5 ± 3.5"
+    # A seed that never recovers has no time, and no mean with the others.
+    slow = score(rounds(0.9, 0.5), [2])
+    ((*_, recover, _, _, _),) = cells({"a": [one, slow]}, ACCURACIES)
+    assert recover == "never"
+
+
+def test_each_drift_has_its_own_accuracies_and_seeds_their_mean() -> None:
+    first = rounds(0.8, 0.9, 0.5, 0.7, 0.6, 0.8)
+    second = rounds(0.6, 0.7, None, 0.5, 0.4, 0.6)
+    runs = {"a": [first, second], "b": [], "c": [second]}
+    drawn = drift_table("title", runs, [3, 5])
+    text = io.StringIO()
+    Console(file=text, width=120).print(drawn)
+    rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
+    # One of the seeds was not tested in round 3: its mean would be the other's number.
+    assert "80.0 ± 14.1 → - → 60.0 ± 14.1" in rows[0]
+    assert "60.0 ± 14.1 → 50.0 ± 14.1 → 70.0 ± 14.1" in rows[0]
+    assert "failed" in rows[1]
+    assert "70.0 → - → 50.0" in rows[2]
+
+
+def test_a_method_without_a_finished_run_is_marked() -> None:
+    drawn = table("title", {"a": [score(rounds(0.5), [])], "b": []})
+    text = io.StringIO()
+    Console(file=text, width=100).print(drawn)
+    last = [line for line in text.getvalue().splitlines() if line.startswith("│")][-1]
+    found = [part.strip() for part in last.strip("│").split("│")]
+    assert found == ["b", "failed", *[""] * 2]
+
+
+def test_time_to_accuracy_is_that_of_the_round_from_which_it_stays() -> None:
+    timed = [
+        {**row, "virtual_seconds": 10.0 * row["round"]}
+        for row in rounds(0.5, 0.8, 0.7, 0.8, 0.9)
+    ]
+    mark = Mark(target=0.75, reached=5, seconds=150.0)
+    found = score(timed, [], mark)
+    assert (found.reached, found.seconds_to_reach) == (4, 10 + 20 + 30 + 40)
+    assert found.speedup == pytest.approx(1.5)
+    assert score(timed, [], Mark(0.95, 5, 150.0)).seconds_to_reach is None
+    # Real devices have no virtual time: rounds are compared.
+    untimed = score(rounds(0.5, 0.8), [], mark)
+    assert (untimed.seconds_to_reach, untimed.speedup) == (None, 2.5)
+
+
+def test_the_time_to_recover_is_that_of_the_rounds_after_the_drift() -> None:
+    timed = [
+        {**row, "virtual_seconds": 10.0 * row["round"]}
+        for row in rounds(0.9, 0.9, 0.5, 0.7, 0.9)
+    ]
+    assert score(timed, [3]).seconds_to_recover == 30 + 40 + 50
+    assert score(rounds(0.9, 0.5, 0.9), [2]).seconds_to_recover is None
+
+
+def test_never_is_said_of_what_was_tried_and_a_dash_of_what_was_not_timed() -> None:
+    mark = Mark(target=0.9, reached=1, seconds=None)
+    slow = score(rounds(0.9, 0.5, 0.6), [2], mark)
+    fast = score(rounds(0.9, 0.5, 0.9), [2], mark)
+    for column in COSTS[:5]:
+        assert cell([slow], column) == "never", column
+    assert cell([fast], COSTS[1]) == cell([fast], COSTS[3]) == "-"
+
+
+def rows(**rounds: list[int | None]) -> list[dict[str, Any]]:
+    """Return tests of clients 0, 1, ... in rounds r1, r2, ..., None if not tested."""
+    return [
+        {"round": int(name[1:]), "client": client, "cluster": cluster}
+        for name, clusters in rounds.items()
+        for client, cluster in enumerate(clusters)
+        if cluster is not None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved"),
+    [
+        ([0, 0, 1, 1], [0, 0, 1, 1], 0),
+        ([0, 0, 1, 1], [7, 7, 3, 3], 0),  # other numbers
+        ([0, 0, 0, 1, 1], [1, 1, 0, 0, 0], 1),  # exchanged, and one moves
+        ([0, 0, 0, 1, 1], [0, 0, 0, 0, 0], 2),  # merged: the smaller one moves
+        ([0, 0, 0, 0], [0, 0, 0, 1], 1),  # split: the smaller part moves
+        ([0, 1, 2], [0, 0, 0], 2),
+    ],
+)
+def test_a_cluster_is_known_by_its_members(
+    before: list[int], after: list[int], moved: int
+) -> None:
+    assert count_moved(before, after) == moved
+
+
+def test_churn_is_the_mean_over_the_rounds() -> None:
+    # None of four, then two of four, then one of four.
+    found = churn(rows(r1=[0, 0, 1, 1], r2=[0, 0, 1, 1], r3=[0, 0, 0, 2], r4=[0] * 4))
+    assert found == pytest.approx((0 + 1 / 4 + 1 / 4) / 3)
+
+
+def test_who_was_not_tested_twice_in_a_row_is_left_out() -> None:
+    tests = rows(r1=[0, 0, 1, 1], r2=[0, 1, 1, None])
+    assert churn(tests) == pytest.approx(1 / 3)
+
+
+def test_what_tests_show_is_spread_over_the_rounds_between_them() -> None:
+    # One of four in the five rounds from 5 to 10, and nobody in the next one.
+    tests = rows(r5=[0, 0, 1, 1], r10=[0, 1, 1, 1], r11=[0, 1, 1, 1])
+    assert churn(tests) == pytest.approx(1 / 4 / 6)
+
+
+@pytest.mark.parametrize(
+    "tests", [[], rows(r1=[0, 1]), rows(r1=[0, None], r2=[None, 1])]
+)
+def test_without_two_tests_of_a_client_there_is_no_number(
+    tests: list[dict[str, Any]],
+) -> None:
+    assert churn(tests) is None

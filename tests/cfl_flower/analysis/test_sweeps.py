@@ -1,0 +1,92 @@
+"""Methods by the values of what is swept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cfl_flower.analysis.comparison import compare
+from cfl_flower.analysis.sweeps import sweep_tables
+from cfl_flower.config.compose import RunConfig, compose_config, compose_sweep
+from cfl_flower.errors import ConfigError
+from simulations.compare import by_settings, make_jobs
+from tests.conftest import SMALL
+
+Runner = Callable[..., Any]
+
+
+def columns(configs: list[RunConfig]) -> dict[str, list[list[str]]]:
+    """Return the cells of each table, column by column with its heading."""
+    return {
+        str(table.title): [[str(c.header), *map(str, c.cells)] for c in table.columns]
+        for table in sweep_tables(configs)
+    }
+
+
+def test_a_table_has_methods_by_values(run_small: Runner, tmp_path: Path) -> None:
+    quick = ["rounds=2", "clients=6", "participants=3"]
+    found, configs = {}, []
+    for method in ("strategy=fedavg", "strategy=fielding"):
+        for share in ("0", "0.5"):
+            own = [*quick, method, f"faults.malicious={share}"]
+            run = run_small(*own, folder=f"{method}{share}")
+            found[method, share] = run.rounds
+            wanted = [*SMALL, *own, f"output_dir='{run.folder}'"]
+            configs.append(compose_config(wanted))
+    unfinished = [each for each in configs[3].overrides if "output_dir" not in each]
+    honest = found["strategy=fielding", "0.5"]
+    tables = columns(configs)
+    final, mean, of_honest = tables.values()
+    assert final[0] == ["strategy", "fedavg", "fielding"]
+    assert [column[0] for column in final[1:]] == ["malicious=0", "malicious=0.5"]
+    assert final[2][2] == f"{100 * honest[1]['accuracy']:.1f}"
+    both = sum(row["accuracy_honest"] for row in honest) / 2
+    assert of_honest[2][2] == f"{100 * both:.1f}"
+    assert of_honest[1] == mean[1]
+    console = Console(file=StringIO(), width=120)
+    compare(configs, console)
+    assert "final accuracy, in %, by faults.malicious" in console.file.getvalue()  # type: ignore[attr-defined]
+    lost = compose_config([*unfinished, "output_dir=/tmp/nowhere"])
+    assert (
+        columns([*configs[:3], lost])["final accuracy, in %, by faults.malicious"][2][2]
+        == "failed"
+    )
+
+
+def test_methods_and_seeds_alone_are_no_sweep() -> None:
+    runs = ["strategy=fedavg", "strategy=fielding"], ["seed=1"], ["rounds=3"]
+    assert sweep_tables([compose_config(each) for each in runs[:2]]) == []
+
+
+def test_other_data_are_columns_by_the_name_of_their_option() -> None:
+    runs = [compose_config([f"drift={name}"]) for name in ("none", "rotate")]
+    headings = [column[0] for column in next(iter(columns(runs).values()))]
+    assert headings == ["strategy", "drift=none", "drift=rotate"]
+
+
+def test_a_setting_goes_to_the_methods_that_have_it(tmp_path: Path) -> None:
+    asked = ["strategy=fedavg,fielding,static", "strategy.threshold=0,1", "rounds=2"]
+    jobs = make_jobs([*asked, f"output_dir={tmp_path}"])
+    assert [job.label for job in jobs] == [
+        "fedavg",
+        *("fielding-strategy.threshold0", "fielding-strategy.threshold1"),
+        *("static-strategy.threshold0", "static-strategy.threshold1"),
+    ]
+
+
+def test_a_setting_that_no_method_has_is_refused(tmp_path: Path) -> None:
+    asked = ["strategy=fedavg,fielding", "strategy.treshold=0,1"]
+    assert by_settings(asked) == [asked]
+    with pytest.raises(ConfigError, match=r"strategy\.treshold is no"):
+        make_jobs([*asked, f"output_dir={tmp_path}"])
+
+
+def test_values_that_differ_late_are_columns_of_their_own() -> None:
+    sweep = "strategy=fedavg partition=dirichlet partition.alpha=0.10001,0.10004"
+    (_, *values), _ = columns(compose_sweep(f"{sweep} output_dir=a")).values()
+    assert [head for head, *_ in values] == ["alpha=0.10001", "alpha=0.10004"]

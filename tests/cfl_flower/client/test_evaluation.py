@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cfl_flower.client.evaluation import BLOCK, Evaluator, answer_pool
+from cfl_flower.data.datasets import Digits
+from cfl_flower.data.pool import Pool
+from cfl_flower.data.stream import View
+from cfl_flower.models import FlatModel, Mclr, initial_vector
+from cfl_flower.types import Vector
+
+MANY = 1000
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    return Digits().load()[1]
+
+
+@pytest.fixture
+def model() -> FlatModel:
+    return FlatModel(Mclr().build((1, 8, 8), 10))
+
+
+@pytest.fixture
+def vector() -> Vector:
+    return initial_vector(Mclr(), (1, 8, 8), 10, seed=3)
+
+
+def view(pool: Pool, rows: list[int], degrees: float = 0.0, shift: int = 0) -> View:
+    indices, names = np.array(rows, np.int64), (np.arange(10) + shift) % 10
+    return View(pool, pool, indices, indices, degrees, names)
+
+
+def test_a_shared_model_gives_the_numbers_of_a_model_tested_alone(
+    pool: Pool, model: FlatModel, vector: Vector
+) -> None:
+    # Rows on both sides of a block's end, one of them twice.
+    mine = view(pool, [0, 7, 7, BLOCK - 1, BLOCK, len(pool.labels) - 1])
+    alone = Evaluator(model, {}).evaluate(vector, mine)
+    shared = Evaluator(model, {id(vector): MANY}).evaluate(vector, mine)
+    assert shared[1] == alone[1]
+    assert shared[0] == pytest.approx(alone[0], rel=1e-5)
+
+
+def test_the_answer_does_not_depend_on_who_was_tested_before(
+    pool: Pool, model: FlatModel, vector: Vector
+) -> None:
+    mine, other = view(pool, [1, 2, 3]), view(pool, [9, 300])
+    first = Evaluator(model, {id(vector): MANY})
+    other_model = np.zeros_like(vector)
+    first.evaluate(vector, other)
+    first.evaluate(other_model, other)
+    fresh = Evaluator(model, {id(vector): MANY})
+    assert first.evaluate(vector, mine) == fresh.evaluate(vector, mine)
+
+
+def test_a_personal_model_is_tested_on_its_clients_samples_only(
+    pool: Pool, model: FlatModel, vector: Vector
+) -> None:
+    seen: list[int] = []
+    model.module.register_forward_hook(lambda _, x, __: seen.append(len(x[0])))
+    Evaluator(model, {id(vector): 2}).evaluate(vector, view(pool, [4, 5]))
+    assert seen == [2]
+
+
+def test_a_shared_model_sees_the_pool_once_whatever_the_number_of_clients(
+    pool: Pool, model: FlatModel, vector: Vector
+) -> None:
+    seen: list[int] = []
+    model.module.register_forward_hook(lambda _, x, __: seen.append(len(x[0])))
+    evaluator = Evaluator(model, {id(vector): MANY})
+    for row in range(20):
+        evaluator.evaluate(vector, view(pool, [row]))
+    assert sum(seen) == len(pool.labels)
+
+
+def test_a_client_without_test_samples_is_an_error(
+    pool: Pool, model: FlatModel, vector: Vector
+) -> None:
+    with pytest.raises(ValueError, match="no test samples"):
+        Evaluator(model, {id(vector): MANY}).evaluate(vector, view(pool, []))
+
+
+def test_answers_are_log_probabilities(
+    pool: Pool, model: FlatModel, vector: Vector
+) -> None:
+    answers = answer_pool(model.load(vector), pool)
+    assert np.exp(answers.log_shares).sum(axis=1) == pytest.approx(1, abs=1e-5)
+    logits = model.module(pool.x).detach()
+    assert answers.labels.tolist() == torch.argmax(logits, 1).tolist()
+
+
+@pytest.mark.parametrize("degrees", [0.0, 90.0])
+def test_a_mixture_shares_the_answers_of_each_of_its_rotations(
+    pool: Pool, model: FlatModel, vector: Vector, degrees: float
+) -> None:
+    size, turns = len(pool.labels), (0.0, 90.0, 180.0, 270.0)
+    rows = np.array([3, 3, 7, size + 2, 3 * size + 1, 4 * size - 1])
+    mine = replace(view(pool, [], degrees), test_indices=rows, turns=turns)
+    alone = Evaluator(model, {}).evaluate(vector, mine)
+    seen: list[int] = []
+    model.module.register_forward_hook(lambda _, x, __: seen.append(len(x[0])))
+    evaluator = Evaluator(model, {id(vector): MANY})
+    shared = evaluator.evaluate(vector, mine)
+    assert shared == (pytest.approx(alone[0], rel=1e-5), alone[1])
+    # Three of the four rotations, once for all clients; turned alike is the same.
+    assert sum(seen) == 3 * size
+    evaluator.evaluate(vector, view(pool, [1], (degrees + 90) % 360))
+    assert sum(seen) == 3 * size
+    # Four pools would be dearer than the few who share.
+    few = Evaluator(model, {id(vector): size // 2})
+    assert few.evaluate(vector, mine) == alone
+    assert sum(seen) == 3 * size + len(rows)
+
+
+def test_another_model_of_a_clients_own_is_not_taken_for_the_last_one(
+    pool: Pool, model: FlatModel, vector: Vector
+) -> None:
+    whole, evaluator = view(pool, list(range(len(pool.labels)))), Evaluator(model, {})
+    own, losses = vector.copy(), set()
+    for _ in range(3):
+        losses.add(evaluator.evaluate(own, whole)[0])
+        # As if this one were gone, and another one at its address.
+        own *= 2
+    assert len(losses) == 3

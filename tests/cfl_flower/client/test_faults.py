@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfl_flower.client.faults import (
+    draw_fault,
+    fault_odds,
+    inject_fault_after,
+    inject_fault_before,
+)
+from cfl_flower.communication.validation import validate
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.settings import Faults
+from cfl_flower.types import Answer
+
+
+def test_only_faults_that_can_strike_are_drawn() -> None:
+    assert fault_odds(Faults(nan=0.2)) == {"nan": 0.2}
+    assert draw_fault({}, 0, "train", 1, 1) is None
+
+
+def test_faults_strike_as_often_as_asked_and_the_same_in_every_run() -> None:
+    odds = fault_odds(Faults(raises=0.3, drops=0.1))
+    draws = [draw_fault(odds, 5, "train", r, c) for r in range(40) for c in range(50)]
+    again = [draw_fault(odds, 5, "train", r, c) for r in range(40) for c in range(50)]
+    assert draws == again
+    assert draws.count("raises") / 2000 == pytest.approx(0.3, abs=0.03)
+    assert draws.count("drops") / 2000 == pytest.approx(0.1, abs=0.03)
+    other = [
+        draw_fault(odds, 5, "evaluate", r, c) for r in range(40) for c in range(50)
+    ]
+    assert other != draws
+
+
+def test_a_client_raises() -> None:
+    with pytest.raises(RuntimeError, match=r"faults\.raises"):
+        inject_fault_before("raises")
+    inject_fault_before(None)
+
+
+def sound() -> Answer:
+    report = {"correct": 1, "r": np.float32([0.5, 0.5]).tobytes()}
+    return Answer(1, [np.float32([1, 2])], 3, 0.1, report)
+
+
+def test_no_fault_changes_nothing() -> None:
+    answer = inject_fault_after(None, sound())
+    assert answer is not None
+    result = validate(answer, "train", (2,))
+    assert result.arrays[0].tolist() == [1, 2]
+    assert result.metrics == sound().metrics
+
+
+def test_a_dropped_answer_is_nothing() -> None:
+    assert inject_fault_after("drops", sound()) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("nan", "non-finite"), ("shape", "shape")]
+)
+def test_a_spoiled_model_is_refused(fault: str, reason: str) -> None:
+    answer = inject_fault_after(fault, sound())
+    assert answer is not None
+    with pytest.raises(InvalidResultError) as caught:
+        validate(answer, "train", (2,))
+    assert caught.value.reason == reason
+
+
+def test_a_spoiled_report_is_no_histogram() -> None:
+    nan, short = (
+        inject_fault_after("nan", sound()),
+        inject_fault_after("shape", sound()),
+    )
+    assert nan is not None
+    assert short is not None
+    assert np.isnan(np.frombuffer(nan.metrics["r"], np.float32)).all()
+    assert len(short.metrics["r"]) == 4
+
+
+def test_a_wrong_shape_of_an_answer_without_arrays_is_a_wrong_count() -> None:
+    answer = inject_fault_after("shape", Answer(1, [], 3, 0.1, {"correct": 1}))
+    assert answer is not None
+    with pytest.raises(InvalidResultError) as caught:
+        validate(answer, "evaluate", ())
+    assert caught.value.reason == "count"

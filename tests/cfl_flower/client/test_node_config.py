@@ -1,0 +1,215 @@
+"""Devices with folders of their own, in process: what they hold is what is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from cfl_flower.client.node_config import NodeConfig
+from cfl_flower.errors import ConfigError
+from simulations.inprocess import InProcessGrid
+from tests.conftest import Run, Runner
+
+SITES = [
+    "dataset=folder",
+    "dataset.shape=[1,8,8]",
+    "clients=3",
+    "participants=3",
+    "drift=none",
+]
+LOW, HIGH = range(5), range(5, 10)
+
+
+def add_samples(folder: Path, name: str, labels: Any, most: int = 80) -> None:
+    """Put digits with some labels into a device's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    digits = load_digits()
+    rows = np.flatnonzero(np.isin(digits.target, list(labels)))[:most]
+    x = (digits.images[rows] * 255 / 16).astype(np.uint8)[:, None]
+    np.savez(folder / f"{name}.npz", x=x, y=digits.target[rows])
+
+
+def node_config(root: Path, name: str) -> dict[str, Any]:
+    return {
+        "client-id": name,
+        "data-dir": str(root / name),
+        "state-dir": str(root / "state" / name),
+    }
+
+
+class Sites(InProcessGrid):
+    """Three devices with folders; something may happen before a round's training."""
+
+    def __init__(self, root: Path) -> None:
+        for name, labels in (("a", LOW), ("b", LOW), ("c", HIGH)):
+            add_samples(root / f"site-{name}", "first", labels)
+        super().__init__([node_config(root, f"site-{name}") for name in "abc"])
+        self.events: dict[int, Any] = {}
+
+    def push_messages(self, messages: Any) -> list[str]:
+        listed = list(messages)
+        meta = listed[0].metadata
+        if meta.message_type == "train":
+            self.events.pop(int(meta.group_id), lambda: None)()
+        return super().push_messages(listed)
+
+
+def clusters(run: Run, round: int) -> dict[str, int]:
+    rows = [row for row in run.clients if row["round"] == round]
+    return {row["client"]: row["cluster"] for row in rows}
+
+
+def test_new_files_are_new_samples_and_move_a_device(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Sites(tmp_path)
+
+    def drift() -> None:
+        (tmp_path / "site-a" / "first.npz").unlink()
+        add_samples(tmp_path / "site-a", "second", HIGH, most=120)
+
+    grid.events[2] = drift
+    run = run_small(*SITES, "strategy=fielding", grid=grid)
+    assert [row["drifted"] for row in run.rounds] == [0, 1, 0, 0]
+    before, after = clusters(run, 1), clusters(run, 4)
+    assert before["site-a"] == before["site-b"] != before["site-c"]
+    assert after["site-a"] == after["site-c"] != after["site-b"]
+    counts = {
+        row["round"]: row["num_examples"]
+        for row in run.clients
+        if row["client"] == "site-a"
+    }
+    assert counts[1] < counts[2], "the test of round 2 is on what is there now"
+    assert all(row["failures"] == [] for row in run.rounds)
+
+
+def test_a_device_remembers_in_its_own_folder_and_forgets_with_a_new_run(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    config = [*SITES, "strategy=local"]
+    run = run_small(*config, grid=Sites(tmp_path), folder="one")
+    assert not (run.folder / "clients").exists()
+    (token,) = (tmp_path / "state" / "site-a").iterdir()
+    assert token.name == (run.folder / ".token").read_text()
+    assert list((token / "site-a").glob("*.safetensors"))
+    again = run_small(*config, grid=Sites(tmp_path), folder="two")
+    assert again.numbers == run.numbers
+    assert len(list((tmp_path / "state" / "site-a").iterdir())) == 2
+
+
+def test_a_run_long_not_heard_of_is_forgotten_when_another_begins(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "not-ours").mkdir()
+    site = NodeConfig.of({"client-id": 3, "state-dir": str(tmp_path), "state-days": 30})
+    assert site is not None
+    for name in ("old", "recent"):
+        (site.remembered(name) / "3").mkdir()
+    for name, days in (("old", 31), ("recent", 29), ("not-ours", 99)):
+        then = time.time() - days * 86400
+        for path in (tmp_path / name, *(tmp_path / name).glob(".*")):
+            os.utime(path, (then, then))
+    site.remembered("recent")
+    assert (tmp_path / "old").exists(), "a known run looks after nothing"
+    assert site.remembered("new") == tmp_path / "new"
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"recent", "new", "not-ours"}
+    assert (tmp_path / "recent" / "3").exists()
+
+
+def test_a_device_without_samples_costs_its_own_results_only(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Sites(tmp_path)
+    (tmp_path / "site-b" / "first.npz").unlink()
+    grid.events[2] = lambda: add_samples(tmp_path / "site-b", "first", LOW)
+    run = run_small(*SITES, "strategy=fedavg", grid=grid)
+    (failure,) = run.rounds[0]["failures"]
+    assert (failure["client"], failure["phase"]) == ("site-b", "query")
+    assert "has no samples" in failure["detail"]
+    assert set(clusters(run, 2)) == {"site-a", "site-c"}
+    assert set(clusters(run, 3)) == {"site-a", "site-b", "site-c"}
+
+
+def test_a_device_that_was_restarted_as_another_client_is_asked_again(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Sites(tmp_path)
+
+    def rename() -> None:
+        grid.node_configs[1000] |= {"client-id": "site-d"}
+
+    grid.events[2] = rename
+    run = run_small(*SITES, "strategy=fedavg", grid=grid)
+    failures = run.rounds[1]["failures"]
+    assert [f["reason"] for f in failures if f["phase"] == "train"] == ["identity"]
+    assert set(clusters(run, 1)) == {"site-a", "site-b", "site-c"}
+    assert set(clusters(run, 3)) == {"site-b", "site-c", "site-d"}
+
+
+@pytest.mark.parametrize(
+    ("node", "complaint"),
+    [
+        ({"client-id": "../a", "data-dir": "."}, "client-id=../a"),
+        ({"client-id": True}, "client-id=True"),
+        ({"client-id": "site-a"}, "data-dir="),
+        ({"client-id": "site-a", "data-dir": "/nowhere"}, "data-dir=/nowhere"),
+        ({"client-id": 3, "state-days": 0}, "state-days=0"),
+        ({"client-id": 3, "state-days": "a"}, "state-days=a"),
+    ],
+)
+def test_a_wrong_node_config_is_named(node: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        NodeConfig.of(node)
+
+
+def test_a_node_of_a_simulation_is_no_site() -> None:
+    assert NodeConfig.of({"num-partitions": 2}) is None
+
+
+def test_the_client_side_needs_neither_ray_nor_hydra() -> None:
+    """All that a SuperNode imports, every method's client included, without them."""
+    code = """
+import importlib, pkgutil, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"ray", "hydra", "omegaconf", "jinja2",
+                                      "matplotlib"}:
+            raise ModuleNotFoundError(f"{name} is not on a device")
+
+sys.meta_path.insert(0, Blocked())
+import cfl_flower.client_app, clients, strategies
+for package in (clients, strategies):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+for module in pkgutil.walk_packages(
+    importlib.import_module("cfl_flower.data").__path__, "cfl_flower.data."
+):
+    importlib.import_module(module.name)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_message_does_not_wait_for_the_servers_imports() -> None:
+    """A SuperNode starts a process for each message: an import is paid every time."""
+    code = """
+import sys
+import cfl_flower.client_app, clients.fielding, clients.fedccfa
+print(*sorted({"matplotlib", "scipy.stats", "sklearn"} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""

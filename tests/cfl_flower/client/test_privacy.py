@@ -1,0 +1,165 @@
+"""Noise on label histograms: its scale, what it leaves alone, what a run does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from cfl_flower.client.context import ClientContext
+from cfl_flower.client.privacy import L2_SENSITIVITY, LabelNoise, gaussian_scale
+from cfl_flower.client.state import ClientState
+from cfl_flower.clustering.representations import chance_explains, parse_histogram
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import ConfigError
+from clients.base import ClusteredClient
+from strategies.fielding import FieldingSettings
+
+Runner = Callable[..., Any]
+NOISY = ["strategy=fielding", "strategy.privacy.epsilon=1"]
+
+
+def test_laplace_noise_has_the_scale_that_two_changed_counts_need() -> None:
+    assert LabelNoise(epsilon=0.5).scale == 4
+    assert LabelNoise(epsilon=0.5).variance == 32
+    assert LabelNoise().variance == 0
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1, 1e-5), (8, 1e-6)])
+def test_gaussian_noise_keeps_its_promise_and_no_more(
+    epsilon: float, delta: float
+) -> None:
+    sigma = gaussian_scale(epsilon, delta)
+    # The promise itself, integrated: what p exceeds e^epsilon q by is delta.
+    x, step = np.linspace(-12 * sigma, 12 * sigma, 2_000_001, retstep=True)
+    p, q = norm.pdf(x, L2_SENSITIVITY, sigma), norm.pdf(x, 0, sigma)
+    exceeding = np.maximum(p - np.exp(epsilon) * q, 0).sum() * step
+    assert exceeding == pytest.approx(delta, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_counts_are_off_by_the_scale(kind: str) -> None:
+    noise, labels, each = LabelNoise(kind, epsilon=0.2), 4000, 1000
+    histogram = np.full(labels, 1 / labels, np.float32)
+    told = noise.protect(histogram, labels * each, np.random.default_rng(0))
+    off = told.astype(float) * labels * each - each
+    assert off.std() == pytest.approx(noise.variance**0.5, rel=0.05)
+    assert abs(off.mean()) < noise.scale / 10
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any),
+    st.floats(1e-3, 1e3),
+    st.sampled_from(["laplace", "gaussian"]),
+    st.integers(0, 99),
+)
+def test_what_is_told_is_a_distribution(
+    counts: list[int], epsilon: float, kind: str, seed: int
+) -> None:
+    total = sum(counts)
+    histogram = (np.array(counts) / total).astype(np.float32)
+    rng = np.random.default_rng(seed)
+    told = LabelNoise(kind, epsilon).protect(histogram, total, rng)
+    assert np.array_equal(parse_histogram(told.tobytes(), len(counts)), told)
+
+
+def test_without_noise_or_samples_nothing_changes() -> None:
+    histogram, rng = np.float32([0.5, 0.5]), np.random.default_rng(0)
+    assert LabelNoise().protect(histogram, 8, rng) is histogram
+    assert LabelNoise(epsilon=1).protect(histogram, 0, rng) is histogram
+
+
+def test_noise_alone_makes_no_groups() -> None:
+    noise, counts = LabelNoise(epsilon=1), np.full(30, 60)
+    rng = np.random.default_rng(1)
+    drawn = (rng.multinomial(60, np.full(5, 0.2), 30) / 60).astype(np.float32)
+    told = np.stack([noise.protect(each, 60, rng) for each in drawn])
+    assert not chance_explains(told, counts, 0.001)
+    assert chance_explains(told, counts, 0.001, noise.variance)
+    told[:10] = told[:10][:, ::-1] * [0, 0, 0, 1, 4]
+    told /= told.sum(axis=1, keepdims=True)
+    assert not chance_explains(told, counts, 0.001, noise.variance)
+
+
+def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
+    """Return a client that reports with noise; with a folder it is a real device."""
+    nothing: Any = None
+    settings = FieldingSettings(privacy=LabelNoise(epsilon=1))
+    state = ClientState(root, "a")
+    context = ClientContext(
+        "a", 1, seed, nothing, nothing, nothing, settings, state, nothing, folder=folder
+    )
+    return ClusteredClient(context)
+
+
+def test_a_real_devices_noise_follows_from_no_ones_seed(tmp_path: Path) -> None:
+    histogram = np.full(10, 0.1, np.float32)
+
+    def told(root: str, own: bool, count: int = 100) -> list[float]:
+        client = device(tmp_path / root, tmp_path if own else None)
+        return client.protect(histogram, count).tolist()
+
+    assert told("one", own=True) == told("one", own=True)
+    assert told("one", own=True) != told("two", own=True)
+    assert told("one", own=True) != told("one", own=False)
+    # Other data have other noise.
+    assert told("one", own=True) != told("one", own=True, count=101)
+    # A simulation repeats itself, wherever it is.
+    assert told("one", own=False) == told("two", own=False)
+
+
+def test_who_has_the_same_data_reports_once(run_small: Runner) -> None:
+    run = run_small(*NOISY)
+    assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
+    assert [row["epsilon_spent"] for row in run.rounds] == [1, 2, 2, 2]
+    assert "delta_spent" not in run.rounds[0]
+    gaussian = run_small(*NOISY, "strategy.privacy.noise=gaussian", folder="gaussian")
+    spent = [row["delta_spent"] for row in gaussian.rounds]
+    assert spent == pytest.approx([1e-5, 2e-5, 2e-5, 2e-5])
+    static = run_small("strategy=static", NOISY[1], folder="static")
+    assert [row["epsilon_spent"] for row in static.rounds] == [1, 1, 1, 1]
+
+
+def test_a_resumed_run_draws_the_same_noise(
+    run_small: Runner, undisturbed: Runner
+) -> None:
+    run_small(*NOISY, "rounds=2")
+    run = run_small(*NOISY, "resume=true")
+    assert run.numbers == undisturbed(*NOISY).numbers
+    assert run.numbers != undisturbed().numbers
+
+
+@pytest.mark.parametrize(("tolerance", "drifted"), [(0.3, 12), (2, 0)])
+def test_a_tolerance_is_about_the_data_and_not_the_noise(
+    tolerance: float, drifted: int, run_small: Runner
+) -> None:
+    options = ["strategy.privacy.epsilon=0.05", f"strategy.tolerance={tolerance}"]
+    run = run_small("strategy=fielding", *options)
+    assert [row["drifted"] for row in run.rounds] == [0, drifted, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "part"),
+    [
+        (["privacy.epsilon=0"], "strategy.privacy.epsilon=0.0 is not allowed"),
+        (["privacy.epsilon=-1"], "a number above 0"),
+        (["privacy.epsilon=nan"], "a number above 0"),
+        (["privacy.noise=uniform"], "laplace or gaussian"),
+        (["privacy.delta=1"], "strategy.privacy.delta=1.0 is not allowed"),
+        (
+            ["privacy.epsilon=1", "representation=combined", "distance=l2"],
+            "representation=label_histogram",
+        ),
+    ],
+)
+def test_bad_settings_are_one_line(overrides: list[str], part: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        compose_config([f"strategy.{each}" for each in overrides])
+    assert part in str(error.value)
+    assert "\n" not in str(error.value)

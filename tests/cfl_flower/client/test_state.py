@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfl_flower import files
+from cfl_flower.client.state import ClientState
+
+
+def value(state: ClientState, before: int) -> float | None:
+    found = state.load(before).get("x")
+    return None if found is None else float(found[0])
+
+
+def test_a_client_reads_the_newest_version_from_before_its_round(
+    tmp_path: Path,
+) -> None:
+    state = ClientState(tmp_path, 3)
+    assert state.load(before=99) == {}
+    for round in (1, 4):
+        state.save(round, {"x": np.float32([round])})
+    assert [value(state, before) for before in (1, 2, 4, 5, 99)] == [None, 1, 1, 4, 4]
+
+
+def test_a_repeated_round_replaces_what_a_killed_run_left(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 3)
+    state.save(2, {"x": np.float32([1])})
+    state.save(2, {"x": np.float32([5])})
+    assert value(state, 3) == 5
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_only_on_a_device_names_need_syncing_of_their_own(
+    alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    state = ClientState(tmp_path, "site-a", alone=alone)
+    state.save(1, {"x": np.float32([1])})
+    state.part("buffers").save(1, {"x": np.float32([1])})
+    own = tmp_path / "site-a"
+    assert synced == ([own, own / "buffers"] if alone else [])
+
+
+def test_the_version_that_the_checkpoint_needs_is_kept(tmp_path: Path) -> None:
+    for round, keep_from in ((1, 0), (3, 0), (5, 4), (6, 4), (8, 7)):
+        ClientState(tmp_path, 3, keep_from).save(round, {"x": np.float32([round])})
+    # The checkpoint of round 7 may be resumed: round 8 then reads version 6.
+    kept = sorted(int(path.stem) for path in (tmp_path / "3").iterdir())
+    assert kept == [6, 8]
+    assert value(ClientState(tmp_path, 3), before=8) == 6
+
+
+def test_between_two_checkpoints_versions_do_not_pile_up(tmp_path: Path) -> None:
+    for round in range(1, 20):
+        state = ClientState(tmp_path, 3, keep_from=(round - 1) // 10 * 10)
+        state.save(round, {"x": np.float32([round])})
+        # Whatever a step of this or of the next round asks for.
+        assert value(state, round + 1) == round
+        assert value(state, round) == (round - 1 or None)
+        assert len(list((tmp_path / "3").iterdir())) <= 3
+    # The checkpoint of round 10 is the last one.
+    assert value(state, 11) == 10
+
+
+def test_a_resumed_run_writes_again_below_what_a_killed_one_left(
+    tmp_path: Path,
+) -> None:
+    killed = ClientState(tmp_path, 3, keep_from=10)
+    for round in (4, 9, 12, 14, 17):
+        killed.save(round, {"x": np.float32([round])})
+    resumed = ClientState(tmp_path, 3, keep_from=10)
+    assert value(resumed, 11) == 9
+    for round, before in ((12, 9), (14, 12), (17, 14)):
+        assert value(resumed, round) == before
+        resumed.save(round, {"x": np.float32([round])})
+        assert value(resumed, round + 1) == round
+
+
+def test_clients_do_not_see_each_other(tmp_path: Path) -> None:
+    ClientState(tmp_path, 3).save(1, {"x": np.float32([1])})
+    assert ClientState(tmp_path, "site-a").load(9) == {}
+    assert ClientState(tmp_path, 4).load(9) == {}
+
+
+def test_an_unfinished_file_is_no_version(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 3)
+    state.save(1, {"x": np.float32([1])})
+    (tmp_path / "3" / ".00000002.safetensors.77.tmp").write_bytes(b"torn")
+    assert value(state, 9) == 1
+
+
+def test_a_version_can_be_asked_for_by_its_round(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 3)
+    state.save(2, {"x": np.float32([2])})
+    state.save(5, {"x": np.float32([5])})
+    assert state.at(2)["x"].tolist() == [2]
+    assert state.at(3) == {}
+
+
+def test_a_version_that_is_referred_to_outlives_newer_ones(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 3, keep_from=10)
+    for round in (0, 5, 12):
+        state.save(round, {"x": np.float32([round])}, also=0)
+    assert state.at(0)["x"].tolist() == [0]
+    state.save(13, {"x": np.float32([13])})
+    assert state.at(0) == {}
+
+
+def test_a_part_has_versions_of_its_own(tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 3, keep_from=9)
+    state.save(2, {"x": np.float32([2])})
+    for round in (3, 4, 5):
+        state.part("model").save(round, {"x": np.float32([round])})
+    assert state.at(2)["x"].tolist() == [2]
+    assert value(state.part("model"), 99) == 5
+    assert state.part("model").at(4) == {}
+
+
+def test_what_many_clients_receive_is_kept_once(tmp_path: Path) -> None:
+    one, two = ClientState(tmp_path, 1), ClientState(tmp_path, "site")
+    assert one.kept("abc") == {}
+    one.keep("abc", {"x": np.float32([1, 2])})
+    two.keep("abc", {"x": np.float32([9, 9])})
+    assert two.kept("abc")["x"].tolist() == [1, 2]
+    assert len(list((tmp_path / ".common").iterdir())) == 1
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_is_not_finite_is_not_kept(number: float, tmp_path: Path) -> None:
+    state = ClientState(tmp_path, 7)
+    sound = {"own": np.ones(3, np.float32)}
+    state.save(1, sound)
+    state.save(2, {**sound, "control": np.float32([0, number])})
+    assert state.at(2) == {}
+    assert state.load(3).keys() == {"own"}

@@ -1,0 +1,112 @@
+"""Merging clusters: StoCFL, Algorithm 1, lines 10 to 13."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfl_flower.clustering.merging import find_merges, objective, purity
+from cfl_flower.clustering.similarity import cosine_matrix, normalise
+
+
+def products_of(angles: list[float]) -> np.ndarray:
+    """Return the cosines of directions in the plane."""
+    turns = np.radians(angles)
+    return np.cos(turns[:, None] - turns)
+
+
+def test_the_best_pair_goes_first_and_its_mean_is_compared_next() -> None:
+    # 0, 40 and 70: the last two merge to 55, which is as near to 100 as to 10.
+    limit = float(np.cos(np.radians(50)))
+    assert find_merges(products_of([0, 40, 70, 100]), limit) == [(1, 2), (1, 3)]
+    assert find_merges(products_of([0, 40, 70]), limit) == [(1, 2)]
+    assert find_merges(products_of([15, 40, 70]), limit) == [(0, 1), (0, 2)]
+
+
+def test_sums_weigh_by_members() -> None:
+    # Three at 0 degrees and one at 60 have their sum at 13.9 degrees, one and one at
+    # 30: that makes 111.1 or 95 degrees to the third.
+    turns, limit = np.radians([0, 60, 125]), float(np.cos(np.radians(100)))
+    units = np.column_stack([np.cos(turns), np.sin(turns)])
+    for members, merges in ((3, [(0, 1)]), (1, [(0, 1), (0, 2)])):
+        vectors = np.array([members, 1, 1])[:, None] * units
+        assert find_merges(vectors @ vectors.T, limit) == merges
+
+
+def test_without_recomputing_clusters_chain() -> None:
+    limit = float(np.cos(np.radians(45)))
+    chain = products_of([0, 40, 80, 120])
+    assert len(find_merges(chain, limit, recompute=False)) == 3
+    assert len(find_merges(chain, limit)) == 2
+
+
+def test_the_threshold_itself_is_not_above_it() -> None:
+    same = np.ones((3, 3))
+    assert find_merges(same, 1.0) == []
+    assert find_merges(same, 0.99) == [(0, 1), (0, 2)]
+    assert find_merges(-np.ones((2, 2)) + 2 * np.eye(2), -1.0) == []
+    assert find_merges(np.zeros((0, 0)), 0.5) == []
+
+
+def slow_merges(vectors: list[np.ndarray], threshold: float) -> list[tuple[int, int]]:
+    """Merge as Algorithm 1 says, from the vectors themselves."""
+    sums: dict[int, np.ndarray] = dict(enumerate(vectors))
+    merges = []
+    while True:
+        found = [
+            (float(normalise(sums[i]) @ normalise(sums[j])), i, j)
+            for i in sums
+            for j in sums
+            if i < j
+        ]
+        cosine, i, j = max(found, default=(-2.0, 0, 0), key=lambda each: each[0])
+        if not cosine > threshold:
+            return merges
+        merges.append((i, j))
+        sums[i] = sums[i] + sums.pop(j)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12), st.floats(-1, 1))
+@settings(deadline=None, max_examples=60)
+def test_merges_are_those_of_the_plain_loop(
+    seed: int, count: int, threshold: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = list(rng.normal(size=(count, 4)))
+    gram = np.array([[a @ b for b in vectors] for a in vectors])
+    assert find_merges(gram, threshold) == slow_merges(vectors, threshold)
+
+
+@given(st.integers(0, 10**6), st.floats(0.1, 0.9))
+@settings(deadline=None, max_examples=30)
+def test_chained_merges_are_the_connected_parts(seed: int, threshold: float) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = list(rng.normal(size=(9, 3)).astype(np.float32))
+    cosines = cosine_matrix(vectors)
+    label = np.arange(9)
+    for first, second in find_merges(cosines, threshold, recompute=False):
+        label[label == second] = first
+    for i in range(9):
+        for j in range(i):
+            if cosines[i, j] > threshold:
+                assert label[i] == label[j]
+    assert all(label <= np.arange(9))
+
+
+def test_the_objective_is_the_sum_over_pairs() -> None:
+    rng = np.random.default_rng(0)
+    vectors = list(rng.normal(size=(6, 5)))
+    cosines = [
+        normalise(a) @ normalise(b)
+        for place, a in enumerate(vectors)
+        for b in vectors[:place]
+    ]
+    assert objective(vectors) == pytest.approx(sum(cosines))
+    assert objective([]) == objective(vectors[:1]) == 0
+
+
+def test_purity_by_hand() -> None:
+    clusters, truth = np.array([3, 3, 3, 7, 7]), np.array([1, 1, 2, 2, 2])
+    assert purity(clusters, truth) == pytest.approx(4 / 5)

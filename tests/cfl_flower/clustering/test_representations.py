@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cfl_flower.clustering.representations import (
+    Distance,
+    chance_explains,
+    digest,
+    distances,
+    label_histogram,
+    mean_client_distance,
+    parse_histogram,
+)
+from cfl_flower.errors import InvalidResultError
+
+HISTOGRAMS = arrays(
+    np.float64, st.tuples(st.just(3), st.just(4)), elements=st.floats(0.01, 1)
+).map(lambda rows: rows / rows.sum(axis=1, keepdims=True))
+METRIC = st.sampled_from(["l1", "js"])
+
+
+def test_a_histogram_holds_the_share_of_each_label() -> None:
+    histogram = label_histogram(np.array([2, 2, 0, 2]), 4)
+    assert histogram.tolist() == [0.25, 0, 0.75, 0]
+    assert histogram.dtype == np.float32
+
+
+def test_a_client_without_samples_has_a_uniform_histogram() -> None:
+    assert label_histogram(np.array([], np.int64), 4).tolist() == [0.25] * 4
+
+
+@given(st.lists(st.integers(0, 9), max_size=200))
+def test_a_histogram_is_a_distribution_that_the_server_accepts(labels: list) -> None:
+    histogram = label_histogram(np.array(labels, np.int64), 10)
+    assert np.array_equal(parse_histogram(histogram.tobytes(), 10), histogram)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        "0.5",
+        b"",
+        np.float32([0.5, 0.5]).tobytes(),
+        np.float32([0.5, 0.6, 0]).tobytes(),
+        np.float32([1.5, -0.5, 0]).tobytes(),
+        np.float32([np.nan, 0.5, 0.5]).tobytes(),
+        np.float32([np.inf, 0, 0]).tobytes(),
+    ],
+)
+def test_what_is_no_distribution_over_the_labels_is_refused(data: object) -> None:
+    with pytest.raises(InvalidResultError, match="label histogram") as caught:
+        parse_histogram(data, 3)
+    assert caught.value.reason == "representation"
+
+
+def test_distances_by_hand() -> None:
+    a, b = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.5, 0.5]])
+    assert distances(a, b, "l1").tolist() == [[2, 1]]
+    # Jensen-Shannon: the mixture of (1, 0) and (0.5, 0.5) is (0.75, 0.25).
+    divergence = 0.5 * math.log(1 / 0.75)
+    divergence += 0.5 * (0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25))
+    expected = [[math.sqrt(math.log(2)), math.sqrt(divergence)]]
+    assert distances(a, b, "js") == pytest.approx(np.array(expected))
+
+
+@given(HISTOGRAMS, METRIC)
+def test_distances_are_a_metric(rows: np.ndarray, metric: Distance) -> None:
+    gaps = distances(rows, rows, metric)
+    assert not np.isnan(gaps).any()
+    assert gaps == pytest.approx(gaps.T)
+    assert np.diagonal(gaps) == pytest.approx(0, abs=1e-6)
+    assert gaps[0, 2] <= gaps[0, 1] + gaps[1, 2] + 1e-6
+
+
+def test_mean_client_distance_by_hand() -> None:
+    # Cluster 0: L1 distances 2, 1, 1 between three clients, so each one's mean to
+    # the other two is 1.5, 1.5, 1. Cluster 1: one client, 0. Mean over 4 clients: 1.
+    rows = np.array([[1, 0], [0, 1], [0.5, 0.5], [1, 0]])
+    found = mean_client_distance(rows, np.array([0, 0, 0, 1]), "l1")
+    assert found == pytest.approx((1.5 + 1.5 + 1 + 0) / 4)
+
+
+def test_mean_client_distance_of_nobody_is_unknown() -> None:
+    assert mean_client_distance(np.zeros((0, 2)), np.zeros(0, np.int64), "l1") is None
+
+
+def test_equal_clients_have_no_distance_in_either_metric() -> None:
+    rows = np.tile(np.float32([0.1, 0.2, 0.7]), (5, 1))
+    for metric in ("l1", "js"):
+        assert mean_client_distance(rows, np.zeros(5, np.int64), metric) == 0
+
+
+def test_a_digest_names_a_representation() -> None:
+    one, two = np.float32([0.5, 0.5]), np.float32([0.25, 0.75])
+    assert digest(one) == digest(one.copy()) != digest(two)
+
+
+@given(HISTOGRAMS)
+def test_distances_have_known_bounds(rows: np.ndarray) -> None:
+    assert (distances(rows, rows, "l1") <= 2 + 1e-9).all()
+    assert (distances(rows, rows, "js") <= math.sqrt(math.log(2)) + 1e-9).all()
+
+
+@given(HISTOGRAMS, METRIC)
+def test_the_order_of_clients_does_not_change_heterogeneity(
+    rows: np.ndarray, metric: Distance
+) -> None:
+    clusters = np.array([0, 0, 1])
+    found = mean_client_distance(rows, clusters, metric)
+    turned = mean_client_distance(rows[::-1], clusters[::-1], metric)
+    # Two clients at a distance and one alone: (d + d + 0) / 3.
+    expected = 2 * distances(rows, rows, metric)[0, 1] / 3
+    assert found == pytest.approx(turned) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_parsed_histogram_is_the_servers_own_copy() -> None:
+    parsed = parse_histogram(np.float32([0.5, 0.5]).tobytes(), 2)
+    parsed[0] = 1
+    assert parsed.tolist() == [1, 0.5]
+
+
+def test_shares_may_be_off_by_rounding_only() -> None:
+    third = np.full(3, 1 / 3, np.float32)
+    assert parse_histogram((third * 1.0005).astype(np.float32).tobytes(), 3).sum() > 1
+    with pytest.raises(InvalidResultError, match="sum to"):
+        parse_histogram((third * np.float32(1.01)).tobytes(), 3)
+
+
+def test_nearly_equal_clients_have_a_distance_in_every_metric() -> None:
+    # One rounding apart, the divergence can come out below 0, whose root is NaN.
+    rows = np.random.default_rng(0).dirichlet(np.ones(3), 50)
+    for row in rows:
+        pair = np.array([row, np.nextafter(row, 1)])
+        assert distances(pair, pair, "js") == pytest.approx(0, abs=1e-6)
+        found = mean_client_distance(pair, np.zeros(2, np.int64), "js")
+        assert found == pytest.approx(0, abs=1e-6)
+
+
+def test_homogeneity_is_pearsons_chi_squared_test() -> None:
+    # Counts [6, 4] and [2, 8], expected [4, 6] twice: chi2 = 2 (4/4 + 4/6) = 10/3,
+    # one degree of freedom: p = 0.068.
+    histograms, counts = np.array([[0.6, 0.4], [0.2, 0.8]]), np.array([10, 10])
+    assert chance_explains(histograms, counts, 0.06)
+    assert not chance_explains(histograms, counts, 0.08)
+    # Ten times the samples say it ten times as clearly.
+    assert not chance_explains(histograms, 10 * counts, 0.001)
+
+
+@pytest.mark.parametrize("significance", [0.01, 0.05, 0.2])
+def test_groups_are_found_where_there_are_none_as_rarely_as_asked(
+    significance: float,
+) -> None:
+    rng, trials = np.random.default_rng(0), 1000
+    draws = rng.multinomial(60, [0.4, 0.3, 0.2, 0.1], (trials, 12))
+    counts = np.full(12, 60)
+    found = sum(not chance_explains(d / 60, counts, significance) for d in draws)
+    assert found / trials == pytest.approx(significance, abs=0.04)
+
+
+def test_clients_without_samples_have_no_say() -> None:
+    uniform = np.full((1, 4), 0.25)
+    one, two = np.array([[1.0, 0, 0, 0]]), np.array([[0, 1.0, 0, 0]])
+    assert not chance_explains(np.vstack([one, uniform]), np.array([9, 0]), 0.01)
+    both = np.vstack([one, two, uniform])
+    assert not chance_explains(both, np.array([9, 9, 0]), 0.01)
+
+
+def test_a_significance_of_zero_never_explains() -> None:
+    assert not chance_explains(np.full((3, 2), 0.5), np.array([8, 8, 8]), 0.0)

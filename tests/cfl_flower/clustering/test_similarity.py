@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.decomposition import TruncatedSVD
+
+from cfl_flower.clustering import similarity as directions
+from cfl_flower.clustering.similarity import (
+    cosine_matrix,
+    decomposed_cosines,
+    dissimilarities,
+    gram_matrix,
+    madc,
+    nearest_model,
+    sketch,
+)
+
+seeds = st.integers(0, 2**16)
+
+
+def random_updates(seed: int, count: int, length: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return list(rng.normal(size=(count, length)).astype(np.float32))
+
+
+def test_the_gram_matrix_is_made_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates = random_updates(0, 5, 103)
+    monkeypatch.setattr(directions, "BLOCK_FLOATS", 50)
+    matrix = np.stack(updates).astype(np.float64)
+    assert gram_matrix(updates) == pytest.approx(matrix @ matrix.T, rel=1e-5, abs=1e-5)
+
+
+def test_cosines_by_hand() -> None:
+    updates = [np.float32(row) for row in ([3, 0], [1, 1], [0, 0])]
+    half = 1 / np.sqrt(2)
+    assert cosine_matrix(updates) == pytest.approx(
+        np.array([[1, half, 0], [half, 1, 0], [0, 0, 1]]), abs=1e-7
+    )
+
+
+def test_decomposed_cosines_by_hand() -> None:
+    # Singular values 5 and 1 along the axes, so the directions are the axes.
+    updates = [np.float32(row) for row in ([3, 0, 0], [4, 0, 0], [0, 1, 0])]
+    assert decomposed_cosines(updates, 2) == pytest.approx(
+        np.array([[1, 0], [1, 0], [0, 1]]), abs=1e-6
+    )
+
+
+@given(seeds, st.sampled_from([(6, 40), (40, 6), (7, 7)]))
+@settings(deadline=None)
+def test_decomposed_cosines_equal_those_by_singular_value_decomposition(
+    seed: int, shape: tuple[int, int]
+) -> None:
+    updates = random_updates(seed, *shape)
+    matrix = np.stack(updates).astype(np.float64)
+    _, _, right = np.linalg.svd(matrix, full_matrices=False)
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    expected = np.abs(matrix @ right[:3].T / norms)
+    assert np.abs(decomposed_cosines(updates, 3)) == pytest.approx(expected, abs=1e-3)
+
+
+def test_directions_a_million_times_weaker_than_the_first_are_found() -> None:
+    # One client's update explodes: the others' groups must still be seen.
+    rng = np.random.default_rng(0)
+    bases = rng.normal(size=(3, 200))
+    updates = [
+        (bases[i % 3] + 0.05 * rng.normal(size=200)).astype(np.float32)
+        for i in range(30)
+    ]
+    updates[0] = updates[0] * np.float32(1e6)
+    for columns in (200, 20):
+        some = [update[:columns] for update in updates]
+        matrix = np.stack(some).astype(np.float64)
+        _, _, right = np.linalg.svd(matrix, full_matrices=False)
+        norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+        expected = np.abs(matrix @ right[:3].T / norms)
+        found = np.abs(decomposed_cosines(some, 3))
+        assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_decomposed_cosines_agree_with_the_randomised_ones_of_the_code() -> None:
+    rng = np.random.default_rng(1)
+    bases = rng.normal(size=(3, 500))
+    updates = [
+        (bases[i % 3] + 0.1 * rng.normal(size=500)).astype(np.float32)
+        for i in range(30)
+    ]
+    matrix = np.stack(updates)
+    axes = TruncatedSVD(3, random_state=0).fit_transform(matrix.T)
+    axes /= np.linalg.norm(axes, axis=0)
+    expected = matrix @ axes / np.linalg.norm(matrix, axis=1, keepdims=True)
+    assert np.abs(decomposed_cosines(updates, 3)) == pytest.approx(
+        np.abs(expected), abs=1e-3
+    )
+
+
+def test_more_directions_than_updates_and_zero_updates_are_borne() -> None:
+    updates = [np.float32([0, 0, 0]), np.float32([1, 2, 2])]
+    cosines = decomposed_cosines(updates, 5)
+    assert cosines.shape == (2, 2)
+    assert np.abs(cosines) == pytest.approx(np.array([[0, 0], [1, 0]]), abs=1e-6)
+
+
+@given(seeds)
+def test_decomposed_cosines_do_not_depend_on_the_scale_of_an_update(seed: int) -> None:
+    updates = random_updates(seed, 4, 30)
+    scaled = [update * np.float32(4) for update in updates]
+    one, two = decomposed_cosines(updates, 2), decomposed_cosines(scaled, 2)
+    assert one == pytest.approx(two, abs=1e-5)
+
+
+def test_madc_leaves_the_two_themselves_out() -> None:
+    cosines = np.array(
+        [[1, 0.9, 0.1, 0], [0.9, 1, 0.2, 0.4], [0.1, 0.2, 1, 0.5], [0, 0.4, 0.5, 1]]
+    )
+    # For 0 and 1: z = 2 gives |0.1 - 0.2|, z = 3 gives |0 - 0.4|; mean over n - 2.
+    assert madc(cosines)[0, 1] == pytest.approx(0.25)
+    assert madc(cosines)[2, 3] == pytest.approx((abs(0.1 - 0) + abs(0.2 - 0.4)) / 2)
+
+
+@given(seeds, st.integers(3, 8))
+def test_madc_is_a_symmetric_dissimilarity(seed: int, count: int) -> None:
+    gaps = madc(cosine_matrix(random_updates(seed, count, 10)))
+    assert gaps == pytest.approx(gaps.T)
+    assert (np.diagonal(gaps) == 0).all()
+    assert (gaps >= 0).all()
+
+
+def test_madc_of_two_is_their_cosine_distance() -> None:
+    assert madc(np.array([[1, 0.25], [0.25, 1]])).tolist() == [[0, 0.75], [0.75, 0]]
+    assert madc(np.ones((1, 1))).tolist() == [[0]]
+
+
+def test_dissimilarity_runs_from_zero_to_one() -> None:
+    axes = [np.float32(row) for row in ([1, 1], [1, -1], [-2, -2])]
+    gaps = dissimilarities(np.float32([3, 3]), axes)
+    assert gaps == pytest.approx(np.array([0, 0.5, 1]), abs=1e-6)
+    assert dissimilarities(np.float32([0, 0]), axes).tolist() == [0.5, 0.5, 0.5]
+
+
+def test_the_nearest_model_is_the_lowest_id_on_a_tie() -> None:
+    centres = [np.float32([2, 0]), np.float32([0, 2]), np.float32([9, 9])]
+    assert nearest_model(np.float32([1, 1]), centres) == 0
+    assert nearest_model(np.float32([0, 1]), centres) == 1
+
+
+def test_sketches_keep_cosines_within_their_standard_error() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=20_000)
+    updates = [
+        (base + spread * rng.normal(size=20_000)).astype(np.float32)
+        for spread in (0.2, 0.5, 1, 2, 4, 8)
+    ]
+    exact = cosine_matrix(updates)
+    for dimension in (256, 4096):
+        errors = [
+            cosine_matrix([sketch(update, dimension, seed) for update in updates])
+            - exact
+            for seed in range(20)
+        ]
+        assert np.std(errors) < np.sqrt(2 / dimension)
+
+
+def test_a_sketch_is_linear_and_the_same_for_everyone() -> None:
+    one, two = random_updates(3, 2, 1000)
+    both = sketch(one, 64, 7) + sketch(two, 64, 7)
+    assert sketch(one + two, 64, 7) == pytest.approx(both, abs=1e-4)
+    assert not np.array_equal(sketch(one, 64, 7), sketch(one, 64, 8))

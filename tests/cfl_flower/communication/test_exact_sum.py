@@ -1,0 +1,114 @@
+"""Sums of models that do not depend on who adds what."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfl_flower.communication.exact_sum import (
+    BLOCK,
+    COARSE,
+    FINE,
+    ExactSum,
+    check_range,
+)
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import Vector
+
+SEEDS = st.integers(0, 10**6)
+
+
+def some_models(seed: int, length: int = 5) -> tuple[list[Vector], list[int]]:
+    """Return models of very unequal numbers, and weights."""
+    rng = np.random.default_rng(seed)
+    sizes = 10.0 ** rng.integers(-7, 4, (9, length))
+    models = (rng.normal(size=(9, length)) * sizes).astype(np.float32)
+    return list(models), rng.integers(1, 300, 9).tolist()
+
+
+def sum_of(models: list[Vector], weights: list[int]) -> ExactSum:
+    """Add models in a row."""
+    total = ExactSum.empty(len(models[0]))
+    for model, weight in zip(models, weights, strict=True):
+        total.add(model, weight)
+    return total
+
+
+def value(total: ExactSum, entry: int) -> Fraction:
+    """Return an entry of the sum, without any rounding."""
+    offsets = [
+        int(np.float64(1.5 * 2.0**52 * u).view(np.int64)) for u in (COARSE, FINE)
+    ]
+    parts = [int(limb[entry]) for limb in total.limbs]
+    wrapped = [
+        (part - total.terms * offset + 2**63) % 2**64 - 2**63
+        for part, offset in zip(parts, offsets, strict=True)
+    ]
+    return wrapped[0] * Fraction(COARSE) + wrapped[1] * Fraction(FINE)
+
+
+@given(SEEDS, st.permutations(range(9)), st.integers(0, 9))
+@settings(deadline=None, max_examples=40)
+def test_neither_order_nor_grouping_changes_a_bit(
+    seed: int, order: list[int], cut: int
+) -> None:
+    models, weights = some_models(seed)
+    whole = sum_of(models, weights)
+    parts = ExactSum.empty(5)
+    for part in (order[:cut], order[cut:]):
+        if part:
+            parts.merge(sum_of([models[i] for i in part], [weights[i] for i in part]))
+    assert parts.limbs.tolist() == whole.limbs.tolist()
+    assert (parts.terms, parts.weight) == (whole.terms, whole.weight)
+    assert parts.mean().tolist() == whole.mean().tolist()
+
+
+@given(SEEDS)
+@settings(deadline=None, max_examples=30)
+def test_a_sum_is_that_of_the_fractions(seed: int) -> None:
+    models, weights = some_models(seed)
+    large = [np.where(abs(model) < 2.0**-31, 0, model) for model in models]
+    total = sum_of(large, weights)
+    for entry in range(5):
+        pairs = zip(large, weights, strict=True)
+        exact = sum(w * Fraction(float(model[entry])) for model, w in pairs)
+        assert value(total, entry) == exact
+        # One rounding to float64 for each limb and the quotient, one to float32.
+        assert total.mean()[entry] == pytest.approx(float(exact) / sum(weights), 1e-7)
+
+
+def test_numbers_below_the_finest_unit_are_rounded_to_it() -> None:
+    tiny = np.float32([2.0**-56, -(2.0**-57), 1.4 * 2.0**-55, 1e-45])
+    total = sum_of([tiny], [1])
+    assert [value(total, i) / Fraction(FINE) for i in range(4)] == [0, 0, 1, 0]
+
+
+@given(SEEDS)
+@settings(deadline=None, max_examples=20)
+def test_the_mean_of_one_is_itself(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = rng.normal(size=6).astype(np.float32)
+    assert sum_of([model], [977]).mean().tolist() == model.tolist()
+
+
+def test_a_sum_goes_over_all_blocks() -> None:
+    model = np.arange(2 * BLOCK + 7, dtype=np.float32)
+    assert np.array_equal(sum_of([model, model], [1, 3]).mean(), model)
+
+
+def test_the_extremes_of_the_range_fit() -> None:
+    edge = np.float32([2.0**31 - 128, -(2.0**31) + 128])
+    check_range(edge, 1)
+    total = sum_of([edge] * 1000, [1] * 1000)
+    assert total.mean().tolist() == edge.tolist()
+
+
+@pytest.mark.parametrize(("number", "weight"), [(2.0**31, 1), (-3e8, 8), (np.nan, 1)])
+def test_what_does_not_fit_is_refused(number: float, weight: int) -> None:
+    with pytest.raises(InvalidResultError) as caught:
+        check_range(np.float32([0, number]), weight)
+    assert caught.value.reason == "range"

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from cfl_flower.client_app import app
+from cfl_flower.communication.fleet import Fleet, Outcome
+from cfl_flower.communication.grid import PatientGrid
+from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.errors import WorkerLostError
+from cfl_flower.models import initial_vector
+from cfl_flower.types import Plan, Task
+from simulations.inprocess import InProcessGrid
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    folder: Path = tmp_path_factory.mktemp("fleet") / "run"
+    return compose_config(
+        ["strategy=fedavg", "clients=6", "participants=3", f"output_dir={folder}"]
+    )
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """Two devices."""
+    folder: Path = tmp_path_factory.mktemp("devices") / "run"
+    return compose_config(
+        ["strategy=fedavg", "clients=2", "participants=1", f"output_dir={folder}"]
+    )
+
+
+def plan(config: RunConfig, clients: Any) -> Plan:
+    model = initial_vector(config.model, (1, 8, 8), 10, 0)
+    tasks = [Task(client, (0,)) for client in clients]
+    return Plan(tasks, [model], {}, reply=(len(model),))
+
+
+def train(fleet: Fleet, work: Plan) -> Outcome:
+    messages = fleet.messages("train", 1, work)
+    return fleet.collect("train", fleet.grid.send_and_receive(messages))
+
+
+def failing(node: int) -> ClientApp:
+    """Return the client app, which cannot do anything on one node."""
+    result = ClientApp()
+
+    def call(message: Message, context: Context) -> Message:
+        if message.metadata.dst_node_id == node:
+            raise RuntimeError("no memory left")
+        return app(message, context)
+
+    result.query("hello")(app)
+    result.train()(call)
+    return result
+
+
+def test_tasks_are_spread_evenly_over_the_nodes_of_a_simulation(
+    config: RunConfig,
+) -> None:
+    fleet = Fleet(InProcessGrid([{}, {}, {}]), config)
+    fleet.discover()
+    assert fleet.simulated
+    assert fleet.clients == list(range(6))
+    messages = fleet.messages("train", 1, plan(config, range(5)))
+    assert len({message.metadata.dst_node_id for message in messages}) == 3
+    assert len(fleet.messages("train", 1, plan(config, [1]))) == 1
+
+
+def test_results_come_in_the_order_of_clients(config: RunConfig) -> None:
+    fleet = Fleet(InProcessGrid([{}, {}]), config)
+    fleet.discover()
+    outcome = train(fleet, plan(config, [5, 0, 3]))
+    assert [result.client for result in outcome.results] == [0, 3, 5]
+    assert outcome.failures == []
+    # One model each way per client, as if each were a device.
+    assert outcome.bytes_up == outcome.bytes_down == 3 * 650 * 4
+
+
+def test_a_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
+    fleet = Fleet(InProcessGrid([{"client-id": 1}, {"client-id": 0}]), two)
+    fleet.discover()
+    assert not fleet.simulated
+    assert fleet.clients == [0, 1]
+    assert [r.client for r in train(fleet, plan(two, [1])).results] == [1]
+
+
+def test_a_late_device_is_found(two: RunConfig) -> None:
+    grid = InProcessGrid([{"client-id": 0}, {"client-id": 1}])
+    fleet = Fleet(grid, two)
+    fleet.discover()
+    grid.add_node({"client-id": 7})
+    fleet.discover()
+    assert fleet.clients == [0, 1, 7]
+
+
+def test_a_device_that_fails_costs_only_its_own_result(two: RunConfig) -> None:
+    grid = InProcessGrid([{"client-id": 0}, {"client-id": 1}], failing(node=1000))
+    fleet = Fleet(grid, two)
+    fleet.discover()
+    outcome = train(fleet, plan(two, [0, 1]))
+    assert [result.client for result in outcome.results] == [1]
+    (failure,) = outcome.failures
+    assert (failure.client, failure.phase, failure.reason) == (0, "train", "node")
+    assert "no memory left" in failure.detail
+
+
+def test_a_device_that_never_connected_is_a_failure(two: RunConfig) -> None:
+    fleet = Fleet(InProcessGrid([{"client-id": 0}, {"client-id": 1}]), two)
+    fleet.discover()
+    outcome = train(fleet, plan(two, [0, 9]))
+    assert [failure.client for failure in outcome.failures] == [9]
+    assert [result.client for result in outcome.results] == [0]
+
+
+def test_a_message_that_flower_cannot_take_costs_only_that_device(
+    two: RunConfig,
+) -> None:
+    class Unregistered(InProcessGrid):
+        def push_messages(self, messages: Any) -> list[str]:
+            ids = super().push_messages(messages)
+            lost = [message.metadata.dst_node_id == 1000 for message in messages]
+            trained = [message.metadata.message_type == "train" for message in messages]
+            gone = zip(ids, lost, trained, strict=True)
+            return ["" if a and b else key for key, a, b in gone]
+
+    fleet = Fleet(Unregistered([{"client-id": 0}, {"client-id": 1}]), two)
+    fleet.discover()
+    outcome = train(fleet, plan(two, [0, 1]))
+    assert [result.client for result in outcome.results] == [1]
+    assert [failure.client for failure in outcome.failures] == [0]
+
+
+def test_a_lost_worker_of_a_simulation_ends_the_run(config: RunConfig) -> None:
+    fleet = Fleet(InProcessGrid([{}, {}], failing(node=1001)), config)
+    fleet.discover()
+    with pytest.raises(WorkerLostError, match=r"worker was lost.*resume=true"):
+        train(fleet, plan(config, range(4)))
+
+
+def test_a_worker_with_other_code_is_refused(config: RunConfig) -> None:
+    other = ClientApp()
+
+    @other.query("hello")
+    def hello(message: Message, context: Context) -> Message:
+        reply = app(message, context)
+        reply.content.config_records["hello"]["code"] = "another checkout's"
+        return reply
+
+    with pytest.raises(WorkerLostError, match="other code than the server"):
+        Fleet(InProcessGrid([{}], other), config).discover()
+
+
+def test_work_left_for_later_is_done_while_messages_are_on_their_way(
+    config: RunConfig,
+) -> None:
+    done: list[str] = []
+
+    class Watched(InProcessGrid):
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            done.append("pulled")
+            return super().pull_messages(message_ids)
+
+    grid = PatientGrid(Watched([{}]))
+    grid.meanwhile(lambda: done.append("written"))
+    fleet = Fleet(grid, config)
+    fleet.grid = grid
+    fleet.discover()
+    assert done[:2] == ["written", "pulled"]
+    grid.meanwhile(lambda: done.append("last"))
+    grid.finish()
+    assert done[-1] == "last"
+
+
+def test_a_node_that_does_not_answer_is_given_up_after_the_timeout(
+    config: RunConfig,
+) -> None:
+    class Silent(InProcessGrid):
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            del message_ids
+            return []
+
+    fleet = Fleet(InProcessGrid([{}]), config)
+    fleet.discover()
+    messages = fleet.messages("train", 1, plan(config, [0]))
+    silent = PatientGrid(Silent([{}]))
+    assert silent.send_and_receive(messages, timeout=0.05) == []
+    with pytest.raises(WorkerLostError, match="message_timeout"):
+        fleet.collect("train", [])
+
+
+def test_nan_from_a_client_stays_out(config: RunConfig) -> None:
+    spoiled = compose_config([*config.overrides, "faults.nan=1"])
+    fleet = Fleet(InProcessGrid([{}]), spoiled)
+    fleet.discover()
+    outcome = train(fleet, plan(config, [0, 1]))
+    assert outcome.results == []
+    assert {failure.reason for failure in outcome.failures} == {"non-finite"}
+    assert outcome.bytes_up == 0

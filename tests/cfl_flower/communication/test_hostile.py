@@ -1,0 +1,464 @@
+"""A device that answers with whatever it likes, among honest ones."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from cfl_flower.client_app import app
+from cfl_flower.communication import asynchronous as backoff
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import WorkerLostError
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.settings import locate
+from simulations.inprocess import InProcessGrid
+from strategies import asynchronous
+from tests.conftest import Runner
+
+VILLAIN = 3
+FLOATS = 650
+DEVICES = [{"client-id": client} for client in range(4)]
+RUN = [
+    "clients=4",
+    "participants=4",
+    "clusters=2",
+    "partition.groups=2",
+    "partition.samples=20",
+    "partition.test_samples=20",
+    "drift.rounds=[3]",
+]
+
+
+def rows(content: RecordDict) -> list[Any]:
+    """Return the rows of a reply: client, count, loss, metrics, error, lengths."""
+    read: list[Any] = json.loads(str(content.config_records["answers"]["rows"]))
+    return read
+
+
+def with_rows(content: RecordDict, value: Any) -> RecordDict:
+    text = value if isinstance(value, str) else json.dumps(value)
+    content["answers"] = ConfigRecord({"rows": text})
+    return content
+
+
+def with_cell(column: int, value: Any) -> Callable[[RecordDict], RecordDict]:
+    """Return an attack that writes one cell of the only row."""
+
+    def attack(content: RecordDict) -> RecordDict:
+        (row,) = rows(content)
+        row[column] = value
+        return with_rows(content, [row])
+
+    return attack
+
+
+def with_array(array: Any) -> Callable[[RecordDict], RecordDict]:
+    """Return an attack that sends another array, or bytes that are none."""
+
+    def attack(content: RecordDict) -> RecordDict:
+        sent = array if isinstance(array, Array) else Array(np.asarray(array))
+        content["arrays"] = ArrayRecord({"all": sent})
+        (row,) = rows(content)
+        return with_rows(content, [[*row[:5], [int(np.prod(sent.shape))]]])
+
+    return attack
+
+
+def raw(data: bytes, stype: str = "numpy.ndarray") -> Array:
+    return Array(dtype="float32", shape=(FLOATS,), stype=stype, data=data)
+
+
+def promise(count: int) -> bytes:
+    """Return an array's header that promises more than follows."""
+    buffer = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (count,)}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    return buffer.getvalue() + bytes(64)
+
+
+class Bomb:
+    """Whoever unpickles it, writes a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path(self.path),)
+
+
+def pickled(path: Path) -> bytes:
+    buffer = io.BytesIO()
+    bomb = np.array([Bomb(str(path))], dtype=object)
+    np.save(buffer, bomb, allow_pickle=True)
+    return buffer.getvalue()
+
+
+def other_clients(content: RecordDict) -> RecordDict:
+    (row,) = rows(content)
+    return with_rows(content, [[0, *row[1:]]])
+
+
+def everybodys(content: RecordDict) -> RecordDict:
+    (row,) = rows(content)
+    none: list[int] = []
+    return with_rows(content, [row, *([c, *row[1:5], none] for c in range(3))])
+
+
+def twice(content: RecordDict) -> RecordDict:
+    (row,) = rows(content)
+    return with_rows(content, [row, [*row[:5], []]])
+
+
+def with_bytes(name: str, value: bytes) -> Callable[[RecordDict], RecordDict]:
+    def attack(content: RecordDict) -> RecordDict:
+        content["bytes"] = ConfigRecord({name: value})
+        return content
+
+    return attack
+
+
+def with_raw_rows(value: Any) -> Callable[[RecordDict], RecordDict]:
+    """Return an attack that sends rows which are no text."""
+
+    def attack(content: RecordDict) -> RecordDict:
+        content["answers"] = ConfigRecord({"rows": value})
+        return content
+
+    return attack
+
+
+def with_keys(count: int, length: int) -> Callable[[RecordDict], RecordDict]:
+    def attack(content: RecordDict) -> RecordDict:
+        content["more"] = ConfigRecord({f"{i:0{length}}": 0 for i in range(count)})
+        return content
+
+    return attack
+
+
+def nothing(content: RecordDict) -> RecordDict:
+    del content
+    return RecordDict()
+
+
+def silent(content: RecordDict) -> RecordDict:
+    content["arrays"] = ArrayRecord({"all": Array(np.zeros(0, np.float32))})
+    content["bytes"] = ConfigRecord()
+    return with_rows(content, [])
+
+
+def marked_only(content: RecordDict) -> RecordDict:
+    return RecordDict({"mark": content["mark"]})
+
+
+Attacks = list[tuple[str, Callable[[RecordDict], RecordDict]]]
+"""The reason of a refusal, and what a hostile device makes of its answer."""
+
+
+def attacks(folder: Path) -> Attacks:
+    """Return all that a hostile device tries here."""
+    ones = np.ones(FLOATS, np.float32)
+    return [
+        ("oversized", with_array(np.zeros(2**19, np.float32))),
+        ("oversized", lambda content: with_rows(content, " " * 2**21)),
+        ("oversized", with_bytes("0.representation", bytes(2**21))),
+        ("oversized", with_raw_rows([0] * 2**18)),
+        ("oversized", with_keys(2**8, 2**13)),
+        ("shape", with_array(np.zeros(FLOATS + 1, np.float32))),
+        ("shape", with_array(np.zeros((FLOATS, 1), np.float32))),
+        ("shape", with_array(np.zeros(FLOATS))),
+        ("shape", with_array(raw(b"no array"))),
+        ("shape", with_array(raw(b""))),
+        ("shape", with_array(raw(promise(10**13)))),
+        ("shape", with_array(raw(promise(-1)))),
+        ("shape", with_array(raw(pickled(folder / "unpickled")))),
+        ("shape", with_array(raw(promise(FLOATS), "torch.tensor"))),
+        ("shape", lambda content: with_rows(content, "[" * 100_000)),
+        ("shape", lambda content: with_rows(content, 7)),
+        ("shape", lambda content: with_rows(content, [[VILLAIN]])),
+        ("shape", lambda content: with_rows(content, "no json")),
+        ("shape", with_raw_rows([1, 2, 3])),
+        ("raised", with_cell(4, ["raised", "\ud800\nclient 0, train: x" * 10_000])),
+        ("shape", with_cell(0, None)),
+        ("shape", with_cell(3, [1, 2])),
+        ("shape", with_cell(5, [-1, FLOATS + 1])),
+        ("shape", with_cell(5, ["1"])),
+        ("shape", with_cell(3, {"correct": [1]})),
+        ("shape", with_cell(2, "low")),
+        ("shape", with_bytes("7.correct", b"")),
+        ("shape", marked_only),
+        ("count", with_cell(1, -1)),
+        ("count", with_cell(1, 2.5)),
+        ("count", with_cell(1, True)),
+        ("count", with_cell(1, 10**400)),
+        ("non-finite", with_cell(2, 1e308)),
+        ("non-finite", with_cell(2, -(10**30))),
+        ("non-finite", with_cell(2, float("nan"))),
+        ("non-finite", with_cell(3, {"correct": 1, "samples": 2**70})),
+        ("foreign", other_clients),
+        ("foreign", everybodys),
+        ("foreign", twice),
+        ("replayed", nothing),
+        ("missing", silent),
+        ("non-finite", with_array(ones * np.float32("nan"))),
+        ("non-finite", with_array(ones * np.float32("inf"))),
+        ("non-finite", with_array(ones * np.float32(1e30))),
+    ]
+
+
+def spoil(
+    reply: Message, asked: Message, tried: Attacks, old: dict[str, RecordDict]
+) -> Message:
+    """Return what a hostile device sends in place of its answer.
+
+    Another attack in every round; after the last one, its first answer once more, which
+    `old` keeps by the phase.
+    """
+    round, phase = int(asked.metadata.group_id or 0), asked.metadata.message_type
+    if round == 0:
+        return reply
+    if round > len(tried):
+        return Message(old[phase], reply_to=asked)
+    old.setdefault(phase, RecordDict(dict(reply.content)))
+    _, attack = tried[round - 1]
+    return Message(attack(reply.content), reply_to=asked)
+
+
+class HostileGrid(InProcessGrid):
+    """Devices of which one is hostile, or without `tried` just fails in every round."""
+
+    def __init__(
+        self,
+        tried: Attacks,
+        devices: Sequence[dict[str, Any]] = DEVICES,
+        villain: Any = VILLAIN,
+    ) -> None:
+        self._tried, self._villain = tried, villain
+        self._old: dict[str, RecordDict] = {}
+        hostile = ClientApp()
+        hostile.query("hello")(app)
+        for register in (hostile.query(), hostile.train(), hostile.evaluate()):
+            register(self._answer)
+        super().__init__(devices, hostile)
+
+    def _answer(self, message: Message, context: Any) -> Message:
+        reply: Message = app(message, context)
+        if context.node_config["client-id"] != self._villain:
+            return reply
+        if not self._tried and message.metadata.group_id != "0":
+            raise RuntimeError("nothing comes of it")
+        return spoil(reply, message, self._tried, self._old)
+
+
+def without_failures(run: Any) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k != "failures"} for row in run.numbers]
+
+
+def run_both(run_small: Runner, tmp_path: Path, strategy: str) -> list[dict[str, Any]]:
+    """Run beside a villain, and beside a device that fails as often; compare."""
+    tries = len(attacks(tmp_path))
+    asked = [*RUN, f"strategy={strategy}", f"rounds={tries + 1}"]
+    run = run_small(*asked, grid=HostileGrid(attacks(tmp_path)))
+    quiet = run_small(*asked, grid=HostileGrid([]), folder="quiet")
+    assert without_failures(run) == without_failures(quiet)
+    config = compose_config([*asked, f"output_dir={run.folder}", "resume=true"])
+    state = locate(config.resolved["strategy"]["_target_"]).State
+    folder = run.folder / "checkpoint"
+    header = json.loads((folder / "checkpoint.json").read_text())
+    _, saved = Checkpoint(folder, header["config"]).load(state)
+    assert all(np.isfinite(model).all() for model in saved.models)
+    assert not (tmp_path / "unpickled").exists()
+    return run.rounds
+
+
+def test_a_hostile_device_is_as_one_that_fails(
+    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each attack, in training and in the test, is refused, named and counted."""
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
+        rounds = run_both(run_small, tmp_path, "fielding")
+    reasons = [reason for reason, _ in attacks(tmp_path)]
+    for row, reason in zip(rounds, [*reasons, "replayed"], strict=True):
+        found = {f["phase"]: f["reason"] for f in row["failures"]}
+        assert {f["client"] for f in row["failures"]} == {VILLAIN}
+        assert found["train"] == reason, row["failures"]
+        assert "evaluate" in found, row["failures"]
+        assert len(row["failures"]) == 2
+    said = [record.getMessage() for record in caplog.records]
+    assert all(line.startswith("client 3, ") for line in said)
+    assert all(line.isprintable() and len(line) < 250 for line in said)
+    refused = sum(len(row["failures"]) for row in rounds)
+    quiet = sum("nothing comes of it" in line for line in said)
+    assert len(said) - quiet == refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *("stocfl", "flexcfl", "ifca", "feddrift", "cfl"),
+        *("fedccfa", "scaffold", "fedpac"),
+    ],
+)
+def test_no_strategy_takes_in_what_a_hostile_device_sends(
+    strategy: str, run_small: Runner, tmp_path: Path
+) -> None:
+    """Those whose servers keep more than models and clusters."""
+    rounds = run_both(run_small, tmp_path, strategy)
+    assert all(row["failures"] for row in rounds)
+    assert {f["client"] for row in rounds for f in row["failures"]} == {VILLAIN}
+
+
+def with_metrics(**told: Any) -> Callable[[RecordDict], RecordDict]:
+    """Return an attack that says something else beside a sound model."""
+
+    def attack(content: RecordDict) -> RecordDict:
+        (row,) = rows(content)
+        row[3] = {**row[3], **told}
+        return with_rows(content, [row])
+
+    return attack
+
+
+@pytest.mark.parametrize("strategy", ["ccfl", "fedsoft", "local_async"])
+def test_uploads_with_senseless_tests_or_stamps_are_refused(
+    strategy: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It is asked again at once.
+    monkeypatch.setattr(asynchronous, "LOOK_AROUND", 1e-3)
+    monkeypatch.setattr(backoff, "REST", 1e-3)
+    tried: Attacks = [
+        ("test", with_metrics(before_tested="x")),
+        ("test", with_metrics(before_tested=3, before_correct=4)),
+        ("test", with_metrics(after_tested=1, after_correct="1")),
+        ("test", with_metrics(after_loss="low")),
+        ("stamp", with_metrics(stamp=10**6)),
+        ("stamp", with_metrics(stamp="0")),
+    ]
+    asked = [*RUN, f"strategy={strategy}", f"rounds={len(tried)}"]
+    run = run_small(*asked, grid=HostileGrid(tried))
+    failures = [f for row in run.rounds for f in row["failures"]]
+    assert {f["client"] for f in failures} == {VILLAIN}
+    assert {f["reason"] for f in failures} == {"test", "stamp"}
+
+
+def test_what_an_upload_says_beside_is_checkpointed_whatever_it_is(
+    run_small: Runner,
+) -> None:
+    """Answers wait in the checkpoint: with bytes, and under any name."""
+    beside = with_bytes("0.zz\ud800", b"abc")
+    grid = HostileGrid([("", beside)] * 9)
+    asked = [*RUN, "strategy=local_async", "participants=1"]
+    run_small(*asked, "rounds=3", grid=grid)
+    run = run_small(
+        *asked, "rounds=6", "resume=true", grid=HostileGrid([("", beside)] * 9)
+    )
+    assert len(run.rounds) == 6
+
+
+@pytest.mark.parametrize(
+    ("told", "option"),
+    [
+        ({"start_rms": "x"}, "selection=oort"),
+        ({"start_rms": -1.0}, "selection=oort"),
+        ({"start_loss": "x"}, "server_optimizer=qfedavg"),
+        ({"start_loss": None}, "server_optimizer=qfedavg"),
+    ],
+)
+def test_what_results_are_selected_or_weighed_by_is_checked(
+    told: dict[str, Any], option: str, run_small: Runner
+) -> None:
+    tried: Attacks = [("representation", with_metrics(**told))] * 3
+    asked = [*RUN, "strategy=fedavg", "rounds=3", option]
+    run = run_small(*asked, grid=HostileGrid(tried))
+    failures = [f for row in run.rounds for f in row["failures"]]
+    assert failures
+    assert {f["client"] for f in failures} == {VILLAIN}
+
+
+@pytest.mark.parametrize(
+    "representation",
+    [
+        np.full(10, 0.2, np.float32),
+        np.full(10, np.nan, np.float32),
+        np.array([2, -1, *[0] * 8], np.float32),
+        np.full(11, 1 / 11, np.float32),
+        np.full(10, 0.1),
+    ],
+    ids=["sum", "nan", "negative", "longer", "float64"],
+)
+def test_a_representation_that_is_no_distribution_is_refused(
+    representation: Any, run_small: Runner
+) -> None:
+    class Liar(InProcessGrid):
+        def _call(self, message: Message) -> Message:
+            reply = super()._call(message)
+            if message.metadata.dst_node_id == 1000 + VILLAIN and reply.has_content():
+                reply.content["bytes"] = ConfigRecord(
+                    {"0.representation": representation.tobytes()}
+                )
+            return reply
+
+    run = run_small(*RUN, "strategy=fielding", "rounds=2", grid=Liar(DEVICES))
+    failures = [f for row in run.rounds for f in row["failures"]]
+    assert {f["client"] for f in failures} == {VILLAIN}
+    assert {f["reason"] for f in failures} == {"representation"}
+    assert {row["client"] for row in run.clients} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {},
+        {"code": "another checkout's", "client-id": 3},
+        {"client-id": "../../etc"},
+        {"client-id": -1},
+        {"client-id": "x" * 65},
+        {"nodes": "many"},
+    ],
+    ids=["empty", "other code", "path", "negative", "long", "nodes"],
+)
+def test_a_hello_that_makes_no_sense_leaves_a_node_out(
+    hello: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    greeter = ClientApp()
+
+    @greeter.query("hello")
+    def greet(message: Message, context: Any) -> Message:
+        reply = app(message, context)
+        if context.node_config["client-id"] == VILLAIN:
+            code = reply.content.config_records["hello"]["code"]
+            told = {"code": code, **hello} if hello else {}
+            reply.content["hello"] = ConfigRecord(told)
+        return reply
+
+    asked = ["clients=3", "participants=3", f"output_dir={tmp_path}"]
+    fleet = Fleet(InProcessGrid(DEVICES, greeter), compose_config(asked))
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
+        fleet.discover()
+    assert fleet.clients == [0, 1, 2]
+    assert "node 1003 is left out" in caplog.text
+
+
+def test_nodes_that_all_make_no_sense_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfl_flower.communication.nodes.REFUSED_TIMEOUT", 0.1)
+    greeter = ClientApp()
+
+    @greeter.query("hello")
+    def greet(message: Message, context: Any) -> Message:
+        return Message(RecordDict(), reply_to=message)
+
+    config = compose_config([f"output_dir={tmp_path}"])
+    with pytest.raises(WorkerLostError, match="a node says"):
+        Fleet(InProcessGrid(DEVICES, greeter), config).discover()

@@ -1,0 +1,237 @@
+"""A client is an identity, a node a place: devices move, leave and come back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Message
+
+from cfl_flower.errors import NoValidResultError
+from simulations.inprocess import InProcessGrid
+from tests.cfl_flower.client.test_node_config import (
+    HIGH,
+    LOW,
+    SITES,
+    Sites,
+    add_samples,
+    clusters,
+    node_config,
+)
+from tests.conftest import Runner
+
+QUICK = [*SITES, "strategy.local.epochs=1"]
+
+
+def test_a_device_that_registers_again_keeps_all_that_it_has(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    """Its own model is on another node now, and nothing of the run changes."""
+    config = [*QUICK, "strategy=local"]
+    undisturbed = run_small(*config, "rounds=5", grid=Sites(tmp_path), folder="quiet")
+    run_small(*config, "rounds=2", grid=Sites(tmp_path))
+    moved = Sites(tmp_path)
+    moved.remove_node(1000)
+    moved.add_node(node_config(tmp_path, "site-a"))
+    run = run_small(*config, "rounds=5", "resume=true", grid=moved)
+    assert run.numbers == undisturbed.numbers
+
+
+def test_a_device_that_moves_during_a_run_loses_that_round_only(
+    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = Sites(tmp_path)
+
+    def move() -> None:
+        grid.remove_node(1000)
+        grid.add_node(node_config(tmp_path, "site-a"))
+
+    grid.events[2] = move
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
+        run = run_small(*QUICK, "strategy=fielding", "rounds=4", grid=grid)
+    assert "client site-a has left with node 1000" in caplog.text
+    lost = [[f["client"] for f in row["failures"]] for row in run.rounds]
+    assert lost == [[], ["site-a"] * 2, [], []]
+    details = {f["detail"] for f in run.rounds[1]["failures"]}
+    assert details == {"the node is not available"}
+    assert clusters(run, 4) == clusters(run, 1)
+
+
+def test_two_devices_that_claim_one_id_are_both_refused(
+    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = Sites(tmp_path)
+    grid.events[1] = lambda: grid.add_node(node_config(tmp_path, "site-a"))
+    grid.events[3] = lambda: grid.remove_node(1003)
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
+        run = run_small(*QUICK, "strategy=fielding", "rounds=5", grid=grid)
+    assert (
+        "site-a is claimed by node 1000 and by node 1003; both refused" in caplog.text
+    )
+    failures = [f for row in run.rounds[1:3] for f in row["failures"]]
+    assert {(f["client"], f["reason"]) for f in failures} == {("site-a", "node")}
+    assert all("claimed by node 1000 and by" in f["detail"] for f in failures)
+    assert "site-a" not in clusters(run, 2)
+    assert clusters(run, 5) == clusters(run, 1), "alone again, it is who it was"
+
+
+def test_a_device_that_comes_back_after_fifty_rounds_is_brought_up_to_date(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Sites(tmp_path)
+
+    def change() -> None:
+        (tmp_path / "site-c" / "first.npz").unlink()
+        add_samples(tmp_path / "site-c", "second", LOW)
+        grid.add_node(node_config(tmp_path, "site-c"))
+
+    grid.events[2] = lambda: grid.remove_node(1002)
+    grid.events[52] = change
+    run = run_small(*QUICK, "strategy=fielding", "rounds=55", grid=grid)
+    sizes = {tuple(row["cluster_sizes"]) for row in run.rounds[:52]}
+    assert len(sizes) == 1, "its cluster stays as it is"
+    details = {f["detail"] for row in run.rounds[2:51] for f in row["failures"]}
+    assert details == {"its device is not connected"}
+    assert set(clusters(run, 30)) == {"site-a", "site-b"}
+    assert [row["drifted"] for row in run.rounds[51:]] == [0, 1, 0, 0]
+    final = clusters(run, 55)
+    assert final["site-c"] == final["site-a"] == final["site-b"]
+    rows = {row["client"]: row for row in run.clients if row["round"] == 55}
+    assert rows["site-c"]["accuracy"] > 0.85, "it is served what the others learned"
+
+
+def test_a_device_that_joins_late_goes_where_its_data_belong(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Sites(tmp_path)
+    add_samples(tmp_path / "site-d", "first", HIGH)
+    grid.events[2] = lambda: grid.add_node(node_config(tmp_path, "site-d"))
+    run = run_small(*QUICK, "strategy=fielding", "rounds=4", grid=grid)
+    final = clusters(run, 4)
+    assert "site-d" not in clusters(run, 2)
+    assert final["site-d"] == final["site-c"] != final["site-a"]
+
+
+def test_a_node_without_a_name_is_left_out_among_devices(
+    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = Sites(tmp_path)
+    grid.add_node({})
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
+        run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    assert "node 1003 is left out: it has no client-id" in caplog.text
+    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
+
+
+def test_a_device_that_is_busy_when_it_is_greeted_is_asked_again(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfl_flower.communication.nodes.HELLO_TIMEOUT", 0.05)
+    grid, rest = Sites(tmp_path), InProcessGrid.pull_messages
+
+    def pull(message_ids: Iterable[str]) -> list[Message]:
+        found = rest(grid, message_ids)
+        greeted = [m for m in found if m.metadata.message_type == "query.hello"]
+        busy = [m for m in greeted if m.metadata.src_node_id == 1001]
+        if busy and not missed:
+            missed.extend(busy)
+            found.remove(busy[0])
+        return found
+
+    missed: list[Message] = []
+    monkeypatch.setattr(grid, "pull_messages", pull)
+    run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    assert missed
+    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
+
+
+class Gathering(Sites):
+    """Nodes that come one after the other, with every look at who is there."""
+
+    def __init__(self, root: Path, first: dict[str, Any]) -> None:
+        super().__init__(root)
+        self.later = list(self.node_configs.values())
+        self.node_configs = {}
+        self.add_node(first)
+
+    def get_node_ids(self) -> list[int]:
+        there = super().get_node_ids()
+        if self.later:
+            self.add_node(self.later.pop(0))
+        return there
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        ({"data-dir": "nowhere"}, "it has no client-id"),
+        ({"client-id": "../a"}, "a node cannot run the app"),
+    ],
+)
+def test_a_bad_node_that_comes_first_neither_ends_nor_changes_the_run(
+    first: dict[str, Any],
+    reason: str,
+    run_small: Runner,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grid = Gathering(tmp_path, first)
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
+        run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    assert reason in caplog.text
+    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
+    assert all(row["failures"] == [] for row in run.rounds)
+
+
+def test_devices_that_are_all_busy_at_the_start_are_waited_for(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a crash of the server: their old task comes first."""
+    monkeypatch.setattr("cfl_flower.communication.nodes.HELLO_TIMEOUT", 0.02)
+    monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.02)
+    grid, rest, looks = Sites(tmp_path), InProcessGrid.pull_messages, []
+
+    def pull(message_ids: Iterable[str]) -> list[Message]:
+        looks.append(1)
+        return rest(grid, message_ids) if len(looks) > 8 else []
+
+    monkeypatch.setattr(grid, "pull_messages", pull)
+    run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
+
+
+def test_a_device_that_hangs_is_waited_for_once(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfl_flower.communication.nodes.HELLO_TIMEOUT", 0.05)
+    monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.2)
+    grid, rest, waits = Sites(tmp_path), InProcessGrid.pull_messages, []
+
+    def pull(message_ids: Iterable[str]) -> list[Message]:
+        found = rest(grid, message_ids)
+        heard = [
+            m
+            for m in found
+            if m.metadata.message_type != "query.hello"
+            or m.metadata.src_node_id != 1001
+        ]
+        waits.append(len(found) - len(heard))
+        return heard
+
+    monkeypatch.setattr(grid, "pull_messages", pull)
+    run = run_small(*QUICK, "strategy=fedavg", "rounds=6", grid=grid)
+    assert set(clusters(run, 6)) == {"site-a", "site-c"}
+    assert 1 <= sum(waits) <= 4, "asked again, ever more rarely"
+
+
+def test_a_run_of_disputed_devices_only_ends_with_the_reason(
+    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
+    grid = Sites(tmp_path)
+    grid.node_configs[1001] = grid.node_configs[1002] = grid.node_configs[1000]
+    with pytest.raises(NoValidResultError, match="site-a: node: claimed by node 1000"):
+        run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)

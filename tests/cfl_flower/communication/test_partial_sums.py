@@ -1,0 +1,206 @@
+"""Results that are added up where they are made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from cfl_flower.communication.fleet import Fleet, Outcome
+from cfl_flower.communication.partial_sums import (
+    PartialSumBuilder,
+    portions,
+    read_sums,
+    remaining_reply,
+    shared_versions,
+)
+from cfl_flower.communication.records import pack_answers
+from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.models import initial_vector
+from cfl_flower.types import Answer, Plan, SumSpec, Task
+from simulations.inprocess import InProcessGrid
+
+# Tasks of two clusters' models, 3 and 7, and of the global one, 0.
+TASKS = [Task(1, (0, 3)), Task(2, (0, 7)), Task(4, (0, 3))]
+PLAN = Plan(TASKS, [], {}, (2, 2), SumSpec((1, 0), by_samples=True))
+
+
+def answer(client: int, *numbers: float) -> Answer:
+    return Answer(client, [np.float32([n, n]) for n in numbers], num_examples=client)
+
+
+def test_what_several_tasks_make_is_shared() -> None:
+    shared = shared_versions(TASKS, PLAN.sum_spec)
+    assert shared == {(0, 3), (1, 0)}
+    assert [remaining_reply(task, PLAN, shared) for task in TASKS] == [
+        (0, 0),
+        (2, 0),
+        (0, 0),
+    ]
+    assert shared_versions(TASKS, None) == set()
+
+
+def test_shared_versions_are_added_up_and_others_sent() -> None:
+    builder = PartialSumBuilder(PLAN, "train")
+    sent = [
+        builder.take(task, answer(int(task.client), task.models[1], 10 * place))
+        for place, task in enumerate(TASKS)
+    ]
+    assert [[a.tolist() for a in each.arrays] for each in sent if each] == [
+        [[], []],
+        [[7, 7], []],
+        [[], []],
+    ]
+    assert {key: each.weight for key, each in builder.sums.items()} == {
+        (0, 3): 5,
+        (1, 0): 7,
+    }
+    assert builder.sums[0, 3].mean().tolist() == [3, 3]
+    assert builder.sums[1, 0].mean().tolist() == np.float32([100 / 7] * 2).tolist()
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (answer(2, 1, np.nan), "non-finite"),
+        (answer(2, 1), "shape"),
+        (replace(answer(2, 1, 1), num_examples=0), "count"),
+        (answer(2, 1, 2e9), "range"),
+        (Answer(2, error=("raised", "ValueError: no")), "raised"),
+    ],
+)
+def test_an_invalid_answer_costs_only_itself(bad: Answer, reason: str) -> None:
+    tasks = [Task(client, (0, 3)) for client in (1, 2, 4)]
+    builder = PartialSumBuilder(replace(PLAN, tasks=tasks), "train")
+    answers = [answer(1, 5, 6), bad, answer(4, 5, 6)]
+    pairs = zip(tasks, answers, strict=True)
+    sent = [builder.take(task, each) for task, each in pairs]
+    assert [each.error and each.error[0] for each in sent if each] == [
+        None,
+        reason,
+        None,
+    ]
+    assert {key: each.terms for key, each in builder.sums.items()} == {
+        (0, 3): 2,
+        (1, 0): 2,
+    }
+    assert builder.sums[1, 0].mean().tolist() == [6, 6]
+
+
+def test_a_client_that_sends_nothing_is_in_no_sum() -> None:
+    builder = PartialSumBuilder(PLAN, "train")
+    assert builder.take(TASKS[0], None) is None
+    assert builder.sums == {}
+
+
+def reply(rows: str, limbs: np.ndarray) -> RecordDict:
+    return RecordDict(
+        {
+            "sums": ArrayRecord({"0": Array(limbs)}),
+            "summed": ConfigRecord({"rows": rows}),
+        }
+    )
+
+
+LIMBS = np.zeros((2, 2), np.int64)
+
+
+def test_sums_are_read_as_they_were_sent() -> None:
+    builder = PartialSumBuilder(PLAN, "train")
+    for task in TASKS:
+        builder.take(task, answer(int(task.client), 1, 2))
+    # In a message models are numbered in the order of use: 0, 3, 7 are 0, 1, 2.
+    local = {(0, 1): builder.sums[0, 3], (1, 0): builder.sums[1, 0]}
+    content = pack_answers([], local)
+    encoded = content.array_records["sums"].values()
+    assert list(encoded) == [Array(each.limbs) for each in local.values()]
+    found = read_sums(content, TASKS, PLAN)
+    assert {k: (v.terms, v.weight, v.limbs.tolist()) for k, v in found.items()} == {
+        k: (v.terms, v.weight, v.limbs.tolist()) for k, v in builder.sums.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        reply("nonsense", LIMBS),
+        reply("[[0, 0, 2]]", LIMBS),
+        reply("[[0, 9, 2, 2]]", LIMBS),
+        reply("[[2, 0, 2, 2]]", LIMBS),
+        reply("[[0, -1, 2, 2]]", LIMBS),
+        reply("[[0, 0, 2, 2]]", LIMBS[:, :1]),
+        reply("[[0, 0, 2, 2]]", LIMBS[:1]),
+        reply("[[0, 0, 2, 2]]", LIMBS.astype(float)),
+        reply("[[0, 0, 2, 2], [1, 0, 2, 2]]", LIMBS),
+    ],
+)
+def test_sums_that_cannot_be_read_are_refused(content: RecordDict) -> None:
+    with pytest.raises(InvalidResultError, match="sum"):
+        read_sums(content, TASKS, PLAN)
+
+
+def sizes(plan: Plan, adders: int) -> list[int]:
+    return [len(part.tasks) for part in portions(plan, adders)]
+
+
+def test_portions_are_as_large_as_their_answers_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cfl_flower.communication.partial_sums.ANSWER_FLOATS", 40)
+    # Each result is 2 x 2 floats; a sum is 8.
+    alike = replace(PLAN, tasks=[Task(i, (0, 3)) for i in range(100)])
+    assert sizes(alike, 0) == [10] * 10
+    assert sizes(replace(alike, sum_spec=None), 2) == [10] * 10
+    assert sizes(alike, 1) == sizes(alike, 2) == [100]
+    apart = replace(PLAN, tasks=[Task(i, (0, i)) for i in range(100)])
+    # omega: 2 + 2 x 8 floats; each theta 2.
+    assert sizes(apart, 2) == [11] * 9 + [1]
+    order = [task.client for part in portions(apart, 2) for task in part.tasks]
+    assert order == list(range(100))
+    assert sizes(replace(PLAN, tasks=[]), 2) == [0]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    folder: Path = tmp_path_factory.mktemp("folding") / "run"
+    options = ["strategy=fedavg", "clients=6", "participants=6", "faults.nan=0.3"]
+    return compose_config([*options, f"output_dir={folder}"])
+
+
+def test_it_makes_no_difference_who_adds(config: RunConfig) -> None:
+    model = initial_vector(config.model, (1, 8, 8), 10, 0)
+    tasks = [Task(client, (client % 2,)) for client in range(6)]
+    sum_spec = SumSpec((0,), by_samples=True)
+    plan = Plan(tasks, [model, model + 1], {}, (len(model),), sum_spec)
+
+    def train(work: Plan, *nodes: dict[str, int]) -> Outcome:
+        fleet = Fleet(InProcessGrid(nodes), config)
+        fleet.discover()
+        messages = fleet.messages("train", 1, work)
+        return fleet.collect("train", fleet.grid.send_and_receive(messages))
+
+    devices: list[dict[str, int]] = [{"client-id": client} for client in range(6)]
+    found = [train(plan, *nodes) for nodes in ([{}], [{}, {}, {}], devices)]
+    one = found[0]
+    assert 0 < len(one.failures) < 6
+    assert all(not result.arrays for result in one.results)
+    for other in found[1:]:
+        assert other.failures == one.failures
+        assert other.bytes_up == one.bytes_up == len(one.results) * model.nbytes
+        assert other.sums.keys() == one.sums.keys()
+        for version, total in one.sums.items():
+            assert other.sums[version].limbs.tolist() == total.limbs.tolist()
+            assert other.sums[version].weight == total.weight
+    # As the results themselves say.
+    plain = train(replace(plan, sum_spec=None), {})
+    for (_, base), total in one.sums.items():
+        members = [each for each in plain.results if int(each.client) % 2 == base]
+        arrays = [each.arrays[0].astype(float) for each in members]
+        weights = [each.num_examples for each in members]
+        expected = np.average(arrays, axis=0, weights=weights)
+        assert total.mean() == pytest.approx(expected, rel=1e-6)

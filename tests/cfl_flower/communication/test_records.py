@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from cfl_flower.communication.records import (
+    check_reply,
+    encode_models,
+    mark,
+    pack_answers,
+    pack_tasks,
+    payload_bytes,
+    unpack_answers,
+    unpack_tasks,
+)
+from cfl_flower.communication.validation import validate
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import Answer, Plan, Task
+
+MODELS = [np.float32([1, 2]), np.float32([3, 4]), np.float32([5, 6])]
+
+
+def answer(**changes: Any) -> Answer:
+    values = {
+        "client": 3,
+        "arrays": [np.float32([1, 2])],
+        "num_examples": 4,
+        "loss": 0.5,
+        "metrics": {"correct": 2},
+    }
+    return Answer(**{**values, **changes})
+
+
+def test_tasks_arrive_as_they_were_sent() -> None:
+    tasks = [Task(1, (2,)), Task("site-a", (0, 2), {"held": "ab"}), Task(5)]
+    plan = Plan(tasks, MODELS, {"test": True})
+    content = pack_tasks("train", 7, "{}", plan, tasks, encode_models(plan))
+    batch = unpack_tasks(content)
+    assert (batch.phase, batch.round, batch.settings) == ("train", 7, "{}")
+    assert batch.plan.config == {"test": True}
+    received = [
+        (task.client, [batch.plan.models[i].tolist() for i in task.models], task.config)
+        for task in batch.plan.tasks
+    ]
+    assert received == [
+        (1, [[5, 6]], {}),
+        ("site-a", [[1, 2], [5, 6]], {"held": "ab"}),
+        (5, [], {}),
+    ]
+
+
+def test_arrays_are_encoded_as_flower_does() -> None:
+    grid = np.arange(6, dtype=np.float32).reshape(2, 3)
+    vectors = [MODELS[0], np.zeros(0, np.float32), grid[:, 1], MODELS[2]]
+    content = pack_answers([answer(arrays=vectors[:2]), answer(arrays=vectors[2:])])
+    found = content.array_records["arrays"]["all"]
+    assert found == Array(np.concatenate(vectors))
+    assert pack_answers([]).array_records["arrays"]["all"].numpy().shape == (0,)
+
+
+def test_a_message_carries_each_used_model_once_and_how_many_share_it() -> None:
+    plan = Plan([Task(i, (i % 2,)) for i in range(9)], MODELS)
+    content = pack_tasks("evaluate", 1, "{}", plan, plan.tasks[:4], encode_models(plan))
+    assert len(content.array_records["models"]) == 2
+    # Of the nine clients of the phase, not of the four of this message.
+    assert unpack_tasks(content).sharers == [5, 4]
+
+
+def test_clusters_with_one_model_have_it_sent_once() -> None:
+    start = np.float32([7, 8])
+    models = [MODELS[0], start, start, MODELS[1], start]
+    plan = Plan([Task(i, (0, i)) for i in range(1, 5)], models)
+    content = pack_tasks("train", 1, "{}", plan, plan.tasks, encode_models(plan))
+    assert len(content.array_records["models"]) == 3
+    batch = unpack_tasks(content)
+    # Tasks still name the models of five clusters, each with its own sharers.
+    assert [task.models for task in batch.plan.tasks] == [(0, i) for i in range(1, 5)]
+    received = [model.tolist() for model in batch.plan.models]
+    assert received == [model.tolist() for model in models]
+    assert batch.sharers == [4, 1, 1, 1, 1]
+    assert len({id(model) for model in batch.plan.models}) == 5
+
+
+def test_answers_arrive_as_they_were_sent() -> None:
+    sent = [
+        answer(),
+        answer(client="site-a", arrays=[], loss=None, metrics={"r": b"\0\1", "x": 1.5}),
+        answer(arrays=[np.float32([]), np.float32([7, 8, 9])]),
+        Answer(8, error=("raised", "ValueError: no")),
+    ]
+    received = unpack_answers(pack_answers(sent))
+    for one, two in zip(sent, received, strict=True):
+        assert [a.tolist() for a in one.arrays] == [a.tolist() for a in two.arrays]
+        assert (one.client, one.num_examples, one.loss, one.metrics, one.error) == (
+            two.client,
+            two.num_examples,
+            two.loss,
+            two.metrics,
+            two.error,
+        )
+
+
+@pytest.mark.parametrize("array", [np.zeros(2), np.zeros((1, 2), np.float32)])
+def test_arrays_that_are_no_vectors_cost_that_client_only(array: np.ndarray) -> None:
+    one, two = unpack_answers(pack_answers([answer(arrays=[array]), answer(client=4)]))
+    assert one.error is not None
+    assert one.error[0] == "shape"
+    assert two.error is None
+
+
+def reply(rows: Any, floats: np.ndarray, raw: dict | None = None) -> RecordDict:
+    return RecordDict(
+        {
+            "answers": ConfigRecord({"rows": json.dumps(rows)}),
+            "bytes": ConfigRecord(raw or {}),
+            "arrays": ArrayRecord({"all": Array(floats)}),
+        }
+    )
+
+
+ROW = [3, 4, 0.5, {}, None, [2]]
+TWO = np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        reply("nonsense", TWO),
+        reply([[1, 2]], TWO),
+        reply([[None, *ROW[1:]]], TWO),
+        reply([[*ROW[:3], "no metrics", None, [2]]], TWO),
+        reply([[*ROW[:5], [3]]], TWO),
+        reply([[*ROW[:5], [-1, 3]]], TWO),
+        reply([[*ROW[:5], ["2"]]], TWO),
+        reply([ROW], np.zeros(2)),
+        reply([ROW], TWO, {"7.representation": b"\0"}),
+        reply([ROW], TWO, {"x.representation": b"\0"}),
+        RecordDict({**reply([ROW], TWO), "answers": ConfigRecord({"rows": [0] * 9})}),
+    ],
+)
+def test_a_reply_that_cannot_be_read_is_refused(content: RecordDict) -> None:
+    with pytest.raises(InvalidResultError, match="cannot be read"):
+        unpack_answers(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "record"),
+    [
+        ("answers", ConfigRecord({"rows": "x" * 1000})),
+        ("answers", ConfigRecord({"rows": b"x" * 1000})),
+        ("answers", ConfigRecord({"rows": [0] * 125})),
+        ("answers", ConfigRecord({"rows": ["x" * 500] * 2})),
+        ("answers", ConfigRecord({"x" * 500 + str(i): 0 for i in range(2)})),
+        ("answers", ConfigRecord({str(i): i for i in range(125)})),
+        ("metrics", MetricRecord({"losses": [0.5] * 125})),
+        ("x" * 1000, ConfigRecord()),
+        ("arrays", ArrayRecord({"all": Array(np.zeros(250, np.float32))})),
+        ("arrays", ArrayRecord({"all": Array("x" * 1000, (), "", b"")})),
+        ("arrays", ArrayRecord({"all": Array("", (1,) * 125, "", b"")})),
+    ],
+)
+def test_whatever_a_reply_holds_counts(name: str, record: Any) -> None:
+    content = RecordDict({name: record})
+    mark(content, "token", "train", 3)
+    check_reply(content, "token", "train", 3, limit=2000)
+    with pytest.raises(InvalidResultError, match="at most 999 expected") as caught:
+        check_reply(content, "token", "train", 3, limit=999)
+    assert caught.value.reason == "oversized"
+
+
+@pytest.mark.parametrize(
+    "asked", [("other", "train", 3), ("token", "query", 3), ("token", "train", 4)]
+)
+def test_an_answer_counts_for_one_run_phase_and_round(
+    asked: tuple[str, str, int],
+) -> None:
+    content = RecordDict()
+    mark(content, "token", "train", 3)
+    with pytest.raises(InvalidResultError, match="not to this task") as caught:
+        check_reply(content, *asked, limit=2000)
+    assert caught.value.reason == "replayed"
+
+
+@pytest.mark.parametrize(
+    ("phase", "changes", "reason"),
+    [
+        ("train", {"error": ("timeout", "too late")}, "timeout"),
+        ("train", {"arrays": []}, "shape"),
+        ("train", {"arrays": [np.float32([1])]}, "shape"),
+        ("train", {"arrays": [np.float32([1, 2])] * 2}, "shape"),
+        ("train", {"arrays": [np.array([1.0, 2.0])]}, "shape"),
+        ("train", {"arrays": [np.float32([1, np.nan])]}, "non-finite"),
+        ("train", {"arrays": [np.float32([1, np.inf])]}, "non-finite"),
+        ("train", {"num_examples": 0}, "count"),
+        ("train", {"num_examples": -1}, "count"),
+        ("train", {"num_examples": 2.0}, "count"),
+        ("train", {"num_examples": True}, "count"),
+        ("train", {"metrics": {"norm": float("inf")}}, "non-finite"),
+        ("evaluate", {"loss": float("nan")}, "non-finite"),
+        ("evaluate", {"loss": None}, "shape"),
+        ("evaluate", {"metrics": {}}, "shape"),
+        ("evaluate", {"metrics": {"correct": 5}}, "shape"),
+        ("evaluate", {"metrics": {"correct": -1}}, "shape"),
+        ("evaluate", {"metrics": {"correct": 1.5}}, "shape"),
+    ],
+)
+def test_an_invalid_answer_is_refused_with_its_reason(
+    phase: str, changes: dict, reason: str
+) -> None:
+    with pytest.raises(InvalidResultError) as caught:
+        validate(answer(**changes), phase, reply=(2,))
+    assert caught.value.reason == reason
+    assert "\n" not in caught.value.detail
+
+
+def test_a_valid_answer_becomes_a_result() -> None:
+    result = validate(answer(), "train", reply=(2,))
+    assert (result.client, result.num_examples, result.loss) == (3, 4, 0.5)
+    assert result.arrays[0].tolist() == [1, 2]
+
+
+def test_a_client_that_was_not_tested_needs_no_loss() -> None:
+    untested = answer(arrays=[], num_examples=0, loss=None, metrics={})
+    assert validate(untested, "evaluate", reply=()).num_examples == 0
+
+
+def test_bytes_are_those_of_models_and_representations() -> None:
+    metrics = {"representation": b"\0" * 40, "correct": 3, "name": "no payload"}
+    assert payload_bytes([np.zeros(10, np.float32)], metrics) == 40 + 40

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cfl_flower.config.compose import GROUPS, RunConfig, compose_config, compose_sweep
+from cfl_flower.config.overrides import CONF, split
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import build
+
+
+@pytest.fixture(scope="module")
+def config() -> RunConfig:
+    return compose_config(["rounds=7", "strategy.local.mu=0.5", "output_dir=here"])
+
+
+def test_overrides_reach_the_typed_settings(config: RunConfig) -> None:
+    assert config.rounds == 7
+    assert config.strategy.local.mu == 0.5
+    assert config.names["strategy"] == "fielding"
+    assert config.overrides == ["rounds=7", "strategy.local.mu=0.5", "output_dir=here"]
+
+
+def test_paths_are_absolute(config: RunConfig) -> None:
+    assert config.output_dir == str(Path("here").absolute())
+    assert Path(config.data_dir).is_absolute()
+
+
+def test_a_client_rebuilds_what_the_server_composed(config: RunConfig) -> None:
+    rebuilt = build(config.resolved)
+    assert rebuilt["strategy"] == config.strategy
+    assert rebuilt["partition"] == config.partition
+    assert rebuilt["drift"] == config.drift
+    assert rebuilt["system"] == config.system
+
+
+def test_the_default_folder_names_strategy_drift_and_seed() -> None:
+    folder = Path(compose_config(["seed=4", "drift=none"]).output_dir)
+    assert folder.name.endswith("-fielding-none-s4")
+    assert folder.parts[-3] == "outputs"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("rouds=3", ["rouds", "did you mean rounds"]),
+        ("strategy.local.epoch=3", ["strategy.local.epoch", "did you mean epochs"]),
+        ("strategy=fieldng", ["strategy=fieldng", "fedavg", "fielding"]),
+        ("rounds=0", ["rounds=0", "at least 1"]),
+        ("rounds=many", ["rounds", "many"]),
+        ("seed=-1", ["seed=-1", "at least 0"]),
+        ("participants=41", ["participants=41", "40 clients"]),
+        ("engine=spark", ["engine=spark", "ray or inprocess"]),
+        ("gpus_per_worker=-1", ["gpus_per_worker=-1"]),
+        ("partition.groups=11", ["partition.groups=11", "10 labels"]),
+        ("drift.rounds=[5,3]", ["drift.rounds", "ascending"]),
+        ("strategy.distance=l3", ["strategy.distance=l3", "l1 or js"]),
+        ("strategy.weighting=none", ["strategy.weighting=none", "samples or plain"]),
+        ("strategy.local.batch_size=0", ["strategy.local.batch_size=0"]),
+        ("strategy.scan.smallest=1", ["strategy.scan.smallest=1", "at least 2"]),
+        ("strategy.scan.largest=1", ["strategy.scan.largest=1", "at least"]),
+        ("strategy.scan.restarts=0", ["strategy.scan.restarts=0", "at least 1"]),
+        ("faults.nan=2", ["faults.nan=2", "0 to 1"]),
+        ("data_dir=/no/such/folder", ["data_dir=/no/such/folder", "existing folder"]),
+        ("output_dir=[", ["output_dir=[", "cannot be read", "in quotes"]),
+        ("rounds", ["'rounds' cannot be read", "key=value"]),
+        ("~strategy", ["strategy=None", "fedavg, ", "fielding, "]),
+        ("drift=[none,regroup]", ["drift=[none,regroup]", "none", "regroup"]),
+        ("strategy=null", ["strategy=null", "fielding"]),
+        ("strategy=local/sgd", ["strategy=local/sgd", "fielding"]),
+        ("model=5", ["model=5", "mclr"]),
+        ("drift.rounds=[0,5]", ["drift.rounds=[0, 5]", "at least 1"]),
+        (
+            "drift=sudden drift.steps.first.swaps=[[1,12]]",
+            ["drift.steps.first.swaps=[[1, 12]]", "0 to 9"],
+        ),
+        (
+            "drift=sudden drift.steps.first.swaps=[[1]]",
+            ["drift.steps.first.swaps=[[1]]", "pairs"],
+        ),
+        (
+            "drift=sudden drift.steps.second.swaps=[]",
+            ["drift.steps.second.swaps=[]", "permutation", "random_swaps"],
+        ),
+        ("drift=sudden drift.rounds=[5,3]", ["drift.rounds=[5, 3]", "ascending"]),
+        (
+            "drift=sudden +drift.steps.third.ids=[99]",
+            ["drift.steps.third.ids=[99]", "0 to 39"],
+        ),
+        ("drift=rotate +drift.chance=2", ["drift.chance=2", "0 to 1"]),
+        ("drift=timestamps drift.order=day", ["drift.order=day", "random or own"]),
+        ("drift=timestamps drift.first=2", ["drift.first=2", "from round 1"]),
+        ("drift=label_buckets drift.every=null", ["drift.window=12", "drift.every"]),
+        ("drift=label_buckets drift.window=61", ["drift.window=61", "10 buckets"]),
+        ("partition=mixtures partition.clusters=1", ["partition.clusters=1"]),
+        (
+            "partition=mixtures dataset=synthetic",
+            ["cannot be rotated", "without rotations"],
+        ),
+        (
+            "strategy.local.buffers=mine",
+            ["strategy.local.buffers=mine", "average or local"],
+        ),
+        ("drift=concept_half drift.fraction=1.5", ["drift.fraction=1.5"]),
+        ("drift=sudden ~drift.steps.first._target_", ["drift.steps.first", "_target_"]),
+        ("partition.rotations=[]", ["partition.rotations=[]", "at least one"]),
+        ("partition=dirichlet partition.alpha=0", ["partition.alpha=0", "above 0"]),
+        (
+            "drift._target_=cfl_flower.settings.Faults ~drift.rounds ~drift.fraction",
+            ["drift._target_=Faults", "a kind of drift"],
+        ),
+        ("partition=iid partition.groups=5", ["partition.groups", "rotations"]),
+        (
+            "drift=sudden +drift.steps.more={_target_:cfl_flower.data.drift.Schedule}",
+            ["drift.steps.more=Schedule", "one kind of change"],
+        ),
+        (
+            "drift=staggered drift.rounds=[2,1,2]",
+            ["drift.rounds=[2, 1, 2]", "ascending"],
+        ),
+        ("drift=rotate drift.degrees=nan", ["drift.degrees=nan", "finite"]),
+        ("strategy/local=adam", ["strategy/local=adam", "sgd"]),
+        ("model._target_=null", ["model={", "_target_"]),
+        ("~model._target_", ["model={", "_target_"]),
+        ("model._target_=5", ["model={", "_target_"]),
+        ("model._target_=os.system", ["os.system", "of this project"]),
+        ("model._target_=cfl_flower.models.nothing", ["nothing", "cannot be imported"]),
+        ("model._target_=cfl_flower.seeding.key", ["seeding.key", "no settings"]),
+        ("strategy.client=os.system", ["os.system", "of this project"]),
+        ("strategy.client=strategies.base.Plan", ["strategy.client", "NumPyClient"]),
+        ("strategy.local.learning_rate=inf", ["learning_rate=inf", "number"]),
+        ("dataset.test_fraction=0.001", ["test_fraction=0.001", "0.01 to 0.99"]),
+        ("partition.groups=10", ["partition.groups=10", "did not exist before"]),
+    ],
+)
+def test_bad_input_is_one_line_that_names_key_value_and_remedy(
+    override: str, words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose_config(split(override))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert [word for word in words if word not in message] == []
+
+
+def test_a_sweep_is_the_product_of_its_values() -> None:
+    configs = compose_sweep("strategy=fedavg,local seed=1,2 output_dir=/tmp/sweep")
+    found = [(c.names["strategy"], c.seed, Path(c.output_dir).name) for c in configs]
+    assert found == [
+        ("fedavg", 1, "fedavg-seed1"),
+        ("fedavg", 2, "fedavg-seed2"),
+        ("local", 1, "local-seed1"),
+        ("local", 2, "local-seed2"),
+    ]
+
+
+def test_runs_of_a_sweep_without_a_folder_get_one_each() -> None:
+    configs = compose_sweep("rounds=5,6")
+    folders = [Path(config.output_dir) for config in configs]
+    assert [folder.name for folder in folders] == ["rounds5", "rounds6"]
+    assert folders[0].parent.name.endswith("-sweep")
+
+
+@pytest.mark.slow
+def test_every_option_of_every_group_composes() -> None:
+    for group in (path for path in CONF.iterdir() if path.name in GROUPS):
+        for option in group.glob("*.yaml"):
+            rest = ["drift=none"] if group.name == "partition" else []
+            try:
+                config = compose_config([f"{group.name}={option.stem}", *rest])
+            except ConfigError as error:
+                # Datasets whose files are not there, and networks for other inputs.
+                refusals = {"dataset": "data_dir=", "model": "does not fit|patch=16"}
+                assert re.search(refusals[group.name], str(error))
+            else:
+                assert config.names[group.name] == option.stem
+
+
+def test_what_clients_receive_is_plain_json(config: RunConfig) -> None:
+    assert json.loads(json.dumps(config.resolved)) == config.resolved
+
+
+def test_equal_overrides_give_equal_true_concepts(config: RunConfig) -> None:
+    again = compose_config(config.overrides)
+    assert again.resolved == config.resolved
+    for round in (1, 13, 25):
+        one, two = (each.timeline.concepts(round) for each in (again, config))
+        assert one.tolist() == two.tolist()

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cfl_flower.learning.aggregation import (
+    Average,
+    FedYogi,
+    QFedAvg,
+    RunningMean,
+    mean_model,
+    mix_models,
+)
+
+MODELS = arrays(
+    np.float32,
+    st.tuples(st.integers(1, 6), st.integers(1, 5)),
+    elements=st.floats(-1e3, 1e3, width=32),
+)
+
+
+def test_a_mean_is_weighted_by_samples() -> None:
+    models = [np.float32([0, 4]), np.float32([8, 0])]
+    assert mean_model(models, [3, 1]).tolist() == [2, 3]
+    assert mean_model(models).tolist() == [4, 2]
+
+
+@given(MODELS)
+def test_a_mean_lies_between_its_models(models: np.ndarray) -> None:
+    mean = mean_model(list(models))
+    assert mean.dtype == np.float32
+    assert (mean >= models.min(axis=0) - 1e-3).all()
+    assert (mean <= models.max(axis=0) + 1e-3).all()
+
+
+@given(MODELS, st.floats(0.1, 100))
+def test_only_the_ratio_of_weights_counts(models: np.ndarray, scale: float) -> None:
+    weights = np.arange(1.0, len(models) + 1)
+    one, two = (mean_model(list(models), w) for w in (weights, scale * weights))
+    assert one == pytest.approx(two, rel=1e-5, abs=1e-3)
+
+
+def test_many_small_shares_do_not_lose_digits() -> None:
+    # A sum of 10,000 float32 shares would be off in the fourth digit.
+    models = [np.float32([1.1])] * 10_000
+    assert mean_model(models)[0] == np.float32(1.1)
+
+
+def test_a_mixture_skips_models_without_a_share() -> None:
+    models = [np.float32([1, 1]), np.float32([np.nan, np.nan]), np.float32([3, 5])]
+    mixed = mix_models(models, np.array([[0.5, 0, 0.5], [0, 0, 1]]))
+    assert [model.tolist() for model in mixed] == [[2, 3], [3, 5]]
+
+
+def test_the_plain_server_optimiser_takes_the_mean() -> None:
+    fresh, memory = Average().step(np.float32([1]), np.float32([2]), 1, [])
+    assert (fresh.tolist(), memory) == ([2], [])
+
+
+def test_a_model_without_weight_has_no_say() -> None:
+    models = [np.float32([1, 2]), np.float32([100, 100])]
+    assert mean_model(models, [5, 0]).tolist() == [1, 2]
+
+
+def test_as_many_weights_as_models_are_needed() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        mean_model([np.float32([1])], [1, 1])
+
+
+def test_a_mean_leaves_its_models_as_they_were() -> None:
+    models = [np.float32([1, 2]), np.float32([3, 4])]
+    mean_model(models)[:] = 0
+    assert [model.tolist() for model in models] == [[1, 2], [3, 4]]
+
+
+def test_a_running_mean_is_the_mean_and_keeps_no_model() -> None:
+    rng, mean = np.random.default_rng(0), RunningMean()
+    models = list(rng.normal(size=(7, 5)).astype(np.float32))
+    weights = rng.integers(1, 9, 7).astype(float).tolist()
+    assert not mean
+    for model, weight in zip(models, weights, strict=True):
+        mean.add(model, weight)
+    assert mean.value().tolist() == mean_model(models, weights).tolist()
+    expected = np.average(np.array(models, float), axis=0, weights=weights)
+    assert mean.value() == pytest.approx(expected, rel=1e-6)
+
+
+def test_yogis_first_steps_by_hand() -> None:
+    yogi = FedYogi(learning_rate=1.0, tau=0.01, beta1=0.9, beta2=0.99)
+    model, mean = np.float32([1.0]), np.float32([2.0])
+    fresh, (first, second) = yogi.step(model, mean, 1, [])
+    # m = 0.1 * 1; v = 0.01 - 0.01 * 1 * sign(0.01 - 1) = 0.02.
+    assert first == pytest.approx(0.1)
+    assert second == pytest.approx(0.02)
+    assert fresh == pytest.approx(1 + 0.1 / (0.02**0.5 + 0.01))
+    _, (first, second) = yogi.step(model, mean, 1, [first, second])
+    assert first == pytest.approx(0.19)
+    assert second == pytest.approx(0.03)
+
+
+def test_running_statistics_are_averaged_whatever_the_optimiser() -> None:
+    model, mean = np.float32([1, 5, 5]), np.float32([2, 7, 9])
+    fresh, memory = FedYogi().step(model, mean, 1, [])
+    assert fresh[1:].tolist() == [7, 9]
+    assert [len(moment) for moment in memory] == [1, 1]
+    fair = QFedAvg().combine(model, [mean, mean + 2], np.array([1.0, 2.0]), 1)
+    assert fair[1:].tolist() == [8, 10]
+
+
+@given(st.integers(0, 99))
+def test_without_fairness_qfedavg_is_the_plain_mean(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model, *results = rng.normal(size=(4, 5)).astype(np.float32)
+    fair = QFedAvg(q=0, learning_rate=0.05).combine(model, results, rng.random(3), 5)
+    assert fair == pytest.approx(np.mean(results, 0), abs=1e-5)
+
+
+def test_qfedavg_listens_to_the_client_of_larger_loss() -> None:
+    model, results = np.zeros(2, np.float32), [np.float32([1, 0]), np.float32([0, 1])]
+    fair = QFedAvg(q=2).combine(model, results, np.array([0.1, 10.0]), 2)
+    assert fair[1] > 100 * fair[0] > 0

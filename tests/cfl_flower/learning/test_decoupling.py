@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.learning.decoupling import (
+    Anchors,
+    aligned,
+    balanced_batch,
+    class_means,
+    contrast,
+    distance,
+    initial_classifier,
+    label_entropy,
+    represent,
+    train_classifier,
+)
+from cfl_flower.learning.training import LocalTraining, train
+from cfl_flower.models import (
+    FedCcfaCnn,
+    FlatModel,
+    FlexCflFemnistCnn,
+    Mclr,
+    Mlp,
+    Recurrent,
+    ResNet18,
+    ShuffleNetV2,
+    split_module,
+)
+
+CPU = torch.device("cpu")
+NETWORKS = [
+    (Mclr(), (1, 8, 8)),
+    (Mlp(7), (1, 8, 8)),
+    (FedCcfaCnn(), (1, 28, 28)),
+    (FlexCflFemnistCnn(), (1, 28, 28)),
+    (ResNet18(), (3, 16, 16)),
+    (ShuffleNetV2(), (1, 9, 9)),
+]
+
+
+# A model's vector in two parts
+
+
+@pytest.mark.parametrize(("settings", "shape"), NETWORKS)
+def test_every_network_splits_into_extractor_and_classifier(
+    settings: Mlp, shape: tuple[int, ...]
+) -> None:
+    model = FlatModel(settings.build(shape, 10))
+    split, vector = model.split, model.to_vector()
+    extractor, classifier = split.divide(vector)
+    assert (len(extractor), len(classifier)) == split.lengths
+    assert np.array_equal(split.join(extractor, classifier), vector)
+    layer = model.module.classifier
+    rows = split.rows(classifier)
+    assert np.array_equal(rows[:, :-1], layer.weight.detach().numpy())
+    assert np.array_equal(rows[:, -1], layer.bias.detach().numpy())
+    assert np.array_equal(split.flatten(rows), classifier)
+    x = torch.rand(3, *shape)
+    assert represent(model, x).shape == (3, split.width)
+
+
+def test_the_papers_sizes() -> None:
+    split = FlatModel(FedCcfaCnn().build((1, 28, 28), 10)).split
+    assert split.lengths == (115_776, 1_290)
+
+
+def test_a_network_without_a_linear_classifier_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no linear classifier"):
+        split_module(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_training_a_part_leaves_the_other_alone(momentum: float) -> None:
+    model = FlatModel(Mlp(7).build((1, 8, 8), 10))
+    before, split = model.to_vector(), model.split
+    x, y = torch.rand(30, 1, 8, 8), torch.arange(30) % 10
+    local = LocalTraining(epochs=2, momentum=momentum, weight_decay=0.1, mu=0.1)
+    train(model, x, y, local, np.random.default_rng(0), part=split.part)
+    after = model.to_vector()
+    assert np.array_equal(before[split.start :], after[split.start :])
+    assert not np.array_equal(before[: split.start], after[: split.start])
+
+
+def test_training_a_classifier_is_training_a_network_whose_extractor_is_frozen() -> (
+    None
+):
+    model = FlatModel(Mlp(7).build((1, 8, 8), 10))
+    split, local = model.split, LocalTraining(epochs=2, momentum=0.9)
+    _, classifier = split.divide(model.to_vector())
+    x, y = torch.rand(30, 1, 8, 8), torch.arange(30) % 10
+    z = represent(model, x)
+    found = train_classifier(split, classifier, z, y, local, np.random.default_rng(0))
+    last = slice(split.start, split.stop)
+    train(model, x, y, local, np.random.default_rng(0), part=last)
+    assert found == pytest.approx(split.divide(model.to_vector())[1], abs=1e-6)
+
+
+def test_a_correction_is_added_to_every_gradient() -> None:
+    model = FlatModel(Mlp(3).build((1, 8, 8), 10))
+    start, count = model.to_vector(), len(model.weights)
+    x, y = torch.rand(10, 1, 8, 8), torch.arange(10)
+    local = LocalTraining(epochs=1, batch_size=10, learning_rate=0.5)
+    train(model, x, y, local, np.random.default_rng(0))
+    plain = model.to_vector()
+    push = torch.ones(count)
+    train(model.load(start), x, y, local, np.random.default_rng(0), correction=push)
+    assert model.to_vector() == pytest.approx(plain - 0.5, abs=1e-5)
+
+
+def test_first_classifiers_are_drawn_as_torch_does() -> None:
+    split = FlatModel(Mlp(100).build((1, 8, 8), 10)).split
+    drawn = initial_classifier(split, np.random.default_rng(0))
+    assert drawn.shape == (1010,)
+    assert 0.09 < np.abs(drawn).max() <= 0.1
+
+
+# Batches, anchors, entropy
+
+
+@given(st.lists(st.integers(0, 5), max_size=40), st.integers(1, 7), st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_a_balanced_batch_holds_equally_many_of_each_label_there_is(
+    labels: list[int], each: int, seed: int
+) -> None:
+    of = np.array(labels, np.int64)
+    batch = balanced_batch(of, each, np.random.default_rng(seed))
+    found = np.bincount(of[batch], minlength=6)
+    assert found.tolist() == [each * (label in labels) for label in range(6)]
+    for label in set(labels):
+        own = batch[of[batch] == label]
+        if labels.count(label) >= each:
+            assert len(set(own.tolist())) == each
+
+
+def test_anchors_are_class_means() -> None:
+    z = torch.tensor([[1.0, 0.0], [3.0, 2.0], [5.0, 5.0]])
+    means = class_means(z, torch.tensor([2, 2, 0]), 3)
+    assert means.points.tolist() == [[5, 5], [0, 0], [2, 1]]
+    assert means.present.tolist() == [True, False, True]
+
+
+def test_entropy_skips_labels_that_are_not_there() -> None:
+    assert label_entropy(np.array([3, 0, 0])) == 0
+    assert label_entropy(np.full(10, 7)) == pytest.approx(math.log(10))
+
+
+# Alignment
+
+
+def test_contrast_by_hand() -> None:
+    # Cosines of z = (1, 0) with both anchors: 1 and 0; tau = 0.5.
+    anchors = Anchors(np.float32([[2, 0], [0, 3]]), np.array([True, True]))
+    loss = contrast(anchors, 0.5, CPU)
+    value = loss(torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
+    assert float(value) == pytest.approx(math.log(1 + math.exp(-2)))
+
+
+def test_classes_without_an_anchor_neither_attract_nor_repel() -> None:
+    points = np.float32([[2, 0], [0, 3], [0, 0]])
+    anchors = Anchors(points, np.array([True, True, False]))
+    two = Anchors(points[:2], np.array([True, True]))
+    z = torch.tensor([[1.0, 1.0], [1.0, 3.0]], requires_grad=True)
+    for masked, plain in (
+        (contrast(anchors, 0.1, CPU), contrast(two, 0.1, CPU)),
+        (distance(anchors, CPU), distance(two, CPU)),
+    ):
+        mixed = masked(z, torch.tensor([0, 2]))
+        assert float(mixed.detach()) == pytest.approx(
+            float(plain(z[:1].detach(), torch.tensor([0]))) / 2
+        )
+        (gradient,) = torch.autograd.grad(mixed, z)
+        assert torch.isfinite(gradient).all()
+        assert gradient[1].tolist() == [0, 0]
+        none = masked(z, torch.tensor([2, 2]))
+        assert float(none.detach()) == 0
+        assert torch.autograd.grad(none, z)[0].tolist() == [[0, 0], [0, 0]]
+
+
+def test_distance_is_the_mean_over_samples_and_coordinates() -> None:
+    anchors = Anchors(np.float32([[1, 1], [0, 0]]), np.array([True, True]))
+    z = torch.tensor([[1.0, 3.0], [2.0, 0.0]])
+    value = distance(anchors, CPU)(z, torch.tensor([0, 1]))
+    assert float(value) == (0 + 4 + 4 + 0) / 4
+
+
+def test_the_loss_of_eq_9() -> None:
+    model = FlatModel(Mlp(2).build((4,), 2))
+    anchors = Anchors(np.float32([[1, 0], [0, 1]]), np.array([True, True]))
+    x, y = torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1])
+    alignment = contrast(anchors, 0.1, CPU)
+    found = aligned(alignment, 0.3)(model.module, x, y)
+    z = represent(model, x)
+    expected = cross_entropy(model.module(x), y) + 0.3 * alignment(z, y)
+    assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+
+
+def test_alignment_pulls_representations_to_their_anchors() -> None:
+    model = FlatModel(Mlp(4).build((6,), 2))
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.rand(40, 6, generator=rng), torch.arange(40) % 2
+    x[y == 1] *= -1
+    anchors = Anchors(np.float32([[1, 1, 0, 0], [0, 0, 1, 1]]), np.ones(2, bool))
+    alignment = contrast(anchors, 0.1, CPU)
+    before = float(alignment(represent(model, x), y))
+    local = replace(LocalTraining(), epochs=20, learning_rate=0.05)
+    loss = aligned(alignment, 1.0)
+    train(
+        model, x, y, local, np.random.default_rng(0), loss=loss, part=model.split.part
+    )
+    assert float(alignment(represent(model, x), y)) < before
+
+
+def test_recurrent_networks_split_too() -> None:
+    split = FlatModel(Recurrent("gru").build((25, 300), 2)).split
+    assert (split.classes, split.width) == (2, 64)

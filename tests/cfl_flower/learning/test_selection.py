@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfl_flower.learning.selection import (
+    History,
+    Known,
+    NearestToCentre,
+    Oort,
+    RandomSelection,
+    share_participants,
+)
+
+
+def share(participants: int, sizes: list[int], seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return share_participants(participants, np.array(sizes), rng)
+
+
+SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("participants", "sizes", "shares"),
+    [
+        (10, [20, 20], [5, 5]),
+        (11, [20, 30], [5, 6]),  # the remainder goes to the largest
+        (11, [20, 20], [6, 5]),  # the lowest id on a tie
+        (10, [12, 2, 0, 20], [3, 2, 0, 4]),  # nobody gives more than it has
+        (4, [0, 0], [0, 0]),
+    ],
+)
+def test_participants_are_shared_over_clusters(
+    participants: int, sizes: list[int], shares: list[int]
+) -> None:
+    assert share(participants, sizes).tolist() == shares
+
+
+@given(st.integers(1, 60), SIZES)
+def test_shares_stay_within_the_clusters_and_within_m(m: int, sizes: list[int]) -> None:
+    shares = share(m, sizes)
+    assert (shares <= sizes).all()
+    assert (shares >= 0).all()
+    assert shares.sum() <= m
+    full = -(-m // max(1, np.count_nonzero(sizes)))
+    if all(size == 0 or size >= full for size in sizes) and any(sizes):
+        assert shares.sum() == m
+
+
+def test_random_selection_draws_without_replacement_in_ascending_order() -> None:
+    members = np.array([3, 5, 8, 9, 20])
+    chosen = RandomSelection().choose(members, 4, np.random.default_rng(0))
+    assert len(set(chosen.tolist())) == 4
+    assert set(chosen.tolist()) <= set(members.tolist())
+    assert chosen.tolist() == sorted(chosen.tolist())
+
+
+@given(st.integers(1, 60), SIZES)
+def test_a_cluster_below_its_share_comes_whole_and_the_rest_differ_by_one(
+    m: int, sizes: list[int]
+) -> None:
+    shares = share(m, sizes)
+    partial = [int(s) for s, size in zip(shares, sizes, strict=True) if s < size]
+    if partial:
+        assert max(partial) - min(partial) <= 1
+        # A cluster is only taken whole below the share that the others reach.
+        whole = [size for s, size in zip(shares, sizes, strict=True) if 0 < s == size]
+        assert all(size <= min(partial) + 1 for size in whole)
+
+
+@given(st.integers(1, 12), st.integers(1, 40))
+def test_one_global_cluster_gives_all_participants_it_has(size: int, m: int) -> None:
+    assert share(m, [size]).tolist() == [min(size, m)]
+
+
+def test_ties_among_many_clusters_go_to_the_lowest_ids() -> None:
+    # Above 16 entries an unstable sort would shuffle equal sizes.
+    shares = share(45, [3, 4] * 20)
+    assert np.flatnonzero(shares == 2).tolist() == [1, 3, 5, 7, 9]
+
+
+def test_with_fewer_participants_than_clusters_every_cluster_has_its_turn() -> None:
+    sizes = [5, 0, 5, 9]
+    drawn = [share(2, sizes, seed).tolist() for seed in range(300)]
+    assert {sum(shares) for shares in drawn} == {2}
+    # Expected 200 each, with a standard deviation of 8; the empty one has none.
+    assert np.sum(drawn, axis=0) == pytest.approx([200, 0, 200, 200], abs=40)
+
+
+@given(st.integers(0, 99), st.sets(st.integers(0, 50), min_size=1))
+def test_choosing_as_many_as_there_are_chooses_everyone(
+    seed: int, members: set[int]
+) -> None:
+    rng = np.random.default_rng(seed)
+    chosen = RandomSelection().choose(np.array(list(members)), len(members), rng)
+    assert chosen.tolist() == sorted(members)
+
+
+def test_every_member_has_the_same_chance() -> None:
+    rng, members = np.random.default_rng(0), np.arange(5)
+    chosen = [RandomSelection().choose(members, 2, rng) for _ in range(2000)]
+    # Expected 800 each, with a standard deviation of 22.
+    assert np.bincount(np.concatenate(chosen)) == pytest.approx(800, abs=110)
+
+
+def known(round: int = 1, **history: list[float]) -> Known:
+    arrays = {name: np.array(values) for name, values in history.items()}
+    return Known(round, History(**arrays), np.zeros(0))
+
+
+MEMBERS = np.arange(6)
+
+
+def test_the_nearest_to_the_centre_are_chosen_and_ties_are_drawn() -> None:
+    gaps = Known(1, History(), np.array([0.5, 0.1, 0.3, 0.2, 0.9, 0.9]))
+    choose = NearestToCentre().choose
+    assert choose(MEMBERS, 3, np.random.default_rng(0), gaps).tolist() == [1, 2, 3]
+    level = Known(1, History(), np.zeros(6))
+    drawn = {
+        tuple(choose(MEMBERS, 2, np.random.default_rng(seed), level).tolist())
+        for seed in range(40)
+    }
+    assert len(drawn) > 5
+
+
+def test_oort_explores_at_first_and_gives_as_many_as_asked() -> None:
+    nobody = History().extended(6)
+    chosen = Oort().choose(
+        MEMBERS, 4, np.random.default_rng(0), Known(1, nobody, np.zeros(0))
+    )
+    assert len(set(chosen.tolist())) == 4
+
+
+@given(st.integers(0, 999), st.integers(1, 6), st.integers(1, 60))
+def test_oort_chooses_without_replacement(seed: int, count: int, round: int) -> None:
+    rng = np.random.default_rng(seed)
+    history = History(
+        rng.random(6) * 10,
+        np.where(rng.random(6) < 0.3, np.nan, rng.random(6)),
+        rng.integers(0, round + 1, 6),
+        rng.random(round),
+    )
+    chosen = Oort().choose(MEMBERS, count, rng, Known(round, history, np.zeros(0)))
+    assert len(set(chosen.tolist())) == count
+    assert set(chosen.tolist()) <= set(MEMBERS.tolist())
+
+
+def test_oort_prefers_large_losses_and_fast_devices() -> None:
+    seen = known(
+        2,
+        utility=[1.0, 9.0, 9.0, 5.0, 1.0, 1.0],
+        seconds=[10.0, 10.0, 100.0, 10.0, 10.0, 10.0],
+        last=[1, 1, 1, 1, 1, 1],
+    )
+    scores = Oort().scores(MEMBERS, seen)
+    # T is the 30th percentile, 10 s: client 2 has a hundredth of client 1's score.
+    assert scores[2] == pytest.approx(scores[1] / 100)
+    assert scores[1] > scores[3] > scores[0]
+    assert Oort(penalty=0).scores(MEMBERS, seen)[2] == pytest.approx(scores[1])
+
+
+def test_oort_comes_back_to_clients_not_seen_for_long() -> None:
+    seen = known(50, utility=[1.0] * 6, seconds=[1.0] * 6, last=[1, 49, 49, 49, 49, 49])
+    scores = Oort().scores(MEMBERS, seen)
+    assert scores.argmax() == 0
+    assert scores[0] - scores[1] == pytest.approx(
+        np.sqrt(0.1 * np.log(50)) - np.sqrt(0.1 * np.log(50) / 49)
+    )
+
+
+def half_seen(count: int, round: int = 1) -> Known:
+    """Return what is known when every second of so many was seen before."""
+    last = np.where(np.arange(count) % 2, 0, 1)
+    history = History(np.ones(count), np.ones(count), last, np.ones(1))
+    return Known(round, history, np.zeros(0))
+
+
+@pytest.mark.parametrize(
+    ("round", "fewest"),
+    # .9, then .98 of it in each round, and never below .3.
+    [(1, 90), (2, 88), (11, 73), (51, 32), (56, 30), (999, 30)],
+)
+def test_oort_explores_less_from_round_to_round(round: int, fewest: int) -> None:
+    found = half_seen(400, round)
+    rng, unseen = np.random.default_rng(0), []
+    for _ in range(20):
+        chosen = Oort().choose(np.arange(400), 100, rng, found)
+        unseen.append(int((chosen % 2).sum()))
+    assert set(unseen) <= {fewest, fewest + 1}
+    assert fewest in unseen
+
+
+def test_oort_explores_in_clusters_that_give_one_participant() -> None:
+    """A share of 0.3 of one client is one client in three rounds of ten, not none."""
+    late, one = half_seen(2, round=500), np.arange(2)
+    drawn = [
+        int(Oort().choose(one, 1, np.random.default_rng(seed), late)[0])
+        for seed in range(400)
+    ]
+    # Expected 120 times, with a standard deviation of 9.
+    assert drawn.count(1) == pytest.approx(120, abs=40)
+    never = Oort(exploration=0, least_exploration=0)
+    assert {
+        int(never.choose(one, 1, np.random.default_rng(seed), late)[0])
+        for seed in range(50)
+    } == {0}
+
+
+# Scores at the first round: ten of 1, ten of .06, ten of .04, and 0.
+STEPS = np.repeat([1.0, 0.06, 0.04, 0.0], [10, 10, 10, 1])
+
+
+def exploited(oort: Oort, count: int) -> set[float]:
+    """Return which scores are drawn in many attempts."""
+    size = len(STEPS)
+    history = History(STEPS, np.ones(size), np.ones(size, np.int64), np.ones(1))
+    found, members = Known(1, history, np.zeros(0)), np.arange(size)
+    assert oort.scores(members, found) == pytest.approx(STEPS)
+    drawn = [
+        oort.choose(members, count, np.random.default_rng(seed), found)
+        for seed in range(400)
+    ]
+    return set(STEPS[np.concatenate(drawn)].tolist())
+
+
+def test_oort_draws_among_those_near_the_last_one_needed_or_ten_times_as_many() -> None:
+    greedy = Oort(exploration=0, least_exploration=0)
+    assert exploited(greedy, 1) == {1.0, 0.06}
+    assert exploited(replace(greedy, cut_off=0.5), 1) == {1.0}
+    # Of two, twenty are candidates whatever they score; of three, thirty.
+    assert exploited(replace(greedy, cut_off=0.5), 2) == {1.0, 0.06}
+    assert exploited(replace(greedy, cut_off=0.5), 3) == {1.0, 0.06, 0.04}
+
+
+def test_oort_clips_utilities_at_their_90th_percentile() -> None:
+    utility = [*range(1, 11), 1e6]
+    seen = known(1, utility=utility, seconds=[1.0] * 11, last=[1] * 11)
+    scores = Oort().scores(np.arange(11), seen)
+    assert scores[-1] == scores[-2] == 1
+    assert scores[:-1] == pytest.approx(np.linspace(0, 1, 10))
+
+
+def test_the_pacer_waits_longer_while_the_utility_stays_the_same() -> None:
+    oort = Oort(pacer_step=2)
+    assert oort.pace(History(gained=np.ones(3))) == 30
+    assert oort.pace(History(gained=np.ones(4))) == 35
+    assert oort.pace(History(gained=np.array([1, 1, 9, 9.0]))) == 25
+
+
+def test_a_history_notes_participants_only() -> None:
+    before = History().extended(3)
+    after = before.noted(4, np.array([2]), np.array([7.0]), np.array([1.5]))
+    assert after.last.tolist() == [0, 0, 4]
+    assert after.utility.tolist() == [0, 0, 7]
+    assert before.last.tolist() == [0, 0, 0]
+
+
+def test_the_pacer_looks_at_the_mean_of_those_that_were_not_explored() -> None:
+    after = History().extended(3)
+    for rows, utility in (([2], [7.0]), ([1, 2], [50.0, 3.0]), ([1, 2], [5.0, 4.0])):
+        after = after.noted(1, np.array(rows), np.array(utility), np.ones(len(rows)))
+    assert after.gained.tolist() == [0, 3, 4.5]
+
+
+def test_who_was_late_is_known_to_be_slow_and_no_longer_unseen() -> None:
+    before = History().extended(3).noted(4, np.array([0]), np.array([6.0]), np.ones(1))
+    after = before.noted_late(4, np.array([2]), np.array([99.0]), 6.0)
+    assert after.last.tolist() == [4, 0, 4]
+    assert after.utility.tolist() == [6, 0, 6]
+    assert after.seconds[2] == 99
+    assert np.array_equal(after.gained, before.gained)

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.learning.training import (
+    LocalTraining,
+    batches,
+    compute_gradient,
+    evaluate,
+    full_gradient,
+    train,
+)
+from cfl_flower.models import FlatModel, Mclr, Mlp
+
+FULL = {"epochs": 1, "batch_size": 100}
+
+
+@pytest.fixture
+def data() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    return torch.rand(12, 1, 2, 3), torch.arange(12) % 4
+
+
+def fresh(settings: Mclr | Mlp = Mclr()) -> FlatModel:  # noqa: B008
+    torch.manual_seed(1)
+    return FlatModel(settings.build((1, 2, 3), 4))
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=5)])
+def test_the_gradient_is_that_of_autograd(
+    settings: Mclr | Mlp, data: tuple[Tensor, Tensor]
+) -> None:
+    model = fresh(settings)
+    compute_gradient(model, *data)
+    parameters = list(model.module.parameters())
+    loss = cross_entropy(model.module(data[0]), data[1])
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
+    torch.testing.assert_close(model.gradient, expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "epochs": 3}],
+)
+def test_local_training_is_torchs_sgd(
+    options: dict, data: tuple[Tensor, Tensor]
+) -> None:
+    settings = LocalTraining(**{**FULL, "epochs": 4, **options}, learning_rate=0.3)
+    ours, theirs = fresh(), fresh()
+    train(ours, *data, settings, rng())
+    optimizer = torch.optim.SGD(
+        theirs.module.parameters(),
+        lr=0.3,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
+    for _ in range(settings.epochs):
+        theirs.gradient.zero_()
+        cross_entropy(theirs.module(data[0]), data[1]).backward()
+        optimizer.step()
+    torch.testing.assert_close(ours.vector, theirs.vector)
+
+
+def test_the_proximal_term_pulls_towards_the_received_model(
+    data: tuple[Tensor, Tensor],
+) -> None:
+    # Second step by hand: gradient + mu (w - w_received), where w - w_received is
+    # the first step, -eta g0.
+    model = fresh()
+    received = model.vector.clone()
+    compute_gradient(model, *data)
+    first = received - 0.3 * model.gradient
+    model.vector.copy_(first)
+    compute_gradient(model, *data)
+    expected = first - 0.3 * (model.gradient + 2.0 * (first - received))
+    model.vector.copy_(received)
+    settings = LocalTraining(epochs=2, batch_size=100, learning_rate=0.3, mu=2.0)
+    train(model, *data, settings, rng())
+    torch.testing.assert_close(model.vector, expected)
+
+
+def test_every_pass_shuffles_all_samples_anew() -> None:
+    y = torch.arange(7)
+    settings = LocalTraining(epochs=2, batch_size=3)
+    taken = [part.tolist() for _, part in batches(y, y, settings, rng())]
+    assert [len(part) for part in taken] == [3, 3, 1] * 2
+    one, two = ([i for part in half for i in part] for half in (taken[:3], taken[3:]))
+    assert sorted(one) == sorted(two) == list(range(7))
+    assert one != two
+
+
+def test_steps_cycle_over_the_data_and_override_epochs() -> None:
+    y = torch.arange(4)
+    settings = LocalTraining(epochs=9, steps=5, batch_size=2)
+    sizes = [len(part) for _, part in batches(y, y, settings, rng())]
+    assert sizes == [2] * 5
+
+
+def test_inputs_and_labels_stay_together() -> None:
+    y = torch.arange(10)
+    for x_batch, y_batch in batches(y * 3, y, LocalTraining(batch_size=4), rng()):
+        assert torch.equal(x_batch, y_batch * 3)
+
+
+def test_training_on_nothing_changes_nothing() -> None:
+    model = fresh()
+    before = model.vector.clone()
+    train(model, torch.zeros(0, 1, 2, 3), torch.zeros(0).long(), LocalTraining(), rng())
+    assert torch.equal(model.vector, before)
+
+
+def test_dropout_works_in_training_and_not_in_tests() -> None:
+    model = FlatModel(nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(6, 4)))
+    x, y = torch.ones(8, 1, 2, 3), torch.zeros(8).long()
+    assert evaluate(model, x, y) == evaluate(model, x, y)
+    train(model, x, y, LocalTraining(epochs=1), rng())
+    assert model.module.training
+    evaluate(model, x, y)
+    assert not model.module.training
+
+
+def test_evaluation_by_hand() -> None:
+    # Two classes, logits (x, 0): the loss is log(1 + e^-x) for label 0.
+    model = FlatModel(nn.Linear(1, 2))
+    model.load(np.float32([1, 0, 0, 0]))
+    loss, correct = evaluate(model, torch.tensor([[2.0], [-2.0]]), torch.tensor([0, 0]))
+    assert loss == pytest.approx((np.log1p(np.exp(-2)) + np.log1p(np.exp(2))) / 2)
+    assert correct == 1
+
+
+def test_testing_on_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no test samples"):
+        evaluate(fresh(), torch.zeros(0, 1, 2, 3), torch.zeros(0).long())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"epochs": 0},
+        {"batch_size": 0},
+        {"steps": 0},
+        {"learning_rate": -1.0},
+        {"weight_decay": -1.0},
+        {"mu": -1.0},
+        {"momentum": 1.0},
+        {"momentum": -0.1},
+    ],
+)
+def test_settings_out_of_range_name_themselves(options: dict) -> None:
+    (name,) = options
+    with pytest.raises(ConfigError, match=rf"strategy\.{name}="):
+        LocalTraining(**options)
+
+
+def test_a_network_without_a_closed_form_takes_torchs_steps_too(
+    data: tuple[Tensor, Tensor],
+) -> None:
+    settings = LocalTraining(epochs=4, batch_size=100, learning_rate=0.3, momentum=0.9)
+    ours, theirs = fresh(Mlp(hidden=5)), fresh(Mlp(hidden=5))
+    train(ours, *data, settings, rng())
+    optimizer = torch.optim.SGD(theirs.module.parameters(), lr=0.3, momentum=0.9)
+    for _ in range(4):
+        theirs.gradient.zero_()
+        cross_entropy(theirs.module(data[0]), data[1]).backward()
+        optimizer.step()
+    torch.testing.assert_close(ours.vector, theirs.vector)
+
+
+def test_every_round_starts_without_the_momentum_of_the_last(
+    data: tuple[Tensor, Tensor],
+) -> None:
+    # After one step from rest, the velocity is the gradient: w - eta g.
+    settings = LocalTraining(epochs=1, batch_size=100, learning_rate=0.3, momentum=0.9)
+    model = fresh()
+    train(model, *data, settings, rng())
+    compute_gradient(model, *data)
+    expected = model.vector - 0.3 * model.gradient
+    train(model, *data, settings, rng())
+    torch.testing.assert_close(model.vector, expected)
+
+
+def test_equal_generators_train_equal_models(data: tuple[Tensor, Tensor]) -> None:
+    settings = LocalTraining(epochs=2, batch_size=5)
+    one, again, other = fresh(), fresh(), fresh()
+    train(one, *data, settings, rng())
+    train(again, *data, settings, rng())
+    train(other, *data, settings, np.random.default_rng(1))
+    assert torch.equal(one.vector, again.vector)
+    assert not torch.equal(one.vector, other.vector)
+
+
+@pytest.mark.parametrize(("label", "correct"), [(0, 3), (1, 0)])
+def test_the_answer_is_the_label_of_the_largest_logit(label: int, correct: int) -> None:
+    model = FlatModel(nn.Linear(1, 2)).load(np.float32([1, 0, 0, 0]))
+    x = torch.tensor([[1.0], [2.0], [3.0]])
+    assert evaluate(model, x, torch.full((3,), label))[1] == correct
+
+
+def test_the_gradient_in_blocks_is_that_of_all_samples(
+    data: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = fresh(Mlp(hidden=5))
+    compute_gradient(model, *data)
+    expected = model.gradient.clone()
+    monkeypatch.setattr("cfl_flower.learning.training.BLOCK", 3)
+    torch.testing.assert_close(full_gradient(model, *data), expected)
+    assert not full_gradient(model, data[0][:0], data[1][:0]).any()
+
+
+def test_the_term_holds_weights_near_another_model(data: tuple[Tensor, Tensor]) -> None:
+    # With a learning rate of 1 / mu one step ends at the anchor less gradient / mu.
+    settings = LocalTraining(epochs=1, batch_size=100, learning_rate=0.25, mu=4.0)
+    model, anchor = fresh(), torch.ones_like(fresh().weights)
+    compute_gradient(model, *data)
+    expected = anchor - model.gradient / 4
+    train(model, *data, settings, rng(), anchor=anchor)
+    torch.testing.assert_close(model.weights, expected)

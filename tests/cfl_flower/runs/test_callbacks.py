@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.runs.callbacks import (
+    Checkpointer,
+    Progress,
+    Recorder,
+    TensorBoard,
+    Verbosity,
+)
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.directory import RunDirectory
+from cfl_flower.runs.reading import read_lines
+from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.state import ClusteredState
+from cfl_flower.types import Failure
+
+
+def state(number: int = 0) -> ClusteredState:
+    return ClusteredState([0, 1], np.array([0, 0]), [np.float32([number])])
+
+
+def line(record: RoundRecord, rounds: int = 20) -> str:
+    return Progress(Console(file=io.StringIO()), "fedavg", rounds).line(record)
+
+
+def test_a_round_and_its_clients_are_written_as_they_were(tmp_path: Path) -> None:
+    with RunDirectory(compose_config([f"output_dir={tmp_path}"])) as directory:
+        rows = [
+            ClientRow(1, "site-a", 2, 0.5, 8),
+            ClientRow(1, 4, 0, 0.25, 4, measures={"kl": 0.5}),
+        ]
+        record = RoundRecord(1, accuracy=0.4, cluster_sizes=[1, 0, 1])
+        Recorder(directory).on_round(record, rows, state())
+    (found,) = read_lines(tmp_path / "rounds.jsonl")
+    assert (found["round"], found["accuracy"]) == (1, 0.4)
+    assert found["cluster_sizes"] == [1, 0, 1]
+    first, second = read_lines(tmp_path / "clients.jsonl")
+    assert "measures" not in first
+    assert second["kl"] == 0.5
+    assert [first, second] == [row.row() for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("every", "newest"),
+    [(1, [1, 2, 3, 4, 5]), (2, [0, 2, 2, 4, 5]), (5, [0, 0, 0, 0, 5])],
+)
+def test_the_state_is_saved_every_few_rounds_and_after_the_last(
+    tmp_path: Path, every: int, newest: list[int]
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint", {"seed": 0})
+    checkpointer = Checkpointer(checkpoint, every, last=5)
+    for round, expected in enumerate(newest, start=1):
+        checkpointer.on_round(RoundRecord(round), [], state(round))
+        assert checkpoint.exists() == (expected > 0)
+        if expected:
+            done, loaded = checkpoint.load(ClusteredState)
+            assert (done, loaded.models[0].tolist()) == (expected, [expected])
+
+
+def test_progress_prints_one_line_however_narrow_the_terminal() -> None:
+    text = io.StringIO()
+    progress = Progress(Console(file=text, width=20), "fielding", 20)
+    record = RoundRecord(3, accuracy=0.5, loss=1.25, num_clusters=4, seconds=0.5)
+    progress.on_round(record, [], state())
+    assert text.getvalue() == f"{progress.line(record)}\n"
+
+
+def test_a_line_says_what_was_measured() -> None:
+    record = RoundRecord(
+        7,
+        accuracy=0.875,
+        loss=0.25,
+        num_clusters=3,
+        drifted=12,
+        moved=9,
+        reclustered=True,
+        failures=[Failure(1, "train", "raised", "no")] * 2,
+        seconds=1.5,
+    )
+    assert " ".join(line(record).split()) == (
+        "fedavg round 7/20 accuracy 87.5% loss 0.250 clusters 3 drifted 12 moved 9 "
+        "re-clustered failures 2 1.50 s"
+    )
+
+
+def test_a_line_leaves_out_what_was_not_measured() -> None:
+    words = line(RoundRecord(7, num_clusters=1, drifted=0, reclustered=False)).split()
+    assert words == ["fedavg", "round", "7/20", "clusters", "1"]
+
+
+def test_an_accuracy_of_zero_was_measured() -> None:
+    assert "accuracy   0.0%  loss 2.300" in line(RoundRecord(1, accuracy=0, loss=2.3))
+
+
+def test_the_lines_of_a_run_are_aligned() -> None:
+    lengths = {len(line(RoundRecord(r, num_clusters=1), 100)) for r in (1, 10, 100)}
+    assert len(lengths) == 1
+
+
+def told(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
+    text = io.StringIO()
+    progress = Progress(Console(file=text, width=200), "fedavg", 20, verbosity)
+    for record in records:
+        progress.on_round(record, [], state())
+    return text.getvalue().splitlines()
+
+
+def test_the_remaining_time_is_that_of_rounds_without_the_start() -> None:
+    lines = told(
+        Verbosity.NORMAL,
+        *(RoundRecord(r, seconds=s) for r, s in enumerate([30.0, 4.0, 6.0], start=1)),
+    )
+    assert [line.split("  ")[-1] for line in lines] == [
+        "30.00 s",
+        "1:12 left",  # 18 rounds of 4 s
+        "1:25 left",  # 17 rounds of 5 s
+    ]
+
+
+def test_quiet_says_nothing_and_verbose_says_who_failed() -> None:
+    failures = [
+        Failure(1, "train", "raised", "no"),
+        Failure(2, "train", "raised", "no"),
+    ]
+    record = RoundRecord(1, failures=failures, bytes_up=12345, ari=0.5)
+    assert told(Verbosity.QUIET, record) == []
+    assert len(told(Verbosity.NORMAL, record)) == 1
+    words = " ".join(told(Verbosity.VERBOSE, record))
+    for word in ("12,345", "ari 0.500", "2 failed to train: raised"):
+        assert word in words
+
+
+def test_tensorboard_reads_what_was_measured(tmp_path: Path) -> None:
+    board = TensorBoard(tmp_path)
+    rows = [ClientRow(1, 0, 0, 0.25, 8), ClientRow(1, 1, 0, 0.75, 8)]
+    board.on_round(RoundRecord(1, accuracy=0.5, ari=None), rows, state())
+    board.on_round(RoundRecord(2, accuracy=0.75, reclustered=True), [], state())
+    # What comes after the checkpoint is dropped by the run that goes on.
+    resumed = TensorBoard(tmp_path, done=1)
+    resumed.on_round(RoundRecord(2, accuracy=0.875), [], state())
+    found = EventAccumulator(str(tmp_path))
+    found.Reload()
+    values = [(event.step, event.value) for event in found.Scalars("accuracy")]
+    assert values == [(1, 0.5), (2, 0.875)]
+    assert "ari" not in found.Tags()["scalars"]
+    assert found.Histograms("client accuracy")[0].histogram_value.num == 2

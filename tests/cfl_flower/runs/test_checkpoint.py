@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfl_flower.errors import CheckpointError
+from cfl_flower.runs import checkpoint as module
+from cfl_flower.runs.checkpoint import Checkpoint
+
+CONFIG = {"seed": 1, "clients": 4, "rounds": 9, "strategy": {"name": "fielding"}}
+
+
+@dataclass
+class State:
+    clients: list
+    clusters: np.ndarray
+    models: list
+    empty: np.ndarray
+    notes: dict
+
+
+def state(shift: float = 0.0) -> State:
+    return State(
+        [0, 1, "site-a"],
+        np.array([0, 1, 1]),
+        [np.float32([1 + shift, 2]), np.float32([3, 4])],
+        np.zeros((0, 10), np.float32),
+        {1: "one", "two": [np.array([2.0])], "none": None},
+    )
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Checkpoint:
+    checkpoint = Checkpoint(tmp_path / "checkpoint", CONFIG)
+    checkpoint.save(3, state())
+    return checkpoint
+
+
+def test_a_state_comes_back_as_it_was(saved: Checkpoint) -> None:
+    round, loaded = saved.load(State)
+    assert round == 3
+    assert loaded.clients == [0, 1, "site-a"]
+    assert loaded.clusters.tolist() == [0, 1, 1]
+    assert loaded.clusters.dtype == np.int64
+    assert [model.tolist() for model in loaded.models] == [[1, 2], [3, 4]]
+    assert loaded.empty.shape == (0, 10)
+    assert loaded.notes[1] == "one"
+    assert loaded.notes["two"][0].tolist() == [2.0]
+    assert loaded.notes["none"] is None
+
+
+def test_loaded_arrays_can_be_changed_in_place(saved: Checkpoint) -> None:
+    _, loaded = saved.load(State)
+    loaded.clusters[0] = 7
+    assert loaded.clusters[0] == 7
+
+
+def test_a_new_checkpoint_replaces_the_old_one(saved: Checkpoint) -> None:
+    saved.save(4, state(shift=1))
+    round, loaded = saved.load(State)
+    assert (round, loaded.models[0].tolist()) == (4, [2, 2])
+    assert len(list(saved.folder.iterdir())) == 2
+
+
+def test_there_is_none_before_the_first(tmp_path: Path) -> None:
+    assert not Checkpoint(tmp_path, CONFIG).exists()
+
+
+@pytest.mark.parametrize("step", ["arrays", "header"])
+def test_a_kill_while_saving_leaves_the_old_checkpoint(
+    saved: Checkpoint, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = module.write_atomically, []
+
+    def killed(path: Path, data: bytes) -> None:
+        calls.append(path)
+        if len(calls) == (1 if step == "arrays" else 2):
+            raise KeyboardInterrupt
+        original(path, data)
+
+    monkeypatch.setattr(module, "write_atomically", killed)
+    with pytest.raises(KeyboardInterrupt):
+        saved.save(4, state(shift=1))
+    round, loaded = saved.load(State)
+    assert (round, loaded.models[0].tolist()) == (3, [1, 2])
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "round-00000003.safetensors"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "gone"])
+def test_a_torn_checkpoint_is_refused(
+    saved: Checkpoint, name: str, damage: str
+) -> None:
+    path = saved.folder / name
+    data = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    else:
+        path.write_bytes(bytes([data[0] ^ 0xFF]) + data[1:])
+    with pytest.raises(CheckpointError, match=r"is torn.*another output_dir") as caught:
+        saved.load(State)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "differs"),
+    [
+        ("seed", 2, "seed"),
+        ("clients", 5, "clients"),
+        ("strategy", {"name": "static"}, "strategy.name"),
+        ("strategy", {"name": "fielding", "tau": 1}, "strategy.tau"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
+    saved: Checkpoint, key: str, value: object, differs: str
+) -> None:
+    other = Checkpoint(saved.folder, {**CONFIG, key: value})
+    with pytest.raises(CheckpointError, match=f"of another run: {differs} was"):
+        other.load(State)
+
+
+@pytest.mark.parametrize("key", ["rounds", "workers", "engine", "output_dir", "system"])
+def test_what_has_no_effect_on_finished_rounds_may_differ(
+    saved: Checkpoint, key: str
+) -> None:
+    assert Checkpoint(saved.folder, {**CONFIG, key: "other"}).load(State)[0] == 3
+
+
+def test_a_checkpoint_of_another_schema_is_refused(saved: Checkpoint) -> None:
+    path = saved.folder / "checkpoint.json"
+    header = json.loads(path.read_text())
+    path.write_text(json.dumps({**header, "schema": 99}))
+    with pytest.raises(CheckpointError, match="schema 99"):
+        saved.load(State)

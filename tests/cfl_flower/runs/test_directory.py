@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.errors import ConfigError
+from cfl_flower.runs import directory as results
+from cfl_flower.runs.directory import RunDirectory, check_output_dir
+from cfl_flower.runs.reading import finished, read_lines, read_settings
+from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.types import Failure
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    return compose_config([f"output_dir={tmp_path / 'run'}"])
+
+
+def write(directory: RunDirectory, rounds: int) -> None:
+    for round in range(1, rounds + 1):
+        record = RoundRecord(round, accuracy=round / 10, seconds=1.0, bytes_up=round)
+        record.accuracy_mean = record.accuracy
+        directory.append(record, [ClientRow(round, 0, 0, 0.5, 3)])
+
+
+def test_what_was_not_measured_is_null_and_failures_keep_their_reason(
+    config: RunConfig,
+) -> None:
+    with RunDirectory(config) as directory:
+        record = RoundRecord(1, failures=[Failure(3, "train", "timeout", "too late")])
+        directory.append(record, [])
+    (row,) = read_lines(directory.path / "rounds.jsonl")
+    assert row["accuracy"] is None
+    assert row["heterogeneity"] is None
+    assert row["failures"] == [
+        {"client": 3, "phase": "train", "reason": "timeout", "detail": "too late"}
+    ]
+
+
+def test_a_round_is_on_the_disk_when_it_is_appended(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    with RunDirectory(config) as directory:
+        monkeypatch.setattr(os, "fsync", note)
+        write(directory, 1)
+    assert synced == ["clients.jsonl", "rounds.jsonl"]
+
+
+def test_rewinding_drops_later_rounds_and_torn_lines(config: RunConfig) -> None:
+    with RunDirectory(config) as directory:
+        write(directory, 5)
+        for name in ("rounds.jsonl", "clients.jsonl"):
+            with (directory.path / name).open("a") as file:
+                file.write('{"round": 6, "accu')
+        directory.rewind(3)
+        for name in ("rounds.jsonl", "clients.jsonl"):
+            rows = read_lines(directory.path / name)
+            assert [row["round"] for row in rows] == [1, 2, 3]
+        write(directory, 1)
+        assert len(read_lines(directory.path / "rounds.jsonl")) == 4
+
+
+def test_the_summary_is_made_from_the_rounds_on_disk(config: RunConfig) -> None:
+    with RunDirectory(config) as directory:
+        write(directory, 3)
+        directory.append(RoundRecord(4, seconds=0.5), [])
+        summary = directory.write_summary()
+    assert summary["rounds"] == 4
+    assert summary["final"] == {"accuracy": 0.3, "accuracy_mean": 0.3}
+    assert summary["best"]["accuracy"] == 0.3
+    assert summary["bytes_up"] == 1 + 2 + 3
+    assert summary["seconds"] == 3.5
+    assert summary["peak_rss_mb"] > 1
+
+
+def test_config_yaml_repeats_the_run(config: RunConfig) -> None:
+    with RunDirectory(config) as directory:
+        first, *rest = (directory.path / "config.yaml").read_text().splitlines()
+    assert first == f"# python -m simulations.run output_dir={config.output_dir}"
+    assert "rounds: 36" in rest
+
+
+def test_the_first_line_of_config_yaml_is_one_for_a_shell(tmp_path: Path) -> None:
+    place = tmp_path / "a run"
+    asked = ["rounds=5", f"output_dir='{place}'", "drift.rounds=[3, 5]", "resume=True"]
+    again = compose_config([*asked, "rounds=7", f"output_dir='{place}'", "resume=true"])
+    with RunDirectory(again) as directory:
+        first = (directory.path / "config.yaml").read_text().partition("\n")[0]
+    words = shlex.split(first.removeprefix("# "))
+    assert words[:3] == ["python", "-m", "simulations.run"]
+    # The last of each key, and what trains from the start.
+    assert words[3:] == ["rounds=7", f"output_dir='{place}'", "drift.rounds=[3, 5]"]
+    repeated = compose_config(words[3:])
+    assert repeated.resolved == again.resolved | {"resume": False}
+
+
+def test_a_second_process_waits_for_the_folder_and_then_says_that_it_is_in_use(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import sys; from filelock import FileLock;"
+        f"lock = FileLock('{config.output_dir}/.lock'); lock.acquire();"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    Path(config.output_dir).mkdir()
+    monkeypatch.setattr(results, "LOCK_TIMEOUT", 0.2)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(ConfigError, match="in use by another run"):
+            RunDirectory(config).__enter__()
+        other.kill()
+    # A killed process holds no lock.
+    with RunDirectory(config):
+        pass
+
+
+def test_a_folder_that_holds_a_run_is_refused_without_resume(config: RunConfig) -> None:
+    with RunDirectory(config) as directory:
+        write(directory, 1)
+    with pytest.raises(ConfigError, match="already holds a run; add resume=true"):
+        check_output_dir(config)
+
+
+def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
+    options = [f"output_dir={tmp_path}", "resume=true"]
+    longer = compose_config([*options, "rounds=3"])
+    with RunDirectory(longer) as directory:
+        write(directory, 3)
+    shorter = compose_config([*options, "rounds=2"])
+    with pytest.raises(ConfigError, match=r"rounds=2 is not .* at least the 3"):
+        RunDirectory(shorter).__enter__()
+    assert read_settings(tmp_path / "config.yaml")["rounds"] == 3
+
+
+def test_a_run_that_goes_on_has_no_summary_until_it_is_done(tmp_path: Path) -> None:
+    options = [f"output_dir={tmp_path}", "resume=true"]
+    config = compose_config([*options, "rounds=1"])
+    for done in (1, 0):
+        # Opened again for as many rounds, it is as complete as it was.
+        with RunDirectory(config) as directory:
+            write(directory, done)
+            directory.write_summary()
+    assert finished(config)
+    with RunDirectory(compose_config([*options, "rounds=3"])):
+        pass
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = compose_config([f"output_dir={tmp_path / 'file' / 'run'}"])
+    with pytest.raises(ConfigError, match=r"output_dir=.*cannot be written"):
+        check_output_dir(config)
+
+
+def test_a_value_that_json_cannot_hold_is_an_error_and_not_written(
+    config: RunConfig,
+) -> None:
+    with RunDirectory(config) as directory:
+        with pytest.raises(ValueError, match="JSON"):
+            directory.append(RoundRecord(1, loss=float("nan")), [])
+        assert read_lines(directory.path / "rounds.jsonl") == []

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.runs.measures import class_scores, note_tests
+from cfl_flower.runs.record import RoundRecord
+from cfl_flower.types import Result
+
+
+def result(client: int, correct: int, count: int, loss: float, **more: int) -> Result:
+    return Result(client, count, [], loss, {"correct": correct, **more})
+
+
+def test_tests_are_noted_over_samples_and_over_clients() -> None:
+    record = RoundRecord(3)
+    results = [result(0, 9, 10, 0.5), result(7, 15, 30, 1.5)]
+    rows = note_tests(record, results, np.array([1, 0]))
+    assert record.accuracy == pytest.approx(24 / 40)
+    assert record.accuracy_mean == pytest.approx((0.9 + 0.5) / 2)
+    assert record.loss == pytest.approx((10 * 0.5 + 30 * 1.5) / 40)
+    assert record.measures == {}
+    seen = [(r.round, r.client, r.cluster, r.accuracy, r.num_examples) for r in rows]
+    assert seen == [(3, 0, 1, 0.9, 10), (3, 7, 0, 0.5, 30)]
+
+
+def test_the_honest_and_the_personalised_are_noted_beside() -> None:
+    record = RoundRecord(1)
+    own = {"own_correct": 3, "own_tested": 4}
+    results = [result(0, 8, 10, 1.0, **own), result(1, 0, 10, 1.0)]
+    rows = note_tests(record, results, np.array([0, 0]), malicious=frozenset({1}))
+    assert record.measures == {"accuracy_honest": 0.8, "personalised": 0.75}
+    assert [row.personalised for row in rows] == [0.75, None]
+    note_tests(record, results, np.array([0, 0]), malicious=frozenset({0, 1}))
+    assert record.measures["accuracy_honest"] is None
+
+
+def test_a_round_without_tests_has_no_accuracy() -> None:
+    record = RoundRecord(1)
+    assert note_tests(record, [], np.zeros(0, np.int64), malicious={1}) == []
+    assert record == RoundRecord(1)
+
+
+def test_a_class_has_as_many_meanings_as_clients_give_it() -> None:
+    sudden = ["drift=sudden", "drift.rounds=[5]", "clients=20"]
+    world = compose_config(sudden).timeline.world
+    assert not world(4).meanings.any()
+    found = world(5).meanings
+    assert (found.max(axis=0) + 1).tolist() == [1, 2, 2, 2, 2, 2, 2, 1, 1, 1]
+    named = world(5).relabel
+    for label in (1, 4, 6):
+        same = (named == label)[:, None] == (named == label)[None]
+        assert np.array_equal(
+            same.all(axis=2), found[:, label, None] == found[None, :, label]
+        )
+
+
+def test_rotated_clients_mean_different_things_by_every_class() -> None:
+    turned = ["partition=rotated", "clients=12"]
+    world = compose_config(turned).timeline.world(1)
+    kinds = len(set(world.degrees.tolist()))
+    found = world.meanings
+    assert (found.max(axis=0) + 1).tolist() == [kinds] * 10
+
+
+@pytest.mark.parametrize("drift", ["swap_all", "recurring", "sudden"])
+def test_looking_at_meanings_changes_no_later_world(drift: str) -> None:
+    options = [f"drift={drift}", "clients=20"]
+    looked, plain = (compose_config(options).timeline for _ in range(2))
+    for round in (1, *plain.rounds):
+        meanings = looked.world(round).meanings
+        assert np.array_equal(looked.concepts(round), plain.concepts(round))
+        assert np.array_equal(meanings, plain.world(round).meanings)
+
+
+def test_agreement_is_told_class_by_class_among_those_who_have_samples() -> None:
+    truth = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])
+    clusters = np.array([[0, -1], [0, -1], [1, -1], [-1, -1]])
+    assert class_scores(truth, clusters) == [1.0, None]

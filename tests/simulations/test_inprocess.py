@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from simulations.inprocess import InProcessGrid
+
+
+def echo() -> ClientApp:
+    """Return an app that says which node it ran on, with which node config."""
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        if context.node_config.get("broken"):
+            raise ValueError("no such sensor")
+        said = ConfigRecord({"node": context.node_id, **context.node_config})
+        return Message(RecordDict({"said": said}), reply_to=message)
+
+    return app
+
+
+def ask(grid: InProcessGrid, *nodes: int) -> list[Message]:
+    content = RecordDict({"empty": ConfigRecord({})})
+    messages = [Message(content, node, "query") for node in nodes]
+    return grid.send_and_receive(messages)
+
+
+def test_each_node_answers_for_itself_with_its_own_config() -> None:
+    grid = InProcessGrid([{}, {"client-id": "site-a"}], echo())
+    first, second = grid.get_node_ids()
+    replies = ask(grid, second, first)
+    said = [dict(reply.content.config_records["said"]) for reply in replies]
+    assert said == [
+        {"node": second, "client-id": "site-a"},
+        {"node": first, "num-partitions": 2},
+    ]
+    assert [reply.metadata.src_node_id for reply in replies] == [second, first]
+
+
+def test_a_node_can_join_at_any_time() -> None:
+    grid = InProcessGrid([{}], echo())
+    late = grid.add_node({"client-id": 7})
+    assert grid.get_node_ids()[1] == late
+    (reply,) = ask(grid, late)
+    assert reply.content.config_records["said"]["client-id"] == 7
+
+
+def test_an_app_that_raises_gives_an_error_reply_as_in_flower() -> None:
+    grid = InProcessGrid([{"broken": True}, {}], echo())
+    broken, sound = ask(grid, *grid.get_node_ids())
+    assert broken.has_error()
+    assert "ValueError: no such sensor" in broken.error.reason
+    assert not sound.has_error()
+
+
+def test_a_reply_names_its_message_and_is_handed_out_once() -> None:
+    grid = InProcessGrid([{}], echo())
+    content = RecordDict({"empty": ConfigRecord({})})
+    (node,) = grid.get_node_ids()
+    ids = grid.push_messages([Message(content, node, "query") for _ in range(2)])
+    assert len(set(ids)) == 2
+    (second,) = grid.pull_messages([ids[1], "unknown"])
+    assert second.metadata.reply_to_message_id == ids[1]
+    (first,) = grid.pull_messages(ids)
+    assert first.metadata.reply_to_message_id == ids[0]
+    assert grid.pull_messages(ids) == []
+
+
+def test_a_node_keeps_the_config_that_it_joined_with() -> None:
+    config: dict[str, int] = {"client-id": 1}
+    grid = InProcessGrid([config], echo())
+    config["client-id"] = 2
+    (reply,) = ask(grid, *grid.get_node_ids())
+    assert reply.content.config_records["said"]["client-id"] == 1
+
+
+def test_there_is_no_run_record() -> None:
+    with pytest.raises(RuntimeError, match="no run record"):
+        _ = InProcessGrid([{}], echo()).run
