@@ -1,22 +1,188 @@
-"""Settings without Hydra: how a client rebuilds what the server composed.
+"""Settings: declared once, checked wherever they are built.
 
-A group of settings is a frozen dataclass that checks itself in ``__post_init__`` and
-carries the behaviour it configures. On the wire it is a plain mapping whose
-``_target_`` names the class, so a device needs neither Hydra nor OmegaConf.
+A group of settings is a frozen pydantic dataclass (`settings`) that carries the
+behaviour it configures. The annotation of a field says its type and bounds, the string
+below it its meaning: checks, error lines and the tables in docs/ all come from there.
+On the wire a group is a plain mapping whose ``_target_`` names the class, so a device
+needs neither Hydra nor OmegaConf.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import field, is_dataclass
+from functools import wraps
 from importlib.util import find_spec
-from typing import Any
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 
 from cfl_flower.errors import ConfigError
 
-ROOMS = ("cfl_flower", "strategies", "clients")
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+"""A number of things, at least one."""
+
+Natural: TypeAlias = Annotated[int, Field(ge=0)]
+"""A number of things, or 0."""
+
+Positive: TypeAlias = Annotated[float, Field(gt=0)]
+"""A finite number above 0."""
+
+NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
+"""A finite number of at least 0."""
+
+Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+"""A probability or a share."""
+
+T = TypeVar("T")
+
+STRICTNESS = ConfigDict(
+    extra="forbid",
+    allow_inf_nan=False,
+    arbitrary_types_allowed=True,
+    coerce_numbers_to_str=True,
+)
+
+PACKAGES = ("cfl_flower", "strategies", "clients")
+"""Where a ``_target_`` may point to."""
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
+def settings(group: str) -> Callable[[type[T]], type[T]]:
+    """Make a class a frozen dataclass of settings that checks itself.
+
+    Parameters
+    ----------
+    group : str
+        The key of these settings in the configuration, for error lines.
+
+    Raises
+    ------
+    ConfigError
+        When an object is made with a value out of its type or bounds, in one line:
+        ``strategy.threshold=-1 is not allowed; use a number of at least 0``.
+
+    Examples
+    --------
+    >>> @settings("strategy")
+    ... class Example:
+    ...     threshold: Annotated[float, Field(ge=0, lt=0.5)] = 0.25
+    ...     metric: Literal["l1", "l2"] = "l1"
+    >>> Example(threshold=1)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    cfl_flower.errors.ConfigError: strategy.threshold=1 is not allowed; use a number ...
+    >>> Example(metric="l3")
+    Traceback (most recent call last):
+    cfl_flower.errors.ConfigError: strategy.metric=l3 is not allowed; use l1 or l2
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        made: Any = dataclass(frozen=True, config=STRICTNESS)(cls)
+        validate = made.__init__
+
+        @wraps(validate)
+        def initialise(self: T, *args: Any, **values: Any) -> None:
+            try:
+                validate(self, *args, **values)
+            except ValidationError as error:
+                raise _first_problem(group, type(self), error) from error
+
+        made.__init__ = initialise
+        return made  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
+    """Return the one-line error of the first value that is not allowed."""
+    problem = error.errors(include_url=False)[0]
+    name = str(problem["loc"][0]) if problem["loc"] else ""
+    key = f"{group}.{name}".lstrip(".")
+    known = cls.__pydantic_fields__
+    if name not in known:
+        names = ", ".join(known)
+        return ConfigError(f"{key} is not a setting; known here: {names or 'none'}")
+    if problem["type"] == "missing":
+        return ConfigError(f"{key} is missing; set it to {allowed_values(known[name])}")
+    value, allowed = problem["input"], allowed_values(known[name])
+    shown = json.dumps(value) if value is None or isinstance(value, bool) else value
+    return ConfigError(f"{key}={shown} is not allowed; use {allowed}")
+
+
+def allowed_values(declared: FieldInfo) -> str:
+    """Say in words what a setting may be.
+
+    Examples
+    --------
+    >>> @settings("faults")
+    ... class Example:
+    ...     share: Fraction = 0.0
+    ...     tries: Count | None = None
+    ...     rounds: list[int] = field(default_factory=list)
+    >>> for each in Example.__pydantic_fields__.values():
+    ...     print(allowed_values(each))
+    a number from 0 to 1
+    null or a whole number of at least 1
+    a list of whole numbers
+    """
+    return _describe(declared.annotation, declared.metadata)
+
+
+NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def _describe(annotation: Any, metadata: list[Any]) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        inner = FieldInfo.from_annotation(annotation)
+        return _describe(inner.annotation, inner.metadata)
+    if origin is Literal:
+        return " or ".join(map(str, parts))
+    if origin in (Union, types.UnionType):
+        given = [_describe(part, metadata) for part in parts if part is not type(None)]
+        return " or ".join([*(["null"] if len(given) < len(parts) else []), *given])
+    if origin in (list, tuple) and parts and parts[0] in NOUNS:
+        plural = NOUNS[parts[0]].removeprefix("a ")
+        return f"a list of {plural}s" if parts[0] is not str else "a list of texts"
+    noun = NOUNS.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
+    return " ".join([noun, *_bounds(metadata)])
+
+
+def _bounds(metadata: list[Any]) -> list[str]:
+    low: list[str] = []
+    high: list[str] = []
+    for each in metadata:
+        if isinstance(each, Ge):
+            low = [f"of at least {each.ge}"]
+        elif isinstance(each, Gt):
+            low = [f"above {each.gt}"]
+        elif isinstance(each, Le):
+            high = [f"{each.le}"]
+        elif isinstance(each, Lt):
+            high = [f"below {each.lt}"]
+    if not high:
+        return low
+    if not low:
+        return [high[0] if high[0].startswith("below") else f"of at most {high[0]}"]
+    least = low[0].replace("of at least", "from")
+    return [f"{least} to {high[0]}"]
 
 
 def locate(path: str) -> Any:
@@ -28,9 +194,9 @@ def locate(path: str) -> Any:
         If the path leaves this project's packages or does not exist.
     """
     module, _, name = str(path).rpartition(".")
-    if module.split(".")[0] not in ROOMS:
+    if module.split(".")[0] not in PACKAGES:
         raise ConfigError(
-            f"_target_: {path!r} is outside of {', '.join(ROOMS)}; "
+            f"_target_: {path!r} is outside of {', '.join(PACKAGES)}; "
             "name a class of this project"
         )
     try:
@@ -150,37 +316,22 @@ def require_one_of(field: str, value: str, allowed: Sequence[str]) -> None:
     require(value in allowed, field, value, " or ".join(allowed))
 
 
-@dataclass(frozen=True)
+@settings("system")
 class System:
-    """How a run is carried out, without effect on its numbers.
+    """How a run is carried out, without effect on its numbers."""
 
-    Attributes
-    ----------
-    task_timeout : float
-        Seconds that one client's task may take; 0 for no limit.
-    message_timeout : float
-        Seconds after which a node that has not answered is given up.
-    evaluate_every : int
-        Rounds between tests of all clients (the last round is always tested).
-    checkpoint_every : int
-        Rounds between checkpoints.
-    tensorboard : bool
-        Write the rounds for TensorBoard, too, into `output_dir`/tensorboard.
-    """
-
-    task_timeout: float = 120.0
-    message_timeout: float = 3600.0
-    evaluate_every: int = 1
-    checkpoint_every: int = 1
+    task_timeout: NonNegative = 120.0
+    """Seconds that one client's task may take; 0 for no limit."""
+    message_timeout: NonNegative = 3600.0
+    """Seconds after which a node that has not answered is given up."""
+    evaluate_every: Count = 1
+    """Rounds between tests of all clients (the last round is always tested)."""
+    checkpoint_every: Count = 1
+    """Rounds between checkpoints."""
     tensorboard: bool = False
+    """Write the rounds for TensorBoard, too, into `output_dir`/tensorboard."""
 
     def __post_init__(self) -> None:
-        for name in ("task_timeout", "message_timeout"):
-            value = getattr(self, name)
-            require(value >= 0, f"system.{name}", value, "seconds of at least 0")
-        for name in ("evaluate_every", "checkpoint_every"):
-            value = getattr(self, name)
-            require(value >= 1, f"system.{name}", value, "rounds of at least 1")
         require(
             not self.tensorboard or find_spec("tensorboard") is not None,
             "system.tensorboard",
@@ -190,41 +341,29 @@ class System:
 
 
 FAULTS = ("raises", "nan", "shape", "hangs", "drops")
-"""What may strike any task of a client."""
-
-ATTACKS = ("permute", "random", "flip")
-"""What malicious clients may do."""
+"""What can go wrong with any task of a client."""
 
 
-@dataclass(frozen=True)
+@settings("faults")
 class Faults:
-    """What real devices do, and what malicious ones do on purpose.
+    """What real devices do, and what malicious ones do on purpose."""
 
-    Attributes
-    ----------
-    raises, nan, shape, hangs, drops : float
-        Probabilities, per client and task: the client raises; answers with NaN;
-        answers with a wrong shape; never finishes; sends nothing.
-    malicious : float
-        Share of clients that attack in every round.
-    attack : {"permute", "random", "flip"}
-        They permute the coordinates of their representation; report a random one;
-        train on flipped labels, and report these.
-    """
-
-    raises: float = 0.0
-    nan: float = 0.0
-    shape: float = 0.0
-    hangs: float = 0.0
-    drops: float = 0.0
-    malicious: float = 0.0
-    attack: str = "permute"
+    raises: Fraction = 0.0
+    """Probability, per client and task, that the client raises."""
+    nan: Fraction = 0.0
+    """That it answers with NaN."""
+    shape: Fraction = 0.0
+    """That it answers with a wrong shape."""
+    hangs: Fraction = 0.0
+    """That it never finishes."""
+    drops: Fraction = 0.0
+    """That it sends nothing."""
+    malicious: Fraction = 0.0
+    """Share of clients that attack in every round."""
+    attack: Literal["permute", "random", "flip"] = "permute"
+    """Malicious clients permute the coordinates of their representation; report a
+    random one; or train on flipped labels, and report these."""
 
     def __post_init__(self) -> None:
-        require_fraction("faults.malicious", self.malicious)
-        require_one_of("faults.attack", self.attack, ATTACKS)
-        total = 0.0
-        for name in FAULTS:
-            require_fraction(f"faults.{name}", getattr(self, name))
-            total += getattr(self, name)
+        total = sum(getattr(self, name) for name in FAULTS)
         require(total <= 1 + 1e-9, "the sum of faults", total, "at most 1 in all")

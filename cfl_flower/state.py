@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import numpy as np
 from flwr.client import NumPyClient
@@ -10,34 +11,27 @@ from flwr.client import NumPyClient
 from cfl_flower.learning.aggregation import Memory
 from cfl_flower.learning.selection import History
 from cfl_flower.learning.training import LocalTraining
-from cfl_flower.settings import locate, require, require_one_of
+from cfl_flower.settings import locate, require, settings
 from cfl_flower.types import ClientId, IntArray, Vector
 
+Weighting: TypeAlias = Literal["samples", "plain"]
+Sampling: TypeAlias = Literal["all", "clusters"]
 
-@dataclass(frozen=True)
+
+@settings("strategy")
 class StrategySettings:
-    """What every method can be told.
-
-    Attributes
-    ----------
-    client : str
-        Dotted path of the NumPyClient that does this method's tasks.
-    weighting : {"samples", "plain"}
-        Weights of a cluster's mean: the clients' training samples, or all alike.
-    sampling : {"all", "clusters"}
-        Participants are drawn from all clients, or M/K from each cluster (Fielding).
-    local : LocalTraining
-        The local optimiser.
-    """
+    """The settings that every method has."""
 
     client: str = "clients.base.ClusteredClient"
-    weighting: str = "samples"
-    sampling: str = "all"
+    """Dotted path of the NumPyClient that does this method's tasks."""
+    weighting: Weighting = "samples"
+    """Weights of a cluster's mean: the clients' training samples, or all alike."""
+    sampling: Sampling = "all"
+    """Participants are drawn from all clients, or M/K from each cluster (Fielding)."""
     local: LocalTraining = field(default_factory=LocalTraining)
+    """The local optimiser."""
 
     def __post_init__(self) -> None:
-        require_one_of("strategy.weighting", self.weighting, ("samples", "plain"))
-        require_one_of("strategy.sampling", self.sampling, ("all", "clusters"))
         client = locate(self.client)
         ok = isinstance(client, type) and issubclass(client, NumPyClient)
         require(ok, "strategy.client", self.client, "the path of a NumPyClient")

@@ -51,7 +51,7 @@ from sklearn.cluster import MiniBatchKMeans
 
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import require, require_fraction
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, Sampling, Weighting
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
 from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
 
@@ -77,8 +77,8 @@ class AuxoSettings(StrategySettings):
         Probability of asking for any cohort in the first round, and its factor in each.
     """
 
-    weighting: str = "samples"
-    sampling: str = "clusters"
+    weighting: Weighting = "samples"
+    sampling: Sampling = "clusters"
     split_rounds: list[int] = field(default_factory=lambda: [50, 100])
     split_at: int = 100
     smallest: int = 5

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from cfl_flower.settings import require, require_one_of
+from cfl_flower.state import Weighting
 from strategies.base import StrategySettings
 
 STARTS = ("omega", "initial")
@@ -28,7 +29,7 @@ class BilevelSettings(StrategySettings):
         From what a model is first trained: the global model of that round, or w_0.
     """
 
-    weighting: str = "plain"
+    weighting: Weighting = "plain"
     regularisation: float = 0.05
     start: str = "omega"
 

@@ -50,7 +50,7 @@ from cfl_flower.clustering.algorithms import complete_linkage, number_by_appeara
 from cfl_flower.clustering.similarity import cosine_matrix
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import require, require_fraction, require_one_of
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, Weighting
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
 from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
 
@@ -81,7 +81,7 @@ class CFLSettings(StrategySettings):
         Clients are served their cluster's model, or the best of it and its ancestors.
     """
 
-    weighting: str = "plain"
+    weighting: Weighting = "plain"
     eps1: float | None = None
     eps2: float | None = None
     norms: str = "absolute"

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfl_flower.clustering.similarity import nearest_model
+from cfl_flower.state import Weighting
 from cfl_flower.types import Result
 from strategies.choosing import ChoosingSettings, ChoosingStrategy
 
@@ -40,7 +41,7 @@ from strategies.choosing import ChoosingSettings, ChoosingStrategy
 class FeSEMSettings(ChoosingSettings):
     """FeSEM's settings."""
 
-    weighting: str = "plain"
+    weighting: Weighting = "plain"
 
 
 class FeSEM(ChoosingStrategy):

@@ -116,7 +116,7 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.models import split_module
 from cfl_flower.settings import require, require_fraction, require_one_of
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, Sampling, Weighting
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Scalar, Task, Vector
 from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
 from strategies.fielding_shared_model import SharedModel
@@ -178,8 +178,8 @@ class FieldingSettings(StrategySettings):
         Clusters of fewer are put together, if robust.
     """
 
-    weighting: str = "plain"
-    sampling: str = "clusters"
+    weighting: Weighting = "plain"
+    sampling: Sampling = "clusters"
     representation: str = "label_histogram"
     shared: SharedModel = field(default_factory=SharedModel)
     sketch: int = 0

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfl_flower.settings import require, require_one_of
+from cfl_flower.state import Weighting
 from cfl_flower.types import Plan, Result, Task
 from strategies.choosing import ChoosingSettings, ChoosingStrategy
 
@@ -46,7 +47,7 @@ class IFCASettings(ChoosingSettings):
         smallest loss on its training data now.
     """
 
-    weighting: str = "plain"
+    weighting: Weighting = "plain"
     tested: str = "last"
 
     def __post_init__(self) -> None:

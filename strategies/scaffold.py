@@ -29,7 +29,7 @@ import numpy as np
 
 from cfl_flower.models import FlatModel
 from cfl_flower.settings import require
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, Weighting
 from cfl_flower.types import Plan, Result, Task, Vector
 from strategies.base import ClusteredStrategy, StrategySettings
 
@@ -44,7 +44,7 @@ class ScaffoldSettings(StrategySettings):
         eta_g, the server's learning rate.
     """
 
-    weighting: str = "plain"
+    weighting: Weighting = "plain"
     global_rate: float = 1.0
 
     def __post_init__(self) -> None:

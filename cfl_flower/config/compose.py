@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.types import Override
@@ -32,7 +32,18 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.models import ModelSettings, hollow_network
-from cfl_flower.settings import Faults, System, locate, located, require, settings_class
+from cfl_flower.settings import (
+    Count,
+    Faults,
+    Natural,
+    NonNegative,
+    System,
+    locate,
+    located,
+    require,
+    settings,
+    settings_class,
+)
 from cfl_flower.simulated_devices import Devices
 from cfl_flower.types import Json
 
@@ -50,40 +61,43 @@ GROUPS = {
 }
 """The groups of settings, each with something that its settings have."""
 
-ENGINES = ("ray", "inprocess")
 DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")
 
 
-@dataclass(frozen=True)
+@settings("")
 class Basics:
-    """The settings that are no group; see `conf/config.yaml` for their meaning."""
+    """The settings that belong to no group; `conf/config.yaml` has their defaults."""
 
-    rounds: int
-    clients: int
-    participants: int
-    clusters: int
-    seed: int
-    workers: int
-    gpus_per_worker: float
-    engine: str
+    rounds: Count
+    """Communication rounds."""
+    clients: Count
+    """Virtual clients, or devices to wait for."""
+    participants: Count
+    """M, clients that train in a round, over all clusters."""
+    clusters: Count
+    """K, for methods with a fixed number of clusters."""
+    seed: Natural
+    """Every random draw of the run follows from it."""
+    workers: Count
+    """Worker processes; no effect on the numbers."""
+    gpus_per_worker: NonNegative
+    """Share of a GPU for each worker, or whole ones."""
+    engine: Literal["ray", "inprocess"]
+    """What carries the messages; no effect on the numbers."""
     output_dir: str | None
+    """The run's folder; null for `outputs/<date>/<time>-<strategy>-<drift>-s<seed>`."""
     data_dir: str | None
+    """Where datasets are; null for `~/.cache/cfl-flower`."""
     resume: bool
+    """Continue from `output_dir`/checkpoint."""
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "clients", "participants", "clusters", "workers"):
-            value = getattr(self, name)
-            require(value >= 1, name, value, "an integer of at least 1")
         require(
             self.participants <= self.clients,
             "participants",
             self.participants,
             f"at most the {self.clients} clients, or raise clients",
         )
-        require(self.seed >= 0, "seed", self.seed, "an integer of at least 0")
-        gpus = self.gpus_per_worker
-        require(gpus >= 0, "gpus_per_worker", gpus, "0, a fraction or a whole number")
-        require(self.engine in ENGINES, "engine", self.engine, " or ".join(ENGINES))
 
 
 @dataclass(frozen=True)
@@ -288,31 +302,25 @@ def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
 
 
 def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
-    """Convert plain data to a settings dataclass, nested ones included."""
-    flat = {
-        key: value
-        for key, value in node.items()
-        if key != "_target_" and not isinstance(value, Mapping)
-    }
-    try:
-        with located(where):
-            merged = OmegaConf.merge(OmegaConf.structured(cls), flat)
-            typed = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        key = f"{where}.{error.full_key}".lstrip(".")
-        raise ConfigError(f"{key}: {first_line(error)}; correct its value") from error
+    """Convert plain data to settings, nested ones included."""
+    inner = {key: value for key, value in node.items() if isinstance(value, Mapping)}
+    outer = {key: value for key, value in node.items() if key not in inner}
+    outer.pop("_target_", None)
+    with located(where):
+        # Before the inner ones, which may refer to it: the error names the key as set.
+        typed = cls(**outer)
     nested = {}
-    for key, value in node.items():
+    for key, value in inner.items():
         place = f"{where}.{key}"
-        if isinstance(value, Mapping) and "_target_" in value:
+        if "_target_" in value:
             nested[key] = _typed(place, settings_class(value["_target_"]), value)
-        elif isinstance(value, Mapping):
+        else:
             nested[key] = {
                 name: _typed(f"{place}.{name}", _target(f"{place}.{name}", part), part)
                 for name, part in value.items()
             }
     with located(where):
-        return replace(typed, **nested)  # type: ignore[type-var]
+        return replace(typed, **nested)
 
 
 def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:

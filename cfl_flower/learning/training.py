@@ -7,21 +7,20 @@ another model (Ditto, StoCFL).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.models import FlatModel, SoftmaxRegression
 from cfl_flower.seeding import one_torch_thread
-from cfl_flower.settings import require, require_one_of
+from cfl_flower.settings import Count, NonNegative, require, settings
 from cfl_flower.types import Vector
 
 BLOCK = 128
@@ -30,9 +29,6 @@ BLOCK = 128
 With more, a convolution's activations outgrow the cache and are mapped anew in every
 pass: 512 took twice the time.
 """
-
-BUFFERS = ("average", "local")
-OPTIMIZERS = ("sgd", "adam")
 
 TRAINING_PASSES = 3
 """Forward passes that a training step's forward and backward pass take, per sample."""
@@ -44,68 +40,35 @@ Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """Of a network and a batch: a number to be made small."""
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class LocalTraining:
-    """The local optimiser's settings, the same for every method.
+    """The local optimiser's settings, the same for every method."""
 
-    Errors name keys of ``strategy``: where it lies within is known to who builds it.
-
-    Attributes
-    ----------
-    optimizer : {"sgd", "adam"}
-        Adam starts anew in every round; the proximal term and the weight decay are part
-        of the gradient that it sees.
-    epochs : int
-        Passes over the client's data in each round (E); not used when `steps` is set.
-    steps : int or None
-        Mini-batches in each round (L in Fielding), cycling over the data.
-    batch_size : int
-        B; the last batch of a pass may be smaller.
-    learning_rate : float
-    momentum : float
-    weight_decay : float
-    mu : float
-        Strength of the proximal term.
-    buffers : {"average", "local"}
-        BatchNorm's running means and variances are averaged with the weights; or each
-        client keeps its own, and what it sends are those that it received.
-    """
-
-    optimizer: str = "sgd"
-    epochs: int = 10
-    steps: int | None = None
-    batch_size: int = 10
-    learning_rate: float = 0.1
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    mu: float = 0.0
-    buffers: str = "average"
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """Adam starts anew in every round; the proximal term and the weight decay are part
+    of the gradient that it sees."""
+    epochs: Count = 10
+    """E, passes over the client's data in each round; not used when `steps` is set."""
+    steps: Count | None = None
+    """Mini-batches in each round (L in Fielding), cycling over the data."""
+    batch_size: Count = 10
+    """B; the last batch of a pass may be smaller."""
+    learning_rate: NonNegative = 0.1
+    """Step size of the local optimiser."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Of SGD; Adam has moments of its own."""
+    weight_decay: NonNegative = 0.0
+    """Strength of the L2 penalty."""
+    mu: NonNegative = 0.0
+    """Strength of the proximal term."""
+    buffers: Literal["average", "local"] = "average"
+    """BatchNorm's running means and variances are averaged with the weights; or each
+    client keeps its own, and what it sends are those that it received."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            value = getattr(self, name)
-            require(value >= 1, f"strategy.{name}", value, "at least 1")
-        require(
-            self.steps is None or self.steps >= 1,
-            "strategy.steps",
-            self.steps,
-            "null or at least 1",
-        )
-        for name in ("learning_rate", "weight_decay", "mu"):
-            value = getattr(self, name)
-            ok = 0 <= value < math.inf
-            require(ok, f"strategy.{name}", value, "a number of at least 0")
-        require(
-            0 <= self.momentum < 1,
-            "strategy.momentum",
-            self.momentum,
-            "a number from 0 to below 1",
-        )
-        for name, allowed in (("buffers", BUFFERS), ("optimizer", OPTIMIZERS)):
-            require_one_of(f"strategy.{name}", getattr(self, name), allowed)
         ok = self.optimizer == "sgd" or not self.momentum
-        allowed_momentum = "0 with optimizer=adam, which has moments of its own"
-        require(ok, "strategy.momentum", self.momentum, allowed_momentum)
+        allowed = "0 with optimizer=adam, which has moments of its own"
+        require(ok, "strategy.momentum", self.momentum, allowed)
 
     def count_steps(self, samples: int) -> int:
         """Return the mini-batches of one training."""

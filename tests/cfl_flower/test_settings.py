@@ -91,7 +91,7 @@ def test_plain_data_without_a_target_stay_plain() -> None:
     assert build(node) == node
 
 
-def test_a_misspelt_field_of_rebuilt_settings_is_an_error() -> None:
+def test_misspelt_field_of_rebuilt_settings_is_an_error() -> None:
     node = {"_target_": "cfl_flower.settings.System", "task_timeot": 3}
-    with pytest.raises(TypeError, match="task_timeot"):
+    with pytest.raises(ConfigError, match="task_timeot is not a setting"):
         build(node)
