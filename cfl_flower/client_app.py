@@ -122,8 +122,8 @@ def data_version(text: str, node: NodeConfig | None) -> str:
     return str(dataset.version(node.data_dir)) if hasattr(dataset, "version") else ""
 
 
-@app.query("hello")
-def hello(message: Message, context: Context) -> Message:
+@app.query("identify")
+def identify(message: Message, context: Context) -> Message:
     """Say which client this node is, or how many nodes the simulation has."""
     node = NodeConfig.of(context.node_config)
     reply = ConfigRecord({"code": code_digest()})
@@ -131,7 +131,7 @@ def hello(message: Message, context: Context) -> Message:
         reply[CLIENT_ID] = node.client
     elif NODES in context.node_config:
         reply["nodes"] = int(context.node_config[NODES])
-    return Message(RecordDict({"hello": reply}), reply_to=message)
+    return Message(RecordDict({"identity": reply}), reply_to=message)
 
 
 @app.query()

@@ -106,6 +106,8 @@ class Result:
     loss : float or None
     metrics : dict
         What the client adds; bytes are float32 representations.
+    report : object
+        What the method has read from the metrics, once (`Method.read_result`).
     """
 
     client: ClientId
@@ -113,6 +115,7 @@ class Result:
     arrays: list[Vector] = field(default_factory=list)
     loss: float | None = None
     metrics: dict[str, Scalar] = field(default_factory=dict)
+    report: Any = None
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ class Answer:
     error: tuple[str, str] | None = None
 
 
-TOLD_LOSSES = ("start_loss", "start_rms")
+START_LOSSES = ("start_loss", "start_rms")
 """What a plan's config can ask trained clients to tell of the model they received: the
 mean loss of their samples, and the root of its mean square."""
 

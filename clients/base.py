@@ -9,7 +9,6 @@ Keeps: nothing; with ``strategy.local.buffers=local`` its running statistics.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
@@ -21,11 +20,13 @@ from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_labels, spoil_report
 from cfl_flower.client.context import ClientContext
-from cfl_flower.clustering.representations import digest, label_histogram
+from cfl_flower.client.drift_reporter import DriftReporter
+from cfl_flower.clustering.representations import label_histogram
+from cfl_flower.communication.drift_report import ReportRequest
 from cfl_flower.data.stream import View
 from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train
-from cfl_flower.seeding import generator, key
-from cfl_flower.types import TOLD_LOSSES, FloatArray, Scalar, Vector
+from cfl_flower.seeding import generator
+from cfl_flower.types import START_LOSSES, FloatArray, Scalar, Vector
 
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""
@@ -39,7 +40,7 @@ class ClusteredClient(NumPyClient):
     context : ClientContext
     """
 
-    tells_loss: ClassVar[bool] = False
+    reports_loss: ClassVar[bool] = False
     """Whether an overridden `fit` still tells the loss of the model that it starts
     from, if it is asked for."""
 
@@ -241,25 +242,19 @@ class ClusteredClient(NumPyClient):
     ) -> dict[str, Scalar]:
         """Return the representation of a round's data unless the server holds it.
 
-        ``config["representation"]`` asks for it, ``config["held"]`` is the digest of
-        the one that the server holds; with ``config["tolerance"]`` a client keeps
-        silent about changes that are small (`changed`). So does a client that has no
-        data left: its histogram is undefined. Beside it goes its number of samples.
+        A client that has no data left reports nothing: its histogram is undefined.
         """
         del parameters
-        if not config.get("representation"):
+        request, samples = (
+            ReportRequest.from_config(config),
+            len(self.data(round).labels),
+        )
+        if request is None or (samples == 0 and request.held is not None):
             return {}
-        labels = self.data(round).labels
-        if len(labels) == 0 and "held" in config:
-            return {}
-        seen = self.represent(config, round)
-        told = self.protect(seen, len(labels))
-        if digest(told) == config.get("held"):
-            return {}
-        tolerance = float(config.get("tolerance", 0))
-        if tolerance and self._within(tolerance, seen, told, config.get("held")):
-            return {}
-        return {"representation": told.tobytes(), "samples": len(labels)}
+        representation = self.represent(config, round)
+        reporter = DriftReporter(self.context, self.changed)
+        report = reporter.report(request, representation, samples)
+        return {} if report is None else report.to_metrics()
 
     def represent(self, config: dict[str, Any], round: int) -> Vector:
         """Return the label histogram to report; a malicious client's is spoilt."""
@@ -269,56 +264,11 @@ class ClusteredClient(NumPyClient):
         honest = label_histogram(spoil_labels(attack, labels, classes), classes)
         return spoil_report(attack, honest, context.seed, context.client)
 
-    def protect(self, histogram: Vector, count: int) -> Vector:
-        """Return what is told of a histogram: with noise, if the settings want it.
-
-        The noise follows from the data, so that they look unchanged while they are.
-        Simulated clients draw it from the run's seed. Whoever sets that could take the
-        noise away again: a real device draws from a secret that it makes and keeps.
-        """
-        context = self.context
-        noise = getattr(context.settings, "privacy", None)
-        if noise is None or not noise.on:
-            return histogram
-        purpose = f"privacy/{digest(histogram)}/{count}"
-        rng = generator(context.seed, purpose, 0, context.client)
-        if context.folder is not None:
-            rng = np.random.default_rng([*self._secret(), key(purpose)])
-        protected: Vector = noise.protect(histogram, count, rng)
-        return protected
-
-    def _secret(self) -> list[int]:
-        """Return 256 bits that nobody else knows, made once."""
-        state = self.context.state.part("privacy")
-        if not (kept := state.at(0)):
-            kept = {"secret": np.frombuffer(os.urandom(32), np.uint32)}
-            state.save(0, kept)
-        secret: list[int] = kept["secret"].tolist()
-        return secret
-
     def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
         """Return whether a histogram changed by more than is tolerated, in L1."""
         return float(abs(now - last).sum()) > tolerance
 
-    def _within(
-        self, tolerance: float, seen: Vector, told: Vector, held: str | None
-    ) -> bool:
-        """Compare with the last report if the server has it; else remember this one.
-
-        What is compared is what the client saw, before the noise of `protect`.
-        """
-        state, round = self.context.state.part("report"), self.context.round
-        remembered = state.load(before=round + 1)
-        last = remembered.get("reported")
-        known = last is not None and digest(last) == held
-        before = remembered.get("seen", last)
-        if known and not self.changed(np.asarray(before), seen, tolerance):
-            return True
-        noisy = {} if told is seen else {"seen": seen}
-        state.save(round, {"reported": told, **noisy})
-        return False
-
 
 def asks_for_losses(config: Mapping[str, Any]) -> bool:
     """Return whether the server weighs or selects by losses at a round's start."""
-    return any(config.get(name) for name in TOLD_LOSSES)
+    return any(config.get(name) for name in START_LOSSES)

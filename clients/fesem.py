@@ -19,7 +19,7 @@ from clients.choosing import ChoosingClient
 class FeSEMClient(ChoosingClient):
     """Keeps its last trained model for a migration."""
 
-    tells_loss = True
+    reports_loss = True
 
     @property
     def trained(self) -> ClientState:

@@ -29,7 +29,7 @@ class FieldingClient(ClusteredClient):
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Keep the shared model that comes with the hello, and answer it."""
         if parameters:
-            name = f"shared-{config['shared']}"
+            name = f"shared-{config['shared_model']}"
             self.context.state.keep(name, {"model": parameters[0]})
         return super().answer(parameters, config)
 
@@ -38,7 +38,7 @@ class FieldingClient(ClusteredClient):
         kind, context = self.context.settings.representation, self.context
         if kind == "label_histogram":
             return super().represent(config, round)
-        shared = context.state.kept(f"shared-{config['shared']}").get("model")
+        shared = context.state.kept(f"shared-{config['shared_model']}").get("model")
         if shared is None:
             raise RuntimeError("the shared model of the hello is lost")
         made = self.embed(shared, round) if kind == "embedding" else None

@@ -17,7 +17,7 @@ from clients.choosing import ChoosingClient
 class IFCAClient(ChoosingClient):
     """Estimates its cluster by the smallest loss."""
 
-    tells_loss = True
+    reports_loss = True
 
     def fit(
         self, parameters: list[Vector], config: dict[str, Any]

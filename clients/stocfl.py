@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_report
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
+from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.learning.training import full_gradient, predictions, train
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Scalar, Vector
@@ -139,9 +140,8 @@ class StoCFLClient(BilevelClient):
         if before is not None and np.array_equal(before, self.fingerprint(round)):
             return {}
         self.remember(round, int(config["reported"]))
-        return {
-            "representation": self.direction(self.context.initial(), round).tobytes()
-        }
+        direction = self.direction(self.context.initial(), round)
+        return DriftReport(direction, len(self.data(round).labels)).to_metrics()
 
     def remember(self, round: int, taken: int | None = None) -> None:
         """Keep the digest of a round's data, beside that of the report taken."""

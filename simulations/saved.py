@@ -105,7 +105,8 @@ class SavedRun:
             build(self.config[name]) for name in ("strategy", "dataset", "model")
         )
         network = model.build(dataset.shape, dataset.classes)
-        reasons = [self.method.keeps_back] if self.method.keeps_back else []
+        published = self.method.published
+        reasons = [published.incomplete] if published.incomplete else []
         if keeps_statistics(settings, network):
             local = "strategy.local.buffers=local"
             reasons.append(f"{local} keeps statistics at the clients")
@@ -115,7 +116,7 @@ class SavedRun:
                 f"served: {reasons[0]}; name a run with common models, such as one of "
                 "strategy=fielding or fedavg"
             )
-        return self.method.serves
+        return published.models
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -24,9 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.communication.results import Results
 from cfl_flower.settings import require
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import FloatArray, Plan, Result, Vector
+from cfl_flower.types import FloatArray, Plan, Vector
 from strategies.base import ClusteredStrategy, StrategySettings
 
 
@@ -139,7 +140,7 @@ class AdapFedAvg(ClusteredStrategy):
         plan.config["learning_rate"] = rate
         return plan
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Average, then adapt the learning rate to the model's variance."""
         super().absorb_train(round, results)
         if not results:

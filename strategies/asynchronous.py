@@ -37,7 +37,6 @@ from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.training import TRAINING_PASSES
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator
-from cfl_flower.settings import require
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -50,10 +49,10 @@ from cfl_flower.types import (
     client_order,
 )
 from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
-from strategies.base import ClusteredStrategy, no_clusters
+from strategies.base import ClusteredStrategy, Supports, no_clusters
 
 if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
+    pass
 
 STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""
@@ -67,22 +66,11 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     Settings = AsynchronousSettings
     State = AsynchronousState
-    steps_itself = True
-
-    @classmethod
-    def check(cls, config: RunConfig) -> None:
-        """Refuse a selection, too: these methods wait for whoever uploads."""
-        super().check(config)
-        require(
-            not (config.selection.learns or config.selection.by_distance),
-            "selection",
-            config.names["selection"],
-            f"random with strategy={config.names['strategy']}, which selects nobody",
-        )
+    supports = Supports(server_optimizer=False, selection=False)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._courier = AsyncDispatcher(self.fleet)
+        self._dispatcher = AsyncDispatcher(self.fleet)
         # What each client was sent last, until its answer to it has come.
         self._sent: dict[ClientId, list[Vector]] = {}
         self._tests: list[Result] = []
@@ -183,7 +171,9 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _test_all(self, grid: Grid, timeout: float) -> None:
         """Close a round: test, when nobody trains, and tell the callbacks."""
-        while self.fleet.simulated and (self._courier.travelling or self._waiting()):
+        while self.fleet.simulated and (
+            self._dispatcher.busy_clients or self._waiting()
+        ):
             self._pump(timeout)
         if self.fleet.simulated and not self._left:
             # A longer run draws more changes of the data: these are of a shorter one.
@@ -246,7 +236,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         """Greet devices that are new, and give up those that left or are too late."""
         self._looked = time.monotonic()
         self._greet(self.record.round)
-        self._receive_all(self._courier.give_up(patience))
+        self._receive_all(self._dispatcher.give_up(patience))
 
     def _urgency(self, row: int) -> tuple[float, Any]:
         due: float = self.state.due[row].item()
@@ -254,9 +244,9 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _pump(self, timeout: float | None) -> None:
         """Send what waits to free nodes and take what came; None does not wait."""
-        courier = self._courier
-        courier.send("train", self.record.round, self._waiting(), self._plan)
-        found = courier.look() if timeout is None else courier.wait(timeout)
+        dispatcher = self._dispatcher
+        dispatcher.send("train", self.record.round, self._waiting(), self._plan)
+        found = dispatcher.look() if timeout is None else dispatcher.wait(timeout)
         self._receive_all(found)
 
     def _receive_all(self, found: Sequence[Result | Failure]) -> None:
@@ -276,15 +266,15 @@ class AsynchronousStrategy(ClusteredStrategy):
         if self.fleet.simulated or not self.state.clients:
             super()._greet(round)
             return
-        away = self._courier.travelling
+        away = self._dispatcher.busy_clients
         strangers = [each for each in self.find_strangers() if each not in away]
-        self._courier.send("query", round - 1, strangers, self.hello)
+        self._dispatcher.send("query", round - 1, strangers, self.hello)
 
     def _waiting(self) -> list[ClientId]:
         """Return whose task is to be sent, the most urgent first."""
         state, rows = self.state, range(len(self.state.clients))
         order = [state.clients[row] for row in sorted(rows, key=self._urgency)]
-        away = self._courier.travelling | state.answers.keys()
+        away = self._dispatcher.busy_clients | state.answers.keys()
         if not self.fleet.simulated:
             away |= self._backoff.resting
         # In a simulation, only what can still be taken in before the run ends.
@@ -320,10 +310,10 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     # Uploads -------------------------------------------------------------------------
 
-    def check_report(self, phase: str, result: Result) -> None:
+    def read_result(self, phase: str, result: Result) -> Result:
         """Refuse an upload of a model that was never sent, or with senseless tests."""
         if phase != "train":
-            return
+            return result
         stamp = result.metrics.get("stamp")
         # Of the client's last download: an older answer must not count once more.
         sent = int(self.state.stamps[self._places[result.client]])
@@ -331,6 +321,7 @@ class AsynchronousStrategy(ClusteredStrategy):
             raise InvalidResultError("stamp", f"stamp={stamp!r}, not {sent}")
         for name in ("before", "after"):
             check_test(result.metrics, name)
+        return result
 
     def _take(self, row: int, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was sound."""
@@ -345,16 +336,18 @@ class AsynchronousStrategy(ClusteredStrategy):
         if isinstance(answer, Failure):
             self.record.failures.append(answer)
             return False
-        check = partial(self.check_report, "train")
-        return bool(self.screen("train", [answer], check))
+        return bool(self.screen("train", [answer], partial(self.read_result, "train")))
 
     def _admit(self, row: int, upload: Result) -> bool:
         """Let the method take an upload in; return whether it did."""
         state, sent = self.state, list[Vector]()
         state.epoch += 1
-        if not self.screen(
-            "train", [upload], lambda u: sent.extend(self.reply(row, u))
-        ):
+
+        def take_in(result: Result) -> Result:
+            sent.extend(self.reply(row, result))
+            return result
+
+        if not self.screen("train", [upload], take_in):
             state.epoch -= 1
             return False
         state.samples[row] = upload.num_examples

@@ -49,11 +49,17 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.cluster import MiniBatchKMeans
 
+from cfl_flower.communication.results import Results
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import require, require_fraction
 from cfl_flower.state import ClusteredState, Sampling, Weighting
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
-from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
+from strategies.base import (
+    ClusteredStrategy,
+    Description,
+    StrategySettings,
+    no_clusters,
+)
 
 NEITHER = -1
 """The side of a client that has none."""
@@ -293,7 +299,7 @@ class Auxo(ClusteredStrategy):
         self._asked, state.clusters = state.clusters, own
         return plan
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Learn from each cohort's updates, average, then split where it is time."""
         state = self.state
         own, state.clusters = state.clusters, self._asked
@@ -312,8 +318,9 @@ class Auxo(ClusteredStrategy):
 
     _asked: IntArray
 
-    def measure_train(self, results: list[Result]) -> None:
-        """Do nothing: participants may have trained in another cohort."""
+    def describe(self) -> Description:
+        """Return no models: participants may have trained in another cohort."""
+        return Description([])
 
     def favourites(self, own: IntArray) -> IntArray:
         """Return the cohort with the largest reward; without a largest, their own."""

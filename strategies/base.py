@@ -21,12 +21,18 @@ from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.client.attacks import malicious_clients
 from cfl_flower.clustering.representations import digest
-from cfl_flower.communication.fleet import Fleet, Outcome
-from cfl_flower.communication.partial_sums import add_result, merge_sums, portions
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.partial_sums import (
+    PartialSums,
+    add_result,
+    merge_sums,
+    portions,
+)
+from cfl_flower.communication.results import Results
 from cfl_flower.communication.validation import is_bounded
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.runs.callbacks import Callback
-from cfl_flower.runs.measures import class_scores, note_tests
+from cfl_flower.runs.measures import class_scores, discrepancies, note_tests
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.simulated_devices import VirtualClock, first_to_finish
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
@@ -34,17 +40,25 @@ from cfl_flower.types import (
     ClientId,
     Failure,
     FloatArray,
+    IntArray,
     Plan,
     Result,
-    Task,
 )
-from strategies.method import Drawn, Method
+from strategies.method import Description, Draw, Method, Published, Supports
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
     from cfl_flower.data.timeline import Timeline
 
-__all__ = ["ClusteredState", "ClusteredStrategy", "StrategySettings", "no_clusters"]
+__all__ = [
+    "ClusteredState",
+    "ClusteredStrategy",
+    "Description",
+    "Published",
+    "StrategySettings",
+    "Supports",
+    "no_clusters",
+]
 """What the file of a method begins with."""
 
 
@@ -83,29 +97,29 @@ class ClusteredStrategy(Method, Strategy):
         """Ask clients something before a round's training, and wait for the answers.
 
         A device takes seconds for each message, so this is for what cannot go with the
-        round's own ones. Large answers come in portions.
+        round's own ones. Large answers come in portions. The callbacks of the last
+        round are done when this returns: the state may change.
         """
         results: list[Result] = []
         for part in portions(plan) if plan.tasks else []:
             replies = self._exchange(self._send("query", part, round - 1))
-            results += self._receive("query", replies).results
+            results += self._receive("query", replies)
+        self.fleet.grid.finish()
         self._wait()
         return results
 
     def screen(
-        self, phase: str, results: list[Result], check: Callable[[Result], object]
+        self, phase: str, results: Iterable[Result], read: Callable[[Result], Result]
     ) -> list[Result]:
-        """Leave out, and count, results that a check refuses."""
+        """Return results as read; leave out, and count, those that are refused."""
         sound = []
         for result in results:
             try:
-                check(result)
+                sound.append(read(result))
             except InvalidResultError as error:
                 failure = Failure(result.client, phase, error.reason, error.detail)
                 self.fleet.note(failure)
                 self.record.failures.append(failure)
-            else:
-                sound.append(result)
         return sound
 
     # The frame: Flower's hooks -------------------------------------------------------
@@ -143,12 +157,12 @@ class ClusteredStrategy(Method, Strategy):
         round = self._done + server_round
         self.record = RoundRecord(round)
         self.record.virtual_seconds = 0.0 if self.fleet.simulated else None
-        self._drawn = Drawn({}, no_clusters())
+        self._draw = Draw({}, no_clusters())
         self._greet(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
-        self.sums, self._late = {}, {}
-        plan.config.update(dict.fromkeys(self._losses_told(), True))
+        self._late = {}
+        plan.config.update(dict.fromkeys(self._losses_to_report(), True))
         self._withheld = plan if plan.sum_spec and self._over_committed else None
         if self._withheld:
             # Who is among the first is known only when all have finished.
@@ -165,7 +179,7 @@ class ClusteredStrategy(Method, Strategy):
         apart = plan.sum_spec or self.fleet.simulated
         if self._over_committed or not apart:
             return [plan]
-        return portions(plan, self.fleet.adders)
+        return portions(plan, self.fleet.summing_nodes)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -173,7 +187,9 @@ class ClusteredStrategy(Method, Strategy):
         """Absorb the training results."""
         results = self._take_in(replies)
         for part in self._later:
-            results += self._take_in(self._exchange(self._send("train", part)))
+            more = self._take_in(self._exchange(self._send("train", part)))
+            results.extend(more)
+            merge_sums(results.sums, more.sums)
         if self.record.participants:
             self.require_any(results, "train")
         clients = [result.client for result in results]
@@ -182,9 +198,8 @@ class ClusteredStrategy(Method, Strategy):
         self._note_participants(results, seconds)
         self._memories = {}
         self.absorb_train(self.record.round, results)
-        self.sums = {}
         self._forget()
-        self.measure_train(results)
+        self._note_discrepancies(results)
         return None, None
 
     def _note_participants(self, results: list[Result], seconds: FloatArray) -> None:
@@ -202,8 +217,8 @@ class ClusteredStrategy(Method, Strategy):
             history = history.noted_late(round, rows, seconds, mean)
         self.state.history = history
 
-    def _losses_told(self) -> list[str]:
-        """Return which losses participants are weighed or selected by."""
+    def _losses_to_report(self) -> list[str]:
+        """Return which losses participants are weighted or selected by."""
         config = self.config
         weighed, selected = config.server_optimizer.by_loss, config.selection.learns
         return ["start_loss"] * weighed + ["start_rms"] * selected
@@ -216,34 +231,34 @@ class ClusteredStrategy(Method, Strategy):
         alive = {digest(model) for model in self.state.models} & set(old)
         self.state.memories = {name: old[name] for name in alive} | self._memories
 
-    def _take_in(self, replies: Iterable[Message]) -> list[Result]:
-        check = partial(self.check_report, "train")
-        outcome = self._receive("train", replies)
-        merge_sums(self.sums, outcome.sums)
-        sound = self.screen("train", outcome.results, check)
-        return self._add_up(self.keep_first(sound))
+    def _take_in(self, replies: Iterable[Message]) -> Results:
+        results = self._receive("train", replies)
+        read = partial(self.read_result, "train")
+        kept = self._keep_first(self.screen("train", results, read))
+        results[:] = self._add_up(kept, results.sums)
+        return results
 
-    def _add_up(self, results: list[Result]) -> list[Result]:
-        """SumSpec what only could be when it was known who counts."""
+    def _add_up(self, results: list[Result], sums: PartialSums) -> list[Result]:
+        """Add up what could only be once it was known who counts."""
         plan = self._withheld
         if plan is None or plan.sum_spec is None:
             return results
         sum_spec, tasks = plan.sum_spec, {task.client: task for task in plan.tasks}
 
-        def add(result: Result) -> None:
-            add_result(self.sums, tasks[result.client], result, sum_spec)
+        def add(result: Result) -> Result:
+            add_result(sums, tasks[result.client], result, sum_spec)
+            return replace(result, arrays=[])
 
-        added = self.screen("train", results, add)
-        return [replace(result, arrays=[]) for result in added]
+        return self.screen("train", results, add)
 
-    def keep_first(self, results: list[Result]) -> list[Result]:
-        """Leave out who finished after as many as were wanted of each pot."""
-        drawn = self._drawn
-        if not (self._over_committed and self.fleet.simulated and drawn.pots):
+    def _keep_first(self, results: list[Result]) -> list[Result]:
+        """Leave out who finished after as many as were wanted of each stratum."""
+        draw = self._draw
+        if not (self._over_committed and self.fleet.simulated and draw.strata):
             return results
         seconds = self._clock.seconds([result.client for result in results])
-        pots = np.array([drawn.pots[result.client] for result in results], np.int64)
-        kept = first_to_finish(seconds, pots, drawn.shares)
+        strata = np.array([draw.strata[result.client] for result in results], np.int64)
+        kept = first_to_finish(seconds, strata, draw.shares)
         self._late = {
             result.client: float(taken)
             for result, taken, first in zip(results, seconds, kept, strict=True)
@@ -268,14 +283,13 @@ class ClusteredStrategy(Method, Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Close a round: note the tests, absorb the reports, tell the callbacks."""
-        outcome = self._receive("evaluate", replies)
+        results = self._receive("evaluate", replies)
         self._wait()
-        tested = [result for result in outcome.results if result.num_examples]
-        rows = self._note_tests(tested)
+        rows = self._note_tests([result for result in results if result.num_examples])
         self._note_clusters()
-        check = partial(self.check_report, "evaluate")
-        reports = self.screen("evaluate", outcome.results, check)
-        self.absorb_reports(self.record.round, reports)
+        read = partial(self.read_result, "evaluate")
+        results[:] = self.screen("evaluate", results, read)
+        self.absorb_evaluate(self.record.round, results)
         now = time.perf_counter()
         self.record.seconds, self._started = round(now - self._started, 4), now
         # Files are written while the clients train; results change the state later.
@@ -301,16 +315,10 @@ class ClusteredStrategy(Method, Strategy):
         known = set(self.state.clients)
         return [client for client in self.fleet.clients if client not in known]
 
-    def hello(self, strangers: Sequence[ClientId]) -> Plan:
-        """Return what clients are asked before they are known."""
-        models = self.with_hello()
-        tasks = [Task(client, tuple(range(len(models)))) for client in strangers]
-        return Plan(tasks, models, self.question())
-
     def let_in(self, round: int, answers: list[Result]) -> None:
         """Welcome those whose answer to the hello is sound."""
-        check = partial(self.check_report, "query")
-        if newcomers := self.screen("query", answers, check):
+        read = partial(self.read_result, "query")
+        if newcomers := self.screen("query", answers, read):
             self.welcome(round, newcomers)
 
     def _send(self, phase: str, plan: Plan, round: int | None = None) -> list[Message]:
@@ -332,18 +340,18 @@ class ClusteredStrategy(Method, Strategy):
         timeout = self.config.system.message_timeout
         return self.fleet.grid.send_and_receive(messages, timeout=timeout)
 
-    def _receive(self, phase: str, replies: Iterable[Message]) -> Outcome:
-        """Collect a phase; without any valid result of a train or test, end the run."""
-        outcome, record = self.fleet.collect(phase, replies), self.record
-        record.failures.extend(outcome.failures)
-        record.bytes_up += outcome.bytes_up
+    def _receive(self, phase: str, replies: Iterable[Message]) -> Results:
+        """Collect a phase; without any valid result of a test, end the run."""
+        results, record = self.fleet.collect(phase, replies), self.record
+        record.failures.extend(results.failures)
+        record.bytes_up += results.bytes_up
         # A model sent only to be tested is part of the measurement.
-        record.bytes_down += outcome.bytes_down if phase != "evaluate" else 0
-        if outcome.failures and phase == "evaluate":
-            self.require_any(outcome.results, phase)
+        record.bytes_down += results.bytes_down if phase != "evaluate" else 0
+        if results.failures and phase == "evaluate":
+            self.require_any(results, phase)
         if self.fleet.simulated:
-            self._clock.note(outcome.results, outcome.traffic)
-        return outcome
+            self._clock.note(results, results.traffic)
+        return results
 
     def _wait(self, clients: Iterable[ClientId] | None = None) -> None:
         """Let virtual time pass until the slowest of some, or of all, is done."""
@@ -390,21 +398,38 @@ class ClusteredStrategy(Method, Strategy):
         record, state = self.record, self.state
         record.cluster_sizes = state.sizes.tolist()
         record.num_clusters = int(np.count_nonzero(state.sizes))
-        record.heterogeneity = self.heterogeneity()
+        description = self.describe()
+        record.heterogeneity = description.heterogeneity
         if self.timeline is not None:
-            self._note_agreement(self.timeline)
+            self._note_agreement(self.timeline, description.class_clusters)
 
-    def _note_agreement(self, timeline: Timeline) -> None:
+    def _note_discrepancies(self, results: Results) -> None:
+        """Note how far the participants' models are from their clusters' new ones."""
+        state, models = self.state, self.describe().models
+        if not (models and all(result.arrays for result in results)):
+            return
+        clusters = state.clusters[self.rows(result.client for result in results)]
+        gaps = discrepancies(results, clusters, models)
+        measures = self.record.measures
+        measures["discrepancy"] = float(np.mean(gaps)) if len(gaps) else None
+        if models is state.models:
+            measures["discrepancies"] = [
+                float(gaps[clusters == cluster].mean()) if cluster in clusters else None
+                for cluster in range(len(models))
+            ]
+
+    def _note_agreement(
+        self,
+        timeline: Timeline,
+        by_class: tuple[Sequence[ClientId], IntArray] | None,
+    ) -> None:
         """Note how well clusters fit the true concepts, and class by class.
 
         Of methods with clusters of whole clients, the latter where any class means
         different things to different clients.
         """
         record, state = self.record, self.state
-        meanings, by_class = (
-            timeline.world(record.round).meanings,
-            self.class_clusters(),
-        )
+        meanings = timeline.world(record.round).meanings
         if by_class is None:
             truth = self.true_concepts(record.round)
             record.ari = float(adjusted_rand_score(truth, state.clusters))

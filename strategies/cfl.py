@@ -48,6 +48,7 @@ import numpy as np
 
 from cfl_flower.clustering.algorithms import complete_linkage, number_by_appearance
 from cfl_flower.clustering.similarity import cosine_matrix
+from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import require, require_fraction, require_one_of
 from cfl_flower.state import ClusteredState, Weighting
@@ -189,7 +190,7 @@ class CFL(ClusteredStrategy):
         del round
         return list(range(len(self.state.clients)))
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Split clusters whose clients disagree, then average within each."""
         state, count = self.state, len(self.state.models)
         rows = self.rows(result.client for result in results)

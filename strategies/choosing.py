@@ -11,13 +11,14 @@ data with those it had then, so a choice that was lost on the way is made again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.communication.records import payload_bytes
+from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import initial_vector
 from cfl_flower.seeding import generator
@@ -88,13 +89,12 @@ class ChoosingStrategy(ClusteredStrategy):
         shape, classes = dataset.shape, dataset.classes
         return [initial_vector(model, shape, classes, seed) for seed in seeds]
 
-    def check_report(self, phase: str, result: Result) -> None:
-        """Refuse a choice of what is no cluster."""
-        if "cluster" in result.metrics:
-            self.read_choice(result)
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Read the choice of a cluster, if there is one."""
+        return self.read_choice(result) if "cluster" in result.metrics else result
 
-    def read_choice(self, result: Result) -> int:
-        """Return the cluster that a client chose.
+    def read_choice(self, result: Result) -> Result:
+        """Return a result whose report is the cluster that the client chose.
 
         Raises
         ------
@@ -106,31 +106,33 @@ class ChoosingStrategy(ClusteredStrategy):
         if not ok or not 0 <= int(cluster) < count:  # type: ignore[arg-type]
             detail = f"cluster={cluster!r}, not one of 0 to {count - 1}"
             raise InvalidResultError("representation", detail)
-        return int(cluster)  # type: ignore[arg-type]
+        return replace(result, report=int(cluster))  # type: ignore[arg-type]
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Let newcomers choose; who fails to is asked again in the next round."""
         answers = self.ask_choice(round, newcomers)
-        self.admit(round, answers, list(map(self.read_choice, answers)))
+        self.admit(round, answers, [answer.report for answer in answers])
 
     def ask_choice(self, round: int, newcomers: list[Result]) -> list[Result]:
         """Return the valid answers of newcomers to the question of their cluster."""
-        models = self.choices()
+        models = self.candidate_models()
         everything = tuple(range(len(models)))
         tasks = [Task(result.client, everything) for result in newcomers]
-        results = self.ask(round, Plan(tasks, models, {"choose": True, **self.hint()}))
+        results = self.ask(
+            round, Plan(tasks, models, {"choose": True, **self.choice_config()})
+        )
         return self.screen("query", results, self.read_choice)
 
-    def choices(self) -> list[Vector]:
+    def candidate_models(self) -> list[Vector]:
         """Return what clients compare themselves with, one vector for each cluster."""
         models: list[Vector] = self.state.models
         return models
 
-    def hint(self) -> dict[str, Scalar]:
+    def choice_config(self) -> dict[str, Scalar]:
         """Return what a client needs beside, to choose."""
         return {}
 
-    def offered(self) -> BoolArray:
+    def needs_models(self) -> BoolArray:
         """Return which clients receive the choices with their test, shape (n,)."""
         return np.ones(len(self.state.clients), bool)
 
@@ -144,11 +146,11 @@ class ChoosingStrategy(ClusteredStrategy):
         """Test, and let clients look whether their data shifted."""
         if not self.settings.migration:
             return super().plan_evaluate(round, test)
-        state, choices = self.state, self.choices()
+        state, choices = self.state, self.candidate_models()
         models = state.models if choices is state.models else state.models + choices
         first = len(models) - len(choices)
         places = tuple(range(first, len(models)))
-        rows = zip(state.clusters, self.offered(), state.chosen, strict=True)
+        rows = zip(state.clusters, self.needs_models(), state.chosen, strict=True)
         tasks = [
             Task(
                 client,
@@ -159,22 +161,22 @@ class ChoosingStrategy(ClusteredStrategy):
                 state.clients, rows, strict=True
             )
         ]
-        return Plan(tasks, models, self.hint())
+        return Plan(tasks, models, self.choice_config())
 
-    def absorb_reports(self, round: int, results: list[Result]) -> None:
+    def absorb_evaluate(self, round: int, results: Results) -> None:
         """Move the clients that chose again."""
         if not self.settings.migration:
             return
         state, record = self.state, self.record
-        reports = [result for result in results if "cluster" in result.metrics]
+        reports = [result for result in results if result.report is not None]
         rows = self.rows(result.client for result in reports)
-        clusters = np.array([self.read_choice(result) for result in reports], np.int64)
+        clusters = np.array([result.report for result in reports], np.int64)
         record.drifted = len(reports)
         record.moved = int(np.count_nonzero(state.clusters[rows] != clusters))
         state.clusters[rows], state.chosen[rows] = clusters, round
-        self.charge(results)
+        self.count_download(results)
 
-    def charge(self, results: list[Result]) -> None:
+    def count_download(self, results: list[Result]) -> None:
         """Count the choices that clients fetched: a test itself needs none."""
-        fetched = sum("cluster" in result.metrics for result in results)
-        self.record.bytes_down += fetched * payload_bytes(self.choices(), {})
+        fetched = sum(result.report is not None for result in results)
+        self.record.bytes_down += fetched * payload_bytes(self.candidate_models(), {})

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.communication.results import Results
 from cfl_flower.learning.decoupling import no_anchors
 from cfl_flower.models import Split, split_module
 from cfl_flower.settings import require
@@ -29,7 +30,7 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
-from strategies.base import ClusteredStrategy, StrategySettings
+from strategies.base import ClusteredStrategy, Description, Published, StrategySettings
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ class DecoupledStrategy(ClusteredStrategy):
     """FedAvg of extractors; classifiers stay at the clients."""
 
     Settings = DecoupledSettings
-    keeps_back = "each client's classifier is its own, and no server keeps it"
+    published = Published(
+        incomplete="each client's classifier is its own, and no server keeps it"
+    )
 
     def initial_state(self) -> Any:
         """Return the state before any client is known.
@@ -118,20 +121,21 @@ class DecoupledStrategy(ClusteredStrategy):
         tasks = [Task(client, (0,)) for client in clients]
         return Plan(tasks, [self.extractor], {}, reply=self.split.lengths[:1])
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Average the extractors: eq. 10."""
         self.returned = {}
+        self.record.measures["discrepancy"] = None
         if not results:
             return
         extractor, classifier = self.split.divide(self.state.models[0])
         extractor = self.step(extractor, self.average(results), len(classifier))
         self.state.models = [self.split.join(extractor, classifier)]
+        gaps = [np.linalg.norm(result.arrays[0] - extractor) for result in results]
+        self.record.measures["discrepancy"] = float(np.mean(gaps))
 
-    def measure_train(self, results: list[Result]) -> None:
-        """Note how far the participants' extractors are from their mean."""
-        mean = self.extractor
-        gaps = [np.linalg.norm(result.arrays[0] - mean) for result in results]
-        self.record.measures["discrepancy"] = float(np.mean(gaps)) if gaps else None
+    def describe(self) -> Description:
+        """Return no models: `absorb_train` measures extractors, not whole models."""
+        return Description([])
 
     def give_back(
         self, results: Sequence[Result], arrays: Sequence[Sequence[Vector]]
@@ -155,7 +159,7 @@ class DecoupledStrategy(ClusteredStrategy):
                 tasks.append(Task(client, ((0,) if test else ()) + places))
         return Plan(tasks, models)
 
-    def absorb_reports(self, round: int, results: list[Result]) -> None:
+    def absorb_evaluate(self, round: int, results: Results) -> None:
         """Count what participants received beside the model that is tested."""
         arrived = [self.returned.get(result.client, ()) for result in results]
         self.record.bytes_down += sum(a.nbytes for arrays in arrived for a in arrays)

@@ -21,6 +21,7 @@ Deviations and readings:
 
 from __future__ import annotations
 
+from strategies.base import Published
 from strategies.bilevel import BilevelSettings
 from strategies.fedavg import FedAvg
 
@@ -29,4 +30,4 @@ class Ditto(FedAvg):
     """FedAvg; what is served is each client's own model, which never leaves it."""
 
     Settings = BilevelSettings
-    serves = "the global model, not the clients' own ones"
+    published = Published("the global model, not the clients' own ones")

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfl_flower.errors import ConfigError
+from strategies.base import Published
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
 
 
@@ -37,8 +38,9 @@ class FedBABU(DecoupledStrategy):
     """Only extractors train."""
 
     Settings = FedBABUSettings
-    keeps_back = (
-        "the common classifier never trained, and each client fine-tunes its own"
+    published = Published(
+        incomplete="the common classifier never trained, and each client fine-tunes "
+        "its own"
     )
 
     def initial_state(self) -> Any:

@@ -54,20 +54,21 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cfl_flower.clustering.algorithms import connected
 from cfl_flower.clustering.similarity import cosine_matrix, madc
+from cfl_flower.communication.results import Results
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import parse_counts
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import require, require_one_of
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
-from strategies.base import no_clusters
+from strategies.base import Description, no_clusters
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
 
 CLUSTERINGS = ("balanced", "local", "oracle")
@@ -272,23 +273,14 @@ class FedCCFA(DecoupledStrategy):
             found["balanced"] = classifier
         return found
 
-    def check_report(self, phase: str, result: Result) -> None:
-        """Refuse a training result that does not say which classes it is about."""
-        if phase == "train":
-            self.read_weights(result)
-
-    def read_weights(self, result: Result) -> FloatArray:
-        """Return a client's weight in each class, shape (L,); 0 without samples of it.
-
-        Raises
-        ------
-        InvalidResultError
-            If these are no L counts.
-        """
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Read a participant's weight in each class, shape (L,); 0 without samples."""
+        if phase != "train":
+            return result
         counts = parse_counts(result.metrics.get("classes"), self.split.classes)
         uniform = self.settings.row_weighting == "uniform"
         weights: FloatArray = (counts > 0) * 1.0 if uniform else counts
-        return weights
+        return replace(result, report=weights)
 
     def plan_train(self, round: int) -> Plan:
         """Send the extractor to the participants."""
@@ -296,12 +288,12 @@ class FedCCFA(DecoupledStrategy):
         reply = tuple(self.parts.values())
         return Plan(plan.tasks, plan.models, {}, reply)
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Average the extractors, then the classes' classifiers and anchors."""
         super().absorb_train(round, results)
         if not results:
             return
-        weights = np.stack([self.read_weights(result) for result in results])
+        weights = np.stack([result.report for result in results])
         self.state.clustered = [result.client for result in results]
         self.cluster(round, results, weights)
         own = self._rows(results, "own")
@@ -334,9 +326,10 @@ class FedCCFA(DecoupledStrategy):
         found = state.class_clusters.max(axis=0) + 1
         self.record.measures["class_clusters"] = found.tolist()
 
-    def class_clusters(self) -> tuple[Sequence[ClientId], IntArray]:
+    def describe(self) -> Description:
         """Return whose classifiers were clustered last, and how."""
-        return self.state.clustered, self.state.class_clusters
+        by_class = self.state.clustered, self.state.class_clusters
+        return replace(super().describe(), class_clusters=by_class)
 
     def warn_of_few(self, participants: int) -> None:
         """Say once in a run that MADC is not defined for so few."""

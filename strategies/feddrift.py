@@ -31,11 +31,13 @@ Deviations and readings:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from cfl_flower.clustering.algorithms import number_by_appearance
+from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import require
@@ -122,25 +124,26 @@ def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
     return number_by_appearance(merged)
 
 
+class ChoiceReport(NamedTuple):
+    """Which model a participant trained, or `NEW`; its loss with each, shape (K,)."""
+
+    model: int
+    losses: FloatArray
+
+
 class FedDrift(ClusteredStrategy):
     """Algorithm 1, the server's part."""
 
     Settings = FedDriftSettings
 
-    def check_report(self, phase: str, result: Result) -> None:
-        """Refuse a training result without its losses and choice."""
-        if phase == "train":
-            self.read_choice(result)
-            self.read_losses(result)
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Read which model a participant trained, and what it lost with each."""
+        if phase != "train":
+            return result
+        report = ChoiceReport(self._read_choice(result), self._read_losses(result))
+        return replace(result, report=report)
 
-    def read_choice(self, result: Result) -> int:
-        """Return the model that a participant trained, or `NEW`.
-
-        Raises
-        ------
-        InvalidResultError
-            If it is none.
-        """
+    def _read_choice(self, result: Result) -> int:
         chosen, count = result.metrics.get("chosen"), len(self.state.models)
         ok = isinstance(chosen, int) and not isinstance(chosen, bool)
         if not ok or not NEW <= int(chosen) < count:  # type: ignore[arg-type]
@@ -148,14 +151,7 @@ class FedDrift(ClusteredStrategy):
             raise InvalidResultError("representation", detail)
         return int(chosen)  # type: ignore[arg-type]
 
-    def read_losses(self, result: Result) -> FloatArray:
-        """Return the loss of each model on a participant's data, shape (K,).
-
-        Raises
-        ------
-        InvalidResultError
-            If these are no K finite numbers.
-        """
+    def _read_losses(self, result: Result) -> FloatArray:
         data, count = result.metrics.get("losses"), len(self.state.models)
         if not isinstance(data, bytes) or len(data) != 4 * count:
             detail = f"losses: not {count} float32 numbers"
@@ -172,20 +168,21 @@ class FedDrift(ClusteredStrategy):
         tasks = [Task(task.client, everything) for task in plan.tasks]
         return Plan(tasks, plan.models, {}, plan.reply)
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Average per model, merge what fits, then take in the new models."""
         if not results:
             return
         state, record = self.state, self.record
         rows = self.rows(result.client for result in results)
-        chosen = np.array([self.read_choice(result) for result in results], np.int64)
-        losses = np.stack([self.read_losses(result) for result in results])
+        chosen = np.array([result.report.model for result in results], np.int64)
+        losses = np.stack([result.report.losses for result in results])
         samples = np.array([float(result.num_examples) for result in results])
         old, isolated = np.flatnonzero(chosen != NEW), np.flatnonzero(chosen == NEW)
         record.moved = int(np.count_nonzero(state.clusters[rows] != chosen))
         record.drifted = len(isolated)
         state.clusters[rows[old]] = chosen[old]
-        super().absorb_train(round, [results[place] for place in old.tolist()])
+        kept = Results(results[place] for place in old.tolist())
+        super().absorb_train(round, kept)
         gaps = model_distances(losses, chosen, samples)
         merged = merge_closest(gaps, self.settings.delta)
         record.reclustered = int(merged.max()) + 1 < len(state.models)

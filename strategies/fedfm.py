@@ -18,11 +18,12 @@ Deviations and readings, as in FedCCFA's comparison where not said otherwise:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from cfl_flower.communication.results import Results
 from cfl_flower.learning.decoupling import (
     Anchors,
     mean_anchors,
@@ -81,10 +82,12 @@ class FedFM(ClusteredStrategy):
         self.split = split_module(self.hollow_network())
         return AnchorState.first(super().initial_state(), self.split)
 
-    def check_report(self, phase: str, result: Result) -> None:
-        """Refuse a training result that does not say which classes it is about."""
-        if phase == "train":
-            parse_counts(result.metrics.get("classes"), self.split.classes)
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Read the label counts of a training result."""
+        if phase != "train":
+            return result
+        counts = parse_counts(result.metrics.get("classes"), self.split.classes)
+        return replace(result, report=counts)
 
     def plan_train(self, round: int) -> Plan:
         """Send the model and the anchors to the participants."""
@@ -96,7 +99,7 @@ class FedFM(ClusteredStrategy):
         tasks = [Task(client, (0, 1)) for client in clients]
         return Plan(tasks, arrays, config, tuple(map(len, arrays)))
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Average the models, and the anchors by the samples of each class."""
         super().absorb_train(round, results)
         if not results:
@@ -104,7 +107,6 @@ class FedFM(ClusteredStrategy):
         state, split = self.state, self.split
         shape = (len(results), split.classes, split.width)
         points = np.stack([result.arrays[1] for result in results]).reshape(shape)
-        counts = [parse_counts(r.metrics["classes"], split.classes) for r in results]
-        before = Anchors(state.points, state.present)
-        found = mean_anchors(points, np.stack(counts), before)
+        counts = np.stack([result.report for result in results])
+        found = mean_anchors(points, counts, Anchors(state.points, state.present))
         state.points, state.present = found.points, found.present

@@ -24,12 +24,13 @@ Deviations and readings, as in FedCCFA's comparison where not said otherwise:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
+from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.learning.decoupling import (
@@ -126,6 +127,13 @@ def combine(variances: FloatArray, means: FloatArray) -> FloatArray:
     return np.stack(rows)
 
 
+class FeatureReport(NamedTuple):
+    """What a participant reports of its features: label counts (L,), eq. 9's V."""
+
+    counts: FloatArray
+    variance: float
+
+
 class FedPAC(DecoupledStrategy):
     """Algorithm 1, the server's part."""
 
@@ -136,11 +144,12 @@ class FedPAC(DecoupledStrategy):
         """Return the state before any client is known: no anchors yet."""
         return AnchorState.first(super().initial_state(), self.split)
 
-    def check_report(self, phase: str, result: Result) -> None:
-        """Refuse a training result without counts or variance."""
-        if phase == "train":
-            parse_counts(result.metrics.get("classes"), self.split.classes)
-            read_variance(result)
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Read the label counts and the variance of a training result."""
+        if phase != "train":
+            return result
+        counts = parse_counts(result.metrics.get("classes"), self.split.classes)
+        return replace(result, report=FeatureReport(counts, read_variance(result)))
 
     def plan_train(self, round: int) -> Plan:
         """Send the extractor and the anchors to the participants."""
@@ -152,20 +161,22 @@ class FedPAC(DecoupledStrategy):
         reply = (*self.split.lengths, len(points), len(points))
         return Plan(tasks, [*plan.models, points], config, reply)
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Average extractors and anchors, and combine the classifiers."""
         super().absorb_train(round, results)
         if not results:
             return
         state, split = self.state, self.split
         _, classifiers, points, means = zip(*(r.arrays for r in results), strict=True)
-        counts = [parse_counts(r.metrics["classes"], split.classes) for r in results]
+        reports = [result.report for result in results]
         shape = (len(results), split.classes, split.width)
         before = Anchors(state.points, state.present)
         stacked = np.stack(points).reshape(shape)
-        found = mean_anchors(stacked, np.stack(counts), before)
+        found = mean_anchors(
+            stacked, np.stack([each.counts for each in reports]), before
+        )
         state.points, state.present = found.points, found.present
-        variances = np.array([read_variance(result) for result in results])
+        variances = np.array([each.variance for each in reports])
         weights = combine(variances, np.stack(means).astype(float))
         mixed = mix_models(list(classifiers), weights)
         self.give_back(results, [[classifier] for classifier in mixed])

@@ -41,15 +41,16 @@ class FedSoft(SoftStrategy):
         """The trained model and the client's shares."""
         return len(self.state.models[0]), len(self.state.models)
 
-    def check_report(self, phase: str, result: Result) -> None:
+    def read_result(self, phase: str, result: Result) -> Result:
         """Refuse shares that are no mixture."""
-        super().check_report(phase, result)
+        result = super().read_result(phase, result)
         if phase != "train":
-            return
+            return result
         shares = result.arrays[1]
         if shares.min() < 0 or abs(float(shares.sum()) - 1) > 1e-3:
             detail = f"shares {shares.tolist()} are no mixture"
             raise InvalidResultError("representation", detail)
+        return result
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Move every model by the client's share of it; return all models."""

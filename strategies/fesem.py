@@ -32,6 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfl_flower.clustering.similarity import nearest_model
+from cfl_flower.communication.results import Results
 from cfl_flower.state import Weighting
 from cfl_flower.types import Result
 from strategies.choosing import ChoosingSettings, ChoosingStrategy
@@ -54,7 +55,7 @@ class FeSEM(ChoosingStrategy):
         nearest = nearest_model(self.initial_model(), self.state.models)
         self.admit(round, newcomers, [nearest] * len(newcomers))
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Assign participants to the nearest model, then average per cluster."""
         rows = self.rows(result.client for result in results)
         models = self.state.models

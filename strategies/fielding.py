@@ -79,6 +79,7 @@ Deviations and readings, where the paper is silent or contradicts itself:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -110,15 +111,29 @@ from cfl_flower.clustering.representations import (
     distances,
     largest_pairwise_distance,
     mean_client_distance,
-    parse_vector,
 )
-from cfl_flower.errors import InvalidResultError
+from cfl_flower.communication.drift_report import HELD, DriftReport, ReportRequest
+from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.models import split_module
 from cfl_flower.settings import require, require_fraction, require_one_of
 from cfl_flower.state import ClusteredState, Sampling, Weighting
-from cfl_flower.types import FloatArray, IntArray, Plan, Result, Scalar, Task, Vector
-from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
+from cfl_flower.types import (
+    ClientId,
+    FloatArray,
+    IntArray,
+    Plan,
+    Result,
+    Task,
+    Vector,
+)
+from strategies.base import (
+    ClusteredStrategy,
+    Description,
+    StrategySettings,
+    Supports,
+    no_clusters,
+)
 from strategies.fielding_shared_model import SharedModel
 from strategies.fielding_threshold import Trials, best_candidate, candidates, turn
 
@@ -295,6 +310,7 @@ class Fielding(ClusteredStrategy):
 
     Settings = FieldingSettings
     State = FieldingState
+    supports = Supports(centres=True)
 
     def initial_state(self) -> Any:
         """Return the state before any client is known."""
@@ -346,30 +362,36 @@ class Fielding(ClusteredStrategy):
         gradient = self.settings.sketch or numbers
         return gradient + (classes if kind == "combined" else 0)
 
-    def with_hello(self) -> list[Vector]:
-        """Broadcast the shared model once, with the hello."""
-        return self.shared
-
-    def question(self) -> dict[str, Scalar]:
-        """Ask for the representation, if it changed by more than the tolerance."""
+    @property
+    def request(self) -> ReportRequest:
+        """What clients are asked: their representation, if it changed."""
         settings = self.settings
-        question: dict[str, Scalar] = {
-            "representation": settings.representation,
-            "tolerance": max(settings.tolerance, settings.gradient_tolerance),
-        }
-        if self.shared:
-            question["shared"] = digest(self.shared[0])
-        return question
+        tolerance = max(settings.tolerance, settings.gradient_tolerance)
+        shared = digest(self.shared[0]) if self.shared else ""
+        return ReportRequest(settings.representation, tolerance, shared)
 
-    def check_report(self, phase: str, result: Result) -> None:
-        """Refuse anything but a representation; the hello must bring one."""
-        if phase == "query" or "representation" in result.metrics:
-            self._read_report(result)
+    def hello(self, clients: Sequence[ClientId]) -> Plan:
+        """Ask for first representations; the shared model comes along, to be kept."""
+        models = tuple(range(len(self.shared)))
+        tasks = [Task(client, models) for client in clients]
+        return Plan(tasks, self.shared, self.request.to_config())
+
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Read a reported representation, which the hello must bring."""
+        if phase == "train" or (
+            phase == "evaluate" and "representation" not in result.metrics
+        ):
+            return result
+        kind = self.settings.representation.replace("_", " ")
+        report = DriftReport.from_metrics(result.metrics, self.width, kind)
+        if self.settings.representation in ("label_histogram", "combined"):
+            check_histogram(report.representation[: self.config.dataset.classes])
+        return replace(result, report=report)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Cluster the first clients (Algorithm 3); later ones join the nearest."""
         state = self.state
-        points, counts = self._read_reports(newcomers)
+        points, counts = stack_reports(newcomers)
         first = not state.clients
         state.representations = np.vstack([state.representations, points])
         state.counts = np.append(state.counts, counts)
@@ -387,7 +409,7 @@ class Fielding(ClusteredStrategy):
         """Ask every client whether its representation changed, tested or not."""
         state = self.state
         tasks = [
-            Task(client, (cluster,) if test else (), {"held": digest(representation)})
+            Task(client, (cluster,) if test else (), {HELD: digest(representation)})
             for client, cluster, representation in zip(
                 state.clients,
                 state.clusters.tolist(),
@@ -395,12 +417,12 @@ class Fielding(ClusteredStrategy):
                 strict=True,
             )
         ]
-        return Plan(tasks, state.models if test else [], self.question())
+        return Plan(tasks, state.models if test else [], self.request.to_config())
 
-    def absorb_reports(self, round: int, results: list[Result]) -> None:
+    def absorb_evaluate(self, round: int, results: Results) -> None:
         """Move the clients that report drift, then look at the centres: Algorithm 2."""
         state, record = self.state, self.record
-        reports = [result for result in results if "representation" in result.metrics]
+        reports = [result for result in results if result.report is not None]
         record.drifted, record.moved = len(reports), 0
         record.reclustered = bool(record.reclustered)
         self.learn_threshold(round, drifted=bool(reports))
@@ -409,9 +431,7 @@ class Fielding(ClusteredStrategy):
         self.measure_privacy()
         if not reports:
             return
-        state.representations[drifted], state.counts[drifted] = self._read_reports(
-            reports
-        )
+        state.representations[drifted], state.counts[drifted] = stack_reports(reports)
         before = state.clusters
         state.clusters = move_drifted(
             drifted, state.representations, before, state.centres, self.distance
@@ -534,14 +554,16 @@ class Fielding(ClusteredStrategy):
         """The share of members without a say in a coordinate of a centre."""
         return float(self.settings.trim) if self.settings.robust else 0.0
 
-    def heterogeneity(self) -> float | None:
-        """Return the mean client distance on the latest representations."""
+    def describe(self) -> Description:
+        """Return what the latest representations say of the clusters."""
         if self._heterogeneity is None:
             state, rng = self.state, self.rng("heterogeneity", 0)
             self._heterogeneity = mean_client_distance(
                 state.representations, state.clusters, self.distance, rng
             )
-        return self._heterogeneity
+        return Description(
+            self.state.models, self._heterogeneity, self.centre_distances
+        )
 
     def centre_distances(self) -> FloatArray:
         """Return the distance of each client to its cluster's centre."""
@@ -569,17 +591,9 @@ class Fielding(ClusteredStrategy):
         state.reference = state.centres
         self._heterogeneity = None
 
-    def _read_report(self, result: Result) -> tuple[Vector, int]:
-        """Return the representation and the number of samples behind it."""
-        data, count = (result.metrics.get(k) for k in ("representation", "samples"))
-        kind, classes = self.settings.representation, self.config.dataset.classes
-        vector = parse_vector(data, self.width, kind.replace("_", " "))
-        if kind in ("label_histogram", "combined"):
-            check_histogram(vector[:classes])
-        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise InvalidResultError("representation", f"samples={count!r}, not >= 0")
-        return vector, count
 
-    def _read_reports(self, results: list[Result]) -> tuple[FloatArray, IntArray]:
-        vectors, counts = zip(*map(self._read_report, results), strict=True)
-        return np.stack(vectors), np.array(counts, np.int64)
+def stack_reports(results: Sequence[Result]) -> tuple[FloatArray, IntArray]:
+    """Return the reported representations, shape (m, L), and their samples, (m,)."""
+    points = np.stack([result.report.representation for result in results])
+    counts = [result.report.num_examples for result in results]
+    return points, np.array(counts, np.int64)

@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.communication.results import Results
 from cfl_flower.settings import require
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import FloatArray, Result, Vector
-from strategies.base import ClusteredStrategy, StrategySettings
+from cfl_flower.types import FloatArray, Vector
+from strategies.base import ClusteredStrategy, StrategySettings, Supports
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Flash(ClusteredStrategy):
     Settings = FlashSettings
     State = FlashState
 
-    steps_itself = True
+    supports = Supports(server_optimizer=False)
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: v at tau squared."""
@@ -135,7 +136,7 @@ class Flash(ClusteredStrategy):
             state.clients, state.clusters, state.models, zero, second, zero.copy()
         )
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Step by the mean update."""
         if not results:
             return

@@ -71,6 +71,7 @@ from cfl_flower.clustering.similarity import (
     madc,
 )
 from cfl_flower.communication.records import payload_bytes
+from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import require, require_one_of
 from cfl_flower.types import (
@@ -308,12 +309,12 @@ class FlexCFL(ChoosingStrategy):
         received = np.full(len(results), holding)
         self.state.holding = np.append(self.state.holding, received)
 
-    def choices(self) -> list[Vector]:
+    def candidate_models(self) -> list[Vector]:
         """Return the groups' directions."""
         directions: list[Vector] = self.state.directions
         return directions
 
-    def hint(self) -> dict[str, Scalar]:
+    def choice_config(self) -> dict[str, Scalar]:
         """Return the name under which clients keep the directions."""
         return {"directions": self._name}
 
@@ -322,7 +323,7 @@ class FlexCFL(ChoosingStrategy):
         # The directions never change once they are there.
         return digest(np.concatenate(self.state.directions))
 
-    def offered(self) -> BoolArray:
+    def needs_models(self) -> BoolArray:
         """Return which clients have not received the directions yet."""
         missing: BoolArray = ~self.state.holding
         return missing
@@ -331,17 +332,17 @@ class FlexCFL(ChoosingStrategy):
         """Test; who does not hold the directions yet receives them, too."""
         plan = super().plan_evaluate(round, test)
         if self.settings.migration:
-            sent = int(np.count_nonzero(self.offered()))
-            self.record.bytes_down += sent * payload_bytes(self.choices(), {})
+            sent = int(np.count_nonzero(self.needs_models()))
+            self.record.bytes_down += sent * payload_bytes(self.candidate_models(), {})
         return plan
 
-    def charge(self, results: list[Result]) -> None:
+    def count_download(self, results: list[Result]) -> None:
         """Note who holds the directions now."""
         rows = self.rows(result.client for result in results)
         held = [not result.metrics.get("lost") for result in results]
         self.state.holding[rows] = held
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Average within each group, then mix between those that were trained."""
         super().absorb_train(round, results)
         state, settings = self.state, self.settings

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cfl_flower.communication.results import Results
 from cfl_flower.settings import require, require_one_of
 from cfl_flower.state import Weighting
 from cfl_flower.types import Plan, Result, Task
@@ -70,11 +71,11 @@ class IFCA(ChoosingStrategy):
         else:
             self.admit(round, newcomers, [0] * len(newcomers))
 
-    def check_report(self, phase: str, result: Result) -> None:
-        """Refuse a choice of what is no cluster; a trained model must bring one."""
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Read the choice of a cluster, which a trained model must bring."""
         if phase == "train":
-            self.read_choice(result)
-        super().check_report(phase, result)
+            return self.read_choice(result)
+        return super().read_result(phase, result)
 
     def plan_train(self, round: int) -> Plan:
         """Send all models to the participants."""
@@ -83,10 +84,10 @@ class IFCA(ChoosingStrategy):
         tasks = [Task(task.client, everything) for task in plan.tasks]
         return Plan(tasks, plan.models, plan.config, plan.reply)
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Take the participants' choices, then average per cluster."""
         rows = self.rows(result.client for result in results)
-        chosen = [self.read_choice(result) for result in results]
+        chosen = [result.report for result in results]
         self.state.clusters[rows] = np.array(chosen, np.int64)
         super().absorb_train(round, results)
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from cfl_flower.communication.results import Results
 from cfl_flower.types import Plan, Result, Task
-from strategies.base import ClusteredStrategy
+from strategies.base import ClusteredStrategy, Published
 
 
 class Local(ClusteredStrategy):
     """Each client is a cluster of its own, whose model never leaves it."""
 
-    keeps_back = "each client's model is its own and never left it"
+    published = Published(incomplete="each client's model is its own and never left it")
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Make each newcomer a cluster of its own."""
@@ -30,7 +31,7 @@ class Local(ClusteredStrategy):
         chosen = self.config.selection.choose(everyone, count, rng, self.known(round))
         return Plan([Task(state.clients[row]) for row in chosen])
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Do nothing: the results stayed at the clients."""
 
     def plan_evaluate(self, round: int, test: bool) -> Plan:

@@ -9,6 +9,7 @@ for the next task and to be tested, but that is no part of the method and costs 
 from __future__ import annotations
 
 from cfl_flower.types import Json, Result, Vector
+from strategies.base import Published
 from strategies.soft import PublicSettings, SoftStrategy
 
 
@@ -16,7 +17,9 @@ class LocalAsync(SoftStrategy):
     """Each client receives what it sent."""
 
     Settings = PublicSettings
-    keeps_back = "each client's model is its own; the common ones are the first"
+    published = Published(
+        incomplete="each client's model is its own; the common ones are the first"
+    )
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Return the client's own model."""

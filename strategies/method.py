@@ -6,7 +6,7 @@ trains what, what the results change. `strategies.base` carries it out on Flower
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,11 +15,10 @@ import numpy as np
 from torch import nn
 
 from cfl_flower.clustering.representations import digest
-from cfl_flower.communication.partial_sums import PartialSums
+from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
 from cfl_flower.learning.selection import Known, share_participants
 from cfl_flower.models import hollow_network, initial_vector
-from cfl_flower.runs.measures import discrepancies
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.settings import locate, require
@@ -30,7 +29,6 @@ from cfl_flower.types import (
     IntArray,
     Plan,
     Result,
-    Scalar,
     Task,
     Vector,
 )
@@ -41,19 +39,78 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Draw:
     """What the participants of a round were drawn from.
 
     Attributes
     ----------
-    pots : dict
-        The pot of each: 0 for all clients, or its cluster.
+    strata : dict
+        The stratum of each participant: 0 for all clients, or its cluster.
     shares : int array of shape (P,)
-        How many of each pot are wanted.
+        How many of each stratum are wanted.
     """
 
-    pots: dict[ClientId, int]
+    strata: dict[ClientId, int]
     shares: IntArray
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the server's models are to those who export them.
+
+    Attributes
+    ----------
+    models : str
+        What they are to the clients.
+    incomplete : str
+        Why they are not fit for use alone; empty if they are.
+    """
+
+    models: str = "each cluster's model"
+    incomplete: str = ""
+
+
+@dataclass(frozen=True)
+class Supports:
+    """Which settings of other groups a method can use.
+
+    Attributes
+    ----------
+    server_optimizer : bool
+        False if it has a step of its own from results to models.
+    selection : bool
+        False if it selects nobody.
+    centres : bool
+        Whether clients have a distance to their cluster's centre.
+    """
+
+    server_optimizer: bool = True
+    selection: bool = True
+    centres: bool = False
+
+
+@dataclass(frozen=True)
+class Description:
+    """What can be said of a method's clusters, for measures and selections.
+
+    Attributes
+    ----------
+    models : list of Vector
+        What participants' first arrays are new versions of, by cluster; empty if the
+        distance between them says nothing.
+    heterogeneity : float or None
+        The mean client distance within clusters.
+    centre_distances : callable, optional
+        Returns the distance of each client to its cluster's centre, shape (n,).
+    class_clusters : (m clients, int array of shape (m, L)), optional
+        The cluster of each client in each class, -1 without samples of it; for a
+        method whose clusters are not of whole clients.
+    """
+
+    models: list[Vector]
+    heterogeneity: float | None = None
+    centre_distances: Callable[[], FloatArray] | None = None
+    class_clusters: tuple[Sequence[ClientId], IntArray] | None = None
 
 
 class Method:
@@ -68,24 +125,15 @@ class Method:
 
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
     State: ClassVar[type[ClusteredState]] = ClusteredState
-
-    serves: ClassVar[str] = "each cluster's model"
-    """What the server's models are to the clients: for whoever exports them."""
-
-    keeps_back: ClassVar[str] = ""
-    """Why they are not fit for use alone; empty if they are."""
-
-    steps_itself: ClassVar[bool] = False
-    """Whether the method's own way from results to models leaves no room for a server
-    optimiser."""
+    published: ClassVar[Published] = Published()
+    supports: ClassVar[Supports] = Supports()
 
     def __init__(self, config: RunConfig, timeline: Timeline | None = None) -> None:
         self.config, self.timeline = config, timeline
         self.settings: Any = config.strategy
         self.state = self.initial_state()
         self.record = RoundRecord(0)
-        self.sums: PartialSums = {}
-        self._drawn = Drawn({}, no_clusters())
+        self._draw = Draw({}, no_clusters())
         self._memories: dict[str, Memory] = {}
 
     @classmethod
@@ -97,53 +145,60 @@ class Method:
         ConfigError
         """
         names, optimizer = config.names, config.server_optimizer
-        average = not (optimizer.remembers or optimizer.by_loss)
-        others = f"another one with strategy={names['strategy']}"
-        require(
-            average or not cls.steps_itself,
-            "server_optimizer",
-            names["server_optimizer"],
-            f"{others}, which has a step of its own",
-        )
-        # The loss is told by a client that trains the one model it receives.
+        selection, supports = config.selection, cls.supports
+        method = f"strategy={names['strategy']}"
+        # The loss is reported by a client that trains the one model it receives.
         client = locate(config.strategy.client)
         plain = client.fit.__qualname__ == "ClusteredClient.fit"
-        fair = plain or client.tells_loss
-        require(
-            fair or not optimizer.by_loss,
-            "server_optimizer",
-            names["server_optimizer"],
-            f"{others}, whose clients do not tell the loss of one received model",
-        )
-        represented = cls.centre_distances is not Method.centre_distances
-        require(
-            represented or not config.selection.by_distance,
-            "selection",
-            names["selection"],
-            f"random or oort with strategy={names['strategy']}, which has no "
-            "representations",
-        )
+        average = not (optimizer.remembers or optimizer.by_loss)
+        for ok, group, allowed in (
+            (
+                average or supports.server_optimizer,
+                "server_optimizer",
+                f"another one with {method}, which has a step of its own",
+            ),
+            (
+                plain or client.reports_loss or not optimizer.by_loss,
+                "server_optimizer",
+                f"another one with {method}, whose clients do not report the loss of "
+                "one received model",
+            ),
+            (
+                supports.centres or not selection.by_distance,
+                "selection",
+                f"random or oort with {method}, which has no representations",
+            ),
+            (
+                supports.selection or not selection.learns,
+                "selection",
+                f"random with {method}, which selects nobody",
+            ),
+        ):
+            require(ok, group, names[group], allowed)
 
-    # What a paper decides ------------------------------------------------------------
+    # What a paper decides, in the order of a round --------------------------------
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: one initial model."""
         return ClusteredState([], no_clusters(), [self.initial_model()])
 
-    def question(self) -> dict[str, Scalar]:
-        """Return what the hello asks of a client, beside its number of samples."""
-        return {}
-
-    def with_hello(self) -> list[Vector]:
-        """Return the models that come with the hello, to be kept."""
-        return []
+    def hello(self, clients: Sequence[ClientId]) -> Plan:
+        """Return what clients are asked before they are known: their sizes."""
+        return Plan([Task(client) for client in clients])
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Take newcomers into the state, all into cluster 0."""
         self.join(newcomers, np.zeros(len(newcomers), np.int64))
 
-    def check_report(self, phase: str, result: Result) -> None:
-        """Raise `InvalidResultError` for a result that must not enter the state."""
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Return a result with its report parsed, if this method has one.
+
+        Raises
+        ------
+        InvalidResultError
+            If it must not enter the state.
+        """
+        return result
 
     def plan_train(self, round: int) -> Plan:
         """Sample participants; each trains its cluster's model."""
@@ -154,32 +209,14 @@ class Method:
         ]
         return Plan(tasks, state.models, {}, reply=(len(state.models[0]),))
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
-        """Average each cluster's results; a cluster without any keeps its model.
-
-        If the plan has a `SumSpec`, results come without arrays, and ``self.sums`` has
-        what they were added up to: a large round is never held.
-        """
+    def absorb_train(self, round: int, results: Results) -> None:
+        """Average each cluster's results; a cluster without any keeps its model."""
         rows = self.rows(result.client for result in results)
         clusters = self.state.clusters[rows]
         for cluster in np.unique(clusters):
             members = [results[i] for i in np.flatnonzero(clusters == cluster)]
             models = self.state.models
             models[cluster] = self.next_model(models[cluster], members)
-
-    def measure_train(self, results: list[Result]) -> None:
-        """Note how far the participants' models are from their clusters' new ones."""
-        state = self.state
-        if not all(result.arrays for result in results):
-            return
-        clusters = state.clusters[self.rows(result.client for result in results)]
-        gaps = discrepancies(results, clusters, state.models)
-        measures = self.record.measures
-        measures["discrepancy"] = float(np.mean(gaps)) if len(gaps) else None
-        measures["discrepancies"] = [
-            float(gaps[clusters == cluster].mean()) if cluster in clusters else None
-            for cluster in range(len(state.models))
-        ]
 
     def plan_evaluate(self, round: int, test: bool) -> Plan:
         """Let every client test the model it is served."""
@@ -189,27 +226,12 @@ class Method:
         pairs = zip(state.clients, state.clusters.tolist(), strict=True)
         return Plan([Task(client, (k,)) for client, k in pairs], state.models)
 
-    def absorb_reports(self, round: int, results: list[Result]) -> None:
-        """Take in what clients say about their data of the next round."""
+    def absorb_evaluate(self, round: int, results: Results) -> None:
+        """Take in what clients report about their data of the next round."""
 
-    def centre_distances(self) -> FloatArray:
-        """Return the distance of each client to its cluster's centre, shape (n,).
-
-        Empty for a method without representations.
-        """
-        return np.zeros(0)
-
-    def class_clusters(self) -> tuple[Sequence[ClientId], IntArray] | None:
-        """Return m clients and their cluster in each class, shape (m, L).
-
-        -1 where a client has no samples of a class. None for a method whose clusters
-        are those of whole clients.
-        """
-        return None
-
-    def heterogeneity(self) -> float | None:
-        """Return the mean client distance within clusters, if it is known."""
-        return None
+    def describe(self) -> Description:
+        """Return what is known of the clusters now."""
+        return Description(self.state.models)
 
     # What papers share ---------------------------------------------------------------
 
@@ -241,28 +263,27 @@ class Method:
         More than M with `devices.over_commitment`: the first M to finish are kept.
         """
         state, rng = self.state, self.rng("selection", round)
-        pots, sizes = state.clusters, state.sizes
+        strata, sizes = state.clusters, state.sizes
         if self.settings.sampling == "all":
-            pots, sizes = np.zeros_like(pots), np.array([len(pots)])
+            strata, sizes = np.zeros_like(strata), np.array([len(strata)])
         known = self.known(round)
         chosen: dict[int, int] = {}
         shares = share_participants(self.config.participants, sizes, rng)
         asked_of = self.config.devices.over_commit(shares, sizes, rng)
-        for pot, asked in enumerate(asked_of.tolist()):
-            members = np.flatnonzero(pots == pot)
+        for stratum, asked in enumerate(asked_of.tolist()):
+            members = np.flatnonzero(strata == stratum)
             found = self.config.selection.choose(members, asked, rng, known).tolist()
-            chosen |= dict.fromkeys(found, pot)
-        self._drawn = Drawn(
-            {state.clients[row]: pot for row, pot in chosen.items()}, shares
-        )
+            chosen |= dict.fromkeys(found, stratum)
+        drawn = {state.clients[row]: stratum for row, stratum in chosen.items()}
+        self._draw = Draw(drawn, shares)
         return sorted(chosen)
 
     def known(self, round: int) -> Known:
         """Return what a selection can choose by."""
         history = self.state.history.extended(len(self.state.clients))
         by_distance = self.config.selection.by_distance
-        gaps = self.centre_distances() if by_distance else np.zeros(0)
-        return Known(round, history, gaps)
+        measure = self.describe().centre_distances if by_distance else None
+        return Known(round, history, measure() if measure else np.zeros(0))
 
     def next_model(self, model: Vector, results: list[Result]) -> Vector:
         """Return a cluster's next model, through the server optimiser."""

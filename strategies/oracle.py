@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.clustering.algorithms import mixing_matrix
+from cfl_flower.communication.results import Results
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.state import ClusteredState
@@ -56,7 +57,7 @@ class Oracle(ClusteredStrategy):
         state.models = state.models + [self.initial_model()] * len(fresh)
         state.clusters = (truth[:, None] == state.concepts).argmax(axis=1)
 
-    def absorb_reports(self, round: int, results: list[Result]) -> None:
+    def absorb_evaluate(self, round: int, results: Results) -> None:
         """Cluster by the concepts of the next round if they are others."""
         state, truth = self.state, self._truth(round + 1)
         elsewhere = truth != state.concepts[state.clusters]

@@ -22,9 +22,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from cfl_flower.communication.results import Results
 from cfl_flower.settings import require, require_one_of
-from cfl_flower.types import Plan, Result, Task
-from strategies.base import ClusteredStrategy, StrategySettings
+from cfl_flower.types import Plan, Task
+from strategies.base import ClusteredStrategy, Published, StrategySettings, Supports
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ class PFedMe(ClusteredStrategy):
 
     Settings = PFedMeSettings
 
-    steps_itself = True
-    serves = "the global model, not the clients' own ones"
+    published = Published("the global model, not the clients' own ones")
+    supports = Supports(server_optimizer=False)
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Move the model towards the mean of the results."""
         if results:
             model, beta = self.state.models[0], self.settings.beta

@@ -27,11 +27,12 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.communication.results import Results
 from cfl_flower.models import FlatModel
 from cfl_flower.settings import require
 from cfl_flower.state import ClusteredState, Weighting
-from cfl_flower.types import Plan, Result, Task, Vector
-from strategies.base import ClusteredStrategy, StrategySettings
+from cfl_flower.types import Plan, Task, Vector
+from strategies.base import ClusteredStrategy, StrategySettings, Supports
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Scaffold(ClusteredStrategy):
     Settings = ScaffoldSettings
     State = ScaffoldState
 
-    steps_itself = True
+    supports = Supports(server_optimizer=False)
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no control yet."""
@@ -94,7 +95,7 @@ class Scaffold(ClusteredStrategy):
         reply = tuple(map(len, arrays))
         return Plan([Task(client, (0, 1)) for client in clients], arrays, {}, reply)
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Step along the mean update, and take in the changes of the controls."""
         if not results:
             return

@@ -32,7 +32,7 @@ from cfl_flower.settings import require, require_one_of
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
 from strategies.asynchronous import AsynchronousStrategy
 from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
-from strategies.base import no_clusters
+from strategies.base import Published, no_clusters
 
 CLUSTER_TESTS = 2000
 """Test samples of each distribution on which the simulation tests its model."""
@@ -144,7 +144,7 @@ class SoftStrategy(AsynchronousStrategy):
 
     Settings: ClassVar[type[AsynchronousSettings]] = SoftSettings
     State = SoftState
-    serves = "the distributions' models, of which clients use mixtures"
+    published = Published("the distributions' models, of which clients use mixtures")
 
     # The method ----------------------------------------------------------------------
 

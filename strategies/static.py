@@ -9,10 +9,13 @@ Deviations: none; the settings of drift handling are of no effect.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from cfl_flower.types import Plan, Result
-from strategies.base import ClusteredStrategy
+from cfl_flower.communication.results import Results
+from cfl_flower.types import Plan
+from strategies.base import ClusteredStrategy, Description
 from strategies.fielding import Fielding
 
 
@@ -23,7 +26,7 @@ class Static(Fielding):
         """Test, and ask for no representation."""
         return ClusteredStrategy.plan_evaluate(self, round, test)
 
-    def absorb_reports(self, round: int, results: list[Result]) -> None:
+    def absorb_evaluate(self, round: int, results: Results) -> None:
         """Leave clients where they are."""
         self.measure_privacy()
 
@@ -31,6 +34,6 @@ class Static(Fielding):
         """Leave the centres where they are."""
         return False
 
-    def heterogeneity(self) -> float | None:
-        """Return None: nothing is known of the data after the start."""
-        return None
+    def describe(self) -> Description:
+        """Leave out the heterogeneity: nothing is known of the data after the start."""
+        return replace(super().describe(), heterogeneity=None)

@@ -61,13 +61,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cfl_flower.clustering.merging import find_merges, objective, purity
 from cfl_flower.clustering.similarity import gram_matrix, nearest_direction
+from cfl_flower.communication.drift_report import DriftReport
+from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import RunningMean, mean_model
 from cfl_flower.settings import require, require_one_of
@@ -217,7 +219,7 @@ class StoCFL(ClusteredStrategy):
         clients = [self.state.clients[row] for row in rows]
         tasks = [Task(client, (0,)) for client in clients]
         plan = Plan(tasks, [self.initial_model()], {"represent": True}, (self.width,))
-        results = self.screen("query", self.ask(round, plan), check_direction)
+        results = self.screen("query", self.ask(round, plan), read_direction)
         results = [result for result in results if result.num_examples]
         answered: list[int] = self.rows(result.client for result in results).tolist()
         for row, result in zip(answered, results, strict=True):
@@ -300,13 +302,9 @@ class StoCFL(ClusteredStrategy):
     def plan_train(self, round: int) -> Plan:
         """Meet participants not seen before, merge, and send both models to all."""
         state, chosen = self.state, self.choose_participants(round)
-        # What is still to be written of the last round must not see this one's changes.
-        self.fleet.grid.finish()
         known = state.known()
-        strangers = [row for row in chosen if not known[row]]
-        if strangers:
-            for row in self.ask_directions(round, strangers):
-                self.found_cluster(row, state.models[UNKNOWN], trained=False)
+        for row in self.ask_directions(round, [r for r in chosen if not known[r]]):
+            self.found_cluster(row, state.models[UNKNOWN], trained=False)
         self.record.measures["merged"] = self.merge(chosen)
         initial = self.settings.start == "initial"
         start = self.initial_model() if initial else state.models[UNKNOWN]
@@ -323,21 +321,21 @@ class StoCFL(ClusteredStrategy):
         reply = (len(start),) * len(bases)
         return Plan(tasks, list(state.models), {}, reply, sum_spec)
 
-    def absorb_train(self, round: int, results: list[Result]) -> None:
+    def absorb_train(self, round: int, results: Results) -> None:
         """Take the means as the next models: lines 17 to 19."""
         state, step = self.state, self.step
         before = state.models[UNKNOWN]
-        for (array, cluster), total in sorted(self.sums.items()):
+        for (array, cluster), total in sorted(results.sums.items()):
             if array == 0 and cluster != UNKNOWN:
                 state.models[cluster] = step(state.models[cluster], total.mean())
                 state.trained[cluster] = True
         state.models[UNKNOWN] = step(before, self.next_omega(round, before, results))
         self.measure(round)
 
-    def next_omega(self, round: int, omega: Vector, results: list[Result]) -> Vector:
+    def next_omega(self, round: int, omega: Vector, results: Results) -> Vector:
         """Return the mean of omega as the participants trained it."""
         if self.settings.omega == "parallel":
-            return self.sums[1, UNKNOWN].mean()
+            return results.sums[1, UNKNOWN].mean()
         trained = RunningMean()
         for result in results:
             task = Task(result.client, (0,))
@@ -382,25 +380,27 @@ class StoCFL(ClusteredStrategy):
         ]
         return Plan(tasks, state.models if test else [])
 
-    def check_report(self, phase: str, result: Result) -> None:
-        """Refuse a psi after the test that is none."""
-        if phase == "evaluate" and "representation" in result.metrics:
-            read_direction(result.metrics["representation"], self.width)
+    def read_result(self, phase: str, result: Result) -> Result:
+        """Read a psi that is reported after the test."""
+        if phase != "evaluate" or "representation" not in result.metrics:
+            return result
+        report = DriftReport.from_metrics(result.metrics, self.width, "direction")
+        check_direction(report.representation)
+        return replace(result, report=report)
 
-    def absorb_reports(self, round: int, results: list[Result]) -> None:
+    def absorb_evaluate(self, round: int, results: Results) -> None:
         """Take clients whose data changed out of their clusters, and place them."""
         if self.settings.refresh == "never":
             return
         state, record = self.state, self.record
-        reports = [result for result in results if "representation" in result.metrics]
+        reports = [result for result in results if result.report is not None]
         rows = self.rows(result.client for result in reports)
         before, frozen = state.clusters[rows], list(state.sums)
         for row, cluster in zip(rows, before, strict=True):
             state.sums[cluster] = state.sums[cluster] - state.representations[row]
         state.clusters[rows] = UNKNOWN
         for row, result in zip(rows, reports, strict=True):
-            told = read_direction(result.metrics["representation"], self.width)
-            self.note_direction(int(row), told, round)
+            self.note_direction(int(row), result.report.representation, round)
             self.place(int(row), [*frozen, *state.sums[len(frozen) :]])
         record.drifted = len(reports)
         record.moved = int(np.count_nonzero(state.clusters[rows] != before))
@@ -441,7 +441,7 @@ def merge_models(
     return models[kept], bool(trained[kept])
 
 
-def check_direction(result: Result) -> None:
+def check_direction(direction: Vector) -> None:
     """Refuse a psi that would weigh more, or less, than another client's.
 
     Raises
@@ -449,26 +449,13 @@ def check_direction(result: Result) -> None:
     InvalidResultError
         If its length is neither 0 nor 1.
     """
-    length = float(np.linalg.norm(result.arrays[0].astype(np.float64)))
+    length = float(np.linalg.norm(direction.astype(np.float64)))
     if length != 0 and abs(length - 1) > TOLERANCE:
         detail = f"a direction of length {length:.4g} instead of 1"
         raise InvalidResultError("representation", detail)
 
 
-def read_direction(data: object, width: int) -> Vector:
-    """Read a reported psi, trusting nothing.
-
-    Raises
-    ------
-    InvalidResultError
-        If it is not as many finite float32 numbers of length 0 or 1 together.
-    """
-    if not isinstance(data, bytes) or len(data) != 4 * width:
-        size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
-        detail = f"{size} instead of {4 * width} bytes"
-        raise InvalidResultError("representation", detail)
-    direction = np.frombuffer(data, np.float32).copy()
-    if not np.isfinite(direction).all():
-        raise InvalidResultError("representation", "directions must be finite")
-    check_direction(Result("", 1, [direction]))
-    return direction
+def read_direction(result: Result) -> Result:
+    """Return an answer whose array is a valid psi."""
+    check_direction(result.arrays[0])
+    return result

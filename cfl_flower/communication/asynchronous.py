@@ -10,9 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from cfl_flower.communication.fleet import RESUME, Errand, Fleet, Outcome, Parcel
+from cfl_flower.communication.fleet import RESUME, Fleet
 from cfl_flower.communication.grid import pause
+from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.records import encode_models
+from cfl_flower.communication.results import Results
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.types import ClientId, Failure, Plan, Result
 
@@ -31,18 +33,11 @@ class AsyncDispatcher:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._errands: dict[str, Errand] = {}
-        self._sent: dict[str, float] = {}
-        self._unsent = Outcome()
 
     @property
-    def travelling(self) -> set[ClientId]:
-        """The clients whose task is under way."""
-        return {
-            task.client
-            for errand in self._errands.values()
-            for task in errand.parcel.tasks
-        }
+    def busy_clients(self) -> set[ClientId]:
+        """The clients whose task is outstanding."""
+        return self._fleet.outstanding.clients
 
     def send(
         self,
@@ -67,36 +62,27 @@ class AsyncDispatcher:
         WorkerLostError
             If a simulation's worker has left.
         """
+        fleet = self._fleet
         for node, clients in self._spread(waiting):
             made = plan(clients)
-            parcel = Parcel(node, made.tasks)
-            message = self._fleet.address(
-                phase, round, made, parcel, encode_models(made)
-            )
-            errand = Errand(phase, round, made, parcel)
-            names = list(self._fleet.grid.push_messages([message]))
-            if not names:
-                # The node has said goodbye since somebody looked around.
-                self._fleet.open(errand, None, self._unsent)
-            for name in names:
-                self._errands[name] = errand
-                self._sent[name] = time.monotonic()
+            encoded = encode_models(made)
+            message = fleet.message(phase, round, made, made.tasks, node, encoded)
+            fleet.grid.push_messages([message])
 
     def _spread(
         self, waiting: Sequence[ClientId]
     ) -> list[tuple[int, Sequence[ClientId]]]:
-        busy = {errand.parcel.node for errand in self._errands.values()}
-        if not self._fleet.simulated:
-            hosts = [(self._fleet.host(client), [client]) for client in waiting]
+        fleet, busy = self._fleet, self._fleet.outstanding.nodes
+        if not fleet.simulated:
+            hosts = [(fleet.host(client), [client]) for client in waiting]
             return [(n, own) for n, own in hosts if n is not None and n not in busy]
-        nodes = self._fleet.nodes
-        size = -(-len(waiting) // (AHEAD * len(nodes))) or 1
-        free = [node for node in nodes if node not in busy]
+        size = -(-len(waiting) // (AHEAD * len(fleet.nodes))) or 1
+        free = [node for node in fleet.nodes if node not in busy]
         parts = [waiting[i : i + size] for i in range(0, len(waiting), size)]
         return list(zip(free, parts, strict=False))
 
     def wait(self, timeout: float) -> list[Result | Failure]:
-        """Return what the next nodes that answer say, after a while at most.
+        """Return the next answers, after a while at most.
 
         Parameters
         ----------
@@ -108,8 +94,8 @@ class AsyncDispatcher:
         WorkerLostError
             If a simulation's worker died, or did not answer.
         """
-        start = time.monotonic()
-        while self._errands or not self._fleet.simulated:
+        start, simulated = time.monotonic(), self._fleet.simulated
+        while self._fleet.outstanding.ids or not simulated:
             answers = self.look()
             elapsed = time.monotonic() - start
             if answers:
@@ -117,39 +103,46 @@ class AsyncDispatcher:
             if timeout and elapsed > timeout:
                 break
             pause(elapsed)
-        if self._errands and self._fleet.simulated:
+        if self._fleet.outstanding.ids and simulated:
             raise WorkerLostError(f"a worker did not answer in {timeout:g} s; {RESUME}")
         return []
 
     def give_up(self, patience: float) -> list[Failure]:
-        """Forget, and return as failures, what will not come back from real devices.
+        """Return as failures the tasks that real devices will not answer any more.
 
         Parameters
         ----------
         patience : float
             Seconds after which an answer is not waited for any more.
         """
-        failures = []
-        for name, errand in list(self._errands.items()):
-            (task, *_), node = errand.parcel.tasks, errand.parcel.node
-            late = time.monotonic() - self._sent[name] > patience
-            if self._fleet.simulated or not (
-                late or self._fleet.host(task.client) != node
-            ):
-                continue
-            del self._errands[name]
-            detail = f"no answer within {patience:g} s" if late else "it has left"
-            failures.append(Failure(task.client, errand.phase, "node", detail))
-        return failures
+        if self._fleet.simulated:
+            return []
+        now = time.monotonic()
+
+        def reason(pending: PendingMessage) -> str:
+            if now - pending.sent > patience:
+                return f"no answer within {patience:g} s"
+            moved = self._fleet.host(pending.clients[0]) != pending.node
+            return "it has left" if moved else ""
+
+        given_up = self._fleet.outstanding.give_up(lambda each: bool(reason(each)))
+        return [
+            Failure(each.clients[0], each.phase, "node", reason(each))
+            for each in given_up
+        ]
 
     def look(self) -> list[Result | Failure]:
         """Return what has been answered by now."""
-        outcome, self._unsent = self._unsent, Outcome()
-        names = list(self._errands)
-        for reply in self._fleet.grid.pull_messages(names) if names else []:
-            errand = self._errands.pop(reply.metadata.reply_to_message_id)
-            self._fleet.open(errand, reply, outcome)
-        return [*outcome.results, *outcome.failures]
+        fleet, outstanding = self._fleet, self._fleet.outstanding
+        results = Results()
+        for unsent in outstanding.unsent():
+            # The node has left since the dispatcher looked for free ones.
+            fleet.read_reply(unsent, None, results)
+        ids = outstanding.ids
+        for reply in fleet.grid.pull_messages(ids) if ids else []:
+            if pending := outstanding.answered(reply):
+                fleet.read_reply(pending, reply, results)
+        return [*results, *results.failures]
 
 
 REST = 10.0

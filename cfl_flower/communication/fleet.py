@@ -10,13 +10,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.nodes import NodeRegistry, last_sentence
+from cfl_flower.communication.outstanding import (
+    Outstanding,
+    PendingMessage,
+    TaskMessage,
+)
 from cfl_flower.communication.partial_sums import (
     PartialSums,
     add_result,
@@ -34,68 +39,24 @@ from cfl_flower.communication.records import (
     payload_bytes,
     unpack_answers,
 )
+from cfl_flower.communication.results import Results
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError, WorkerLostError
 from cfl_flower.models import hollow_network
-from cfl_flower.types import Answer, ClientId, Failure, Plan, Result, Task, client_order
+from cfl_flower.types import Answer, ClientId, Failure, Plan, Task, client_order
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
 
 log = logging.getLogger(__name__)
 
+SILENT = ("missing", "the client sent nothing")
+
 RESUME = "finished rounds are saved; go on with the same command and resume=true"
 
 
-@dataclass
-class Outcome:
-    """What came back from one phase.
-
-    Attributes
-    ----------
-    results : list of Result
-        In client-id order, whatever the order of arrival.
-    failures : list of Failure
-        In client-id order.
-    sums : PartialSums
-        Where the plan folds, what the results' arrays were added up to.
-    bytes_up, bytes_down : int
-        Models and representations, as if every client were a device of its own.
-    traffic : dict
-        Bytes of each client, both ways; without the models of a test.
-    """
-
-    results: list[Result] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    sums: PartialSums = field(default_factory=dict)
-    bytes_up: int = 0
-    bytes_down: int = 0
-    traffic: dict[ClientId, int] = field(default_factory=dict)
-
-
-@dataclass
-class Parcel:
-    """A message on its way: the node and the tasks it carries.
-
-    ``node`` is None for a device that is not connected.
-    """
-
-    node: int | None
-    tasks: list[Task]
-
-
-@dataclass(frozen=True)
-class Errand:
-    """A message under way, and what it asks for."""
-
-    phase: str
-    round: int
-    plan: Plan
-    parcel: Parcel
-
-
 class Fleet(NodeRegistry):
-    """The roster of a run, and what travels between server and clients.
+    """The nodes of a run, and the tasks and results that travel to and from them.
 
     Parameters
     ----------
@@ -110,128 +71,162 @@ class Fleet(NodeRegistry):
         super().__init__(grid, config.clients, config.system.message_timeout)
         self._token = token
         self._settings = json.dumps({**config.resolved, "run": token})
-        self._parcels: list[Parcel] = []
-        self._plan, self._round = Plan([]), 0
         dataset = config.dataset
         network = hollow_network(config.model, dataset.shape, dataset.classes)
         self._floats = sum(tensor.numel() for tensor in network.state_dict().values())
 
     @property
-    def adders(self) -> int:
-        """How many nodes add up what their virtual clients send."""
+    def summing_nodes(self) -> int:
+        """How many nodes add up the results of their virtual clients."""
         return len(self._nodes) if self.simulated else 0
 
-    def messages(self, phase: str, round: int, plan: Plan) -> list[Message]:
-        """Turn a plan into one message per node."""
-        self._plan, self._round = plan, round
-        self._parcels = self._spread(plan.tasks)
-        encoded = encode_models(plan)
-        # A device is one client, and has nothing to add up.
-        told = plan if self.simulated else replace(plan, sum_spec=None)
-        return [
-            self.address(phase, round, told, parcel, encoded)
-            for parcel in self._parcels
-            if parcel.node is not None
-        ]
+    @property
+    def outstanding(self) -> Outstanding:
+        """What has been sent and not been answered."""
+        return self.grid.outstanding
 
-    def address(
+    def messages(self, phase: str, round: int, plan: Plan) -> list[Message]:
+        """Turn a plan into one message per node.
+
+        Tasks of devices that are not connected are entered as outstanding at once.
+        """
+        encoded = encode_models(plan)
+        found: list[Message] = []
+        for node, tasks in self._spread(plan.tasks):
+            if node is None:
+                pending = PendingMessage(phase, round, plan, tasks, None)
+                self.outstanding.add(pending)
+            else:
+                found.append(self.message(phase, round, plan, tasks, node, encoded))
+        return found
+
+    def message(
         self,
         phase: str,
         round: int,
         plan: Plan,
-        parcel: Parcel,
+        tasks: list[Task],
+        node: int,
         encoded: Mapping[int, EncodedModel],
-    ) -> Message:
-        """Return the message that takes some of a plan's tasks to their node."""
-        content = pack_tasks(phase, round, self._settings, plan, parcel.tasks, encoded)
-        assert parcel.node is not None
-        return Message(content, parcel.node, phase, group_id=str(round))
+    ) -> TaskMessage:
+        """Return the message that takes some of a plan's tasks to a node."""
+        # A device is one client, and has nothing to add up.
+        sent = plan if self.simulated else replace(plan, sum_spec=None)
+        content = pack_tasks(phase, round, self._settings, sent, tasks, encoded)
+        pending = PendingMessage(phase, round, plan, tasks, node)
+        return TaskMessage(content, node, pending)
 
-    def _spread(self, tasks: list[Task]) -> list[Parcel]:
+    def _spread(self, tasks: list[Task]) -> list[tuple[int | None, list[Task]]]:
         ordered = sorted(tasks, key=lambda task: client_order(task.client))
         if self.simulated:
-            count = min(len(self._nodes), len(ordered))
-            nodes = self.nodes[:count]
-            return [Parcel(node, ordered[i::count]) for i, node in enumerate(nodes)]
-        return [Parcel(self.host(task.client), [task]) for task in ordered]
+            nodes = self.nodes[: len(ordered)]
+            return [(node, ordered[i :: len(nodes)]) for i, node in enumerate(nodes)]
+        return [(self.host(task.client), [task]) for task in ordered]
 
-    def collect(self, phase: str, replies: Iterable[Message]) -> Outcome:
-        """Turn replies into results and failures, trusting nothing.
+    def collect(self, phase: str, replies: Iterable[Message]) -> Results:
+        """Turn the replies of a phase into results and failures, trusting nothing.
+
+        Whatever is outstanding of the phase and has no reply is a failure.
 
         Raises
         ------
         WorkerLostError
             If a simulation worker died or did not answer.
         """
-        outcome = Outcome()
-        by_node: dict[int | None, Message] = {
-            self.grid.addressee(reply): reply for reply in replies
-        }
-        for parcel in self._parcels:
-            for task in parcel.tasks:
-                models = [self._plan.models[index] for index in task.models]
-                down = payload_bytes(models, task.config)
-                outcome.bytes_down += down
-                outcome.traffic[task.client] = down if phase != "evaluate" else 0
-            errand = Errand(phase, self._round, self._plan, parcel)
-            self.open(errand, by_node.get(parcel.node), outcome)
-        outcome.results.sort(key=lambda result: client_order(result.client))
-        outcome.failures.sort(key=lambda failure: client_order(failure.client))
-        return outcome
+        results = Results()
+        for reply in replies:
+            if pending := self.outstanding.answered(reply):
+                self.read_reply(pending, reply, results)
+        lost = self.outstanding.give_up(lambda pending: pending.phase == phase)
+        for pending in [*self.outstanding.unsent(), *lost]:
+            self.read_reply(pending, None, results)
+        results.sort_by_client()
+        return results
 
-    def open(self, errand: Errand, reply: Message | None, outcome: Outcome) -> None:
-        """Sort the answers of one node into results and failures.
+    def read_reply(
+        self, pending: PendingMessage, reply: Message | None, results: Results
+    ) -> None:
+        """Sort the answers of one node, or their absence, into results and failures.
 
         Raises
         ------
         WorkerLostError
             If the node is a simulation's, and did not answer.
         """
-        phase, plan, parcel = errand.phase, errand.plan, errand.parcel
-        shared = (
-            shared_versions(parcel.tasks, plan.sum_spec) if self.simulated else set()
-        )
-        sums: PartialSums = {}
+        answers, sums = self._open(pending, reply)
+        shared = self._shared(pending)
+        for task in pending.tasks:
+            models = [pending.plan.models[index] for index in task.models]
+            down = payload_bytes(models, task.config)
+            results.bytes_down += down
+            # A model that is sent only to be tested is part of the measurement.
+            counted = down if pending.phase != "evaluate" else 0
+            results.traffic[task.client] = counted
+            try:
+                answer = answers.get(task.client) or Answer(task.client, error=SILENT)
+                self._add(pending, task, answer, shared, results)
+            except InvalidResultError as error:
+                phase, detail = pending.phase, error.detail
+                failure = Failure(task.client, phase, error.reason, detail)
+                self.note(failure)
+                results.failures.append(failure)
+        merge_sums(results.sums, sums)
+
+    def _add(
+        self,
+        pending: PendingMessage,
+        task: Task,
+        answer: Answer,
+        shared: set[tuple[int, int]],
+        results: Results,
+    ) -> None:
+        """Add a valid answer to the results, and what is summed to the sums."""
+        plan = pending.plan
+        expected = remaining_reply(task, plan, shared)
+        result = validate(answer, pending.phase, expected, plan.config)
+        if plan.sum_spec is not None:
+            add_result(results.sums, task, result, plan.sum_spec)
+            result = replace(result, arrays=[])
+        results.append(result)
+        # As a device of its own would have sent it.
+        up = 4 * sum(plan.reply) + payload_bytes([], result.metrics)
+        results.bytes_up += up
+        results.traffic[task.client] += up
+
+    def _shared(self, pending: PendingMessage) -> set[tuple[int, int]]:
+        """Return which arrays of the replies a simulation's worker has added up."""
+        if not self.simulated:
+            return set()
+        return shared_versions(pending.tasks, pending.plan.sum_spec)
+
+    def _open(
+        self, pending: PendingMessage, reply: Message | None
+    ) -> tuple[dict[ClientId, Answer], PartialSums]:
+        """Return the answer of each client and the sums of a reply."""
         try:
-            answers, content = self._answers(errand, reply)
-            if shared:
-                sums = read_sums(content, parcel.tasks, plan)
+            content = self._checked(pending, reply)
+            answers = unpack_answers(content)
+            asked, found = pending.clients, [answer.client for answer in answers]
+            if not set(found) <= set(asked) or len(set(found)) < len(found):
+                detail = f"answers of {found}, not of {asked}"
+                raise InvalidResultError("foreign", detail)
+            sums = PartialSums()
+            if self._shared(pending):
+                sums = read_sums(content, pending.tasks, pending.plan)
         except InvalidResultError as error:
             if self.simulated:
                 raise WorkerLostError(
-                    f"a worker was lost in the {phase} phase ({error}); {RESUME}"
+                    f"a worker was lost in the {pending.phase} phase ({error}); "
+                    f"{RESUME}"
                 ) from error
-            answers = {
-                task.client: Answer(task.client, error=(error.reason, error.detail))
-                for task in parcel.tasks
-            }
-        for task in parcel.tasks:
-            missing = Answer(task.client, error=("missing", "the client sent nothing"))
-            answer = answers.get(task.client, missing)
-            try:
-                expected = remaining_reply(task, plan, shared)
-                result = validate(answer, phase, expected, plan.config)
-                if plan.sum_spec is not None:
-                    add_result(outcome.sums, task, result, plan.sum_spec)
-                    result = replace(result, arrays=[])
-            except InvalidResultError as error:
-                failure = Failure(task.client, phase, error.reason, error.detail)
-                self.note(failure)
-                outcome.failures.append(failure)
-            else:
-                outcome.results.append(result)
-                # As a device of its own would have sent it.
-                up = 4 * sum(plan.reply) + payload_bytes([], result.metrics)
-                outcome.bytes_up += up
-                outcome.traffic[task.client] = outcome.traffic.get(task.client, 0) + up
-        merge_sums(outcome.sums, sums)
+            failed = error.reason, error.detail
+            return {c: Answer(c, error=failed) for c in pending.clients}, {}
+        return {answer.client: answer for answer in answers}, sums
 
-    def _answers(
-        self, errand: Errand, reply: Message | None
-    ) -> tuple[dict[ClientId, Answer], RecordDict]:
-        parcel = errand.parcel
-        if parcel.node is None:
-            (client,) = (task.client for task in parcel.tasks)
+    def _checked(self, pending: PendingMessage, reply: Message | None) -> RecordDict:
+        """Return the content of a reply, if there is one and it answers the tasks."""
+        if pending.node is None:
+            (client,) = pending.clients
             detail = self.disputes.get(client, "its device is not connected")
             raise InvalidResultError("node", detail)
         if reply is None:
@@ -240,18 +235,13 @@ class Fleet(NodeRegistry):
         if reply.has_error():
             raise InvalidResultError("node", last_sentence(reply))
         if not self.simulated:
-            most = HEADER_BYTES + 4 * (sum(errand.plan.reply) + 2 * self._floats)
-            task = self._token, errand.phase, errand.round
+            most = HEADER_BYTES + 4 * (sum(pending.plan.reply) + 2 * self._floats)
+            task = self._token, pending.phase, pending.round
             check_reply(reply.content, *task, most)
-        answers = unpack_answers(reply.content)
-        asked = [task.client for task in parcel.tasks]
-        found = [answer.client for answer in answers]
-        if not set(found) <= set(asked) or len(set(found)) < len(found):
-            raise InvalidResultError("foreign", f"answers of {found}, not of {asked}")
-        return {answer.client: answer for answer in answers}, reply.content
+        return reply.content
 
     def note(self, failure: Failure) -> None:
-        """Log the failure of a device, and ask one that is another client now again."""
+        """Log the failure of a device; ask anew who it is, if that was the reason."""
         if self.simulated:
             return
         log.warning(

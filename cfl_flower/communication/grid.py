@@ -10,6 +10,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
+from cfl_flower.communication.outstanding import Outstanding, TaskMessage
+
 PAUSE = 0.25
 """The longest wait, in seconds, between two looks for replies."""
 
@@ -23,20 +25,17 @@ class PatientGrid(Grid):
     """Flower's grid with a short, growing wait between looks for replies.
 
     Flower looks every 0.1 s, which doubles a round whose phases take as long.
+
+    Attributes
+    ----------
+    outstanding : Outstanding
+        The messages with tasks that were pushed and not answered.
     """
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
         self._pending: list[Callable[[], None]] = []
-        self._sent: dict[str, int] = {}
-
-    def addressee(self, reply: Message) -> int:
-        """Return the node that a reply is expected from, once.
-
-        For a node that left, the SuperLink answers in its own name.
-        """
-        metadata = reply.metadata
-        return self._sent.pop(metadata.reply_to_message_id, metadata.src_node_id)
+        self.outstanding = Outstanding()
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Do some work while the next messages are on their way."""
@@ -77,14 +76,21 @@ class PatientGrid(Grid):
         """Delegate."""
         return self._grid.get_nodes()
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Delegate, and note which node each message goes to."""
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Delegate, and enter messages with tasks as outstanding.
+
+        Returns
+        -------
+        list of str
+            The id of each message; empty for one that Flower cannot take.
+        """
         listed = list(messages)
-        # Flower returns no id for a message that it cannot take.
-        ids = list(self._grid.push_messages(listed))
-        nodes = [message.metadata.dst_node_id for message in listed]
-        self._sent |= {key: n for key, n in zip(ids, nodes, strict=False) if key}
-        return [key for key in ids if key]
+        pushed = list(self._grid.push_messages(listed))
+        ids = [key or "" for key in pushed] + [""] * (len(listed) - len(pushed))
+        for key, message in zip(ids, listed, strict=True):
+            if isinstance(message, TaskMessage):
+                self.outstanding.add(message.pending, key)
+        return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Delegate."""
@@ -95,7 +101,7 @@ class PatientGrid(Grid):
     ) -> list[Message]:
         """Push messages and wait for the replies, at most ``timeout`` seconds."""
         start = time.monotonic()
-        waiting, replies = set(self.push_messages(messages)), list[Message]()
+        waiting, replies = set(self.push_messages(messages)) - {""}, list[Message]()
         self.finish()
         while waiting:
             found = list(self.pull_messages(waiting))

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 JOIN_TIMEOUT = 60.0
 """Seconds to wait at the start for nodes, and for as many devices as configured."""
 
-HELLO_TIMEOUT = 120.0
+IDENTIFY_TIMEOUT = 120.0
 """Seconds that a node may take to say who it is: a small device imports for a while.
 One that takes longer is busy, or hangs: it is heard when it answers, and asked again
 from time to time, but nobody waits for it."""
@@ -37,7 +37,7 @@ REFUSED_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True)
-class Hello:
+class NodeIdentity:
     """What a node says about itself.
 
     Attributes
@@ -53,8 +53,8 @@ class Hello:
 
 
 @dataclass
-class Greeting:
-    """A hello that a node has not answered yet.
+class IdentityQuery:
+    """A identity that a node has not answered yet.
 
     Attributes
     ----------
@@ -98,8 +98,8 @@ class NodeRegistry:
         self._claims: dict[int, ClientId] = {}
         self._hosts: dict[ClientId, int] = {}
         self._refused: dict[int, str] = {}
-        self._greeted: dict[int, Greeting] = {}
-        self._hellos: set[str] = set()
+        self._asked: dict[int, IdentityQuery] = {}
+        self._queries: dict[str, int] = {}
         self.disputes: dict[ClientId, str] = {}
 
     @property
@@ -119,7 +119,7 @@ class NodeRegistry:
         return self._hosts.get(client)
 
     def discover(self) -> None:
-        """Say hello to new nodes; at the start, wait until there are enough.
+        """Say identity to new nodes; at the start, wait until there are enough.
 
         A device that left is forgotten, and asked again when it is back: it may have
         come back as another client, or moved to another node.
@@ -132,10 +132,10 @@ class NodeRegistry:
         started, begun, expected = bool(self._nodes), time.monotonic(), 1
         while True:
             online = set(self.grid.get_node_ids())
-            self._forget({*self._nodes, *self._refused, *self._greeted}, online)
-            fresh = online.difference(self._nodes, self._refused, self._greeted)
-            self._greet(sorted(fresh))
-            expected = max(expected, self._hear(fresh))
+            self._forget({*self._nodes, *self._refused, *self._asked}, online)
+            fresh = online.difference(self._nodes, self._refused, self._asked)
+            self._ask_identity(sorted(fresh))
+            expected = max(expected, self._take_identities(fresh))
             if started or len(self._nodes) >= expected:
                 return
             if time.monotonic() - begun > self._longest_wait():
@@ -148,12 +148,12 @@ class NodeRegistry:
         """Return for how long the start may wait, as things stand."""
         if self._nodes:
             return JOIN_TIMEOUT
-        if self._greeted:
+        if self._asked:
             return max(self._patience, JOIN_TIMEOUT)
         return min(REFUSED_TIMEOUT, JOIN_TIMEOUT) if self._refused else JOIN_TIMEOUT
 
     def _why_nobody(self) -> str:
-        if self._greeted:
+        if self._asked:
             return f"no node answered within {self._patience:g} s; look at the devices"
         for reason in self._refused.values():
             return reason
@@ -168,26 +168,28 @@ class NodeRegistry:
         self._nodes = [node for node in self._nodes if node not in gone]
         for node in gone:
             self._refused.pop(node, None)
-            self._greeted.pop(node, None)
+            self._asked.pop(node, None)
         for node in gone & self._claims.keys():
             log.warning("client %s has left with node %s", self._claims.pop(node), node)
         if gone:
             self._settle()
 
-    def _greet(self, fresh: Collection[int]) -> None:
+    def _ask_identity(self, fresh: Collection[int]) -> None:
         """Ask new nodes who they are; ask silent ones again, ever more rarely."""
-        now, content = time.monotonic(), RecordDict({"hello": ConfigRecord({})})
+        now, content = time.monotonic(), RecordDict({"identity": ConfigRecord({})})
         # One that is silent may have been restarted with the question.
-        silent = [node for node, each in self._greeted.items() if now > each.again]
+        silent = [node for node, each in self._asked.items() if now > each.again]
         for node in (*fresh, *silent):
-            asked = self._greeted[node].asked + 1 if node in self._greeted else 1
-            again = now + HELLO_TIMEOUT * 2 ** (asked - 1)
-            self._greeted[node] = Greeting(asked, again)
-        messages = [Message(content, n, "query.hello") for n in (*fresh, *silent)]
+            asked = self._asked[node].asked + 1 if node in self._asked else 1
+            again = now + IDENTIFY_TIMEOUT * 2 ** (asked - 1)
+            self._asked[node] = IdentityQuery(asked, again)
+        nodes = [*fresh, *silent]
+        messages = [Message(content, node, "query.identify") for node in nodes]
         if messages:
-            self._hellos |= set(self.grid.push_messages(messages))
+            ids = self.grid.push_messages(messages)
+            self._queries |= {k: n for k, n in zip(ids, nodes, strict=True) if k}
 
-    def _hear(self, fresh: Collection[int]) -> int:
+    def _take_identities(self, fresh: Collection[int]) -> int:
         """Take in what nodes say about themselves; wait for new ones, once.
 
         Returns
@@ -199,39 +201,39 @@ class NodeRegistry:
         if waiting:
             self.grid.finish()
         while True:
-            replies = self.grid.pull_messages(self._hellos) if self._hellos else []
+            replies = self.grid.pull_messages(self._queries) if self._queries else []
             if listed := list(replies):
-                expected = max(expected, self._seat(listed))
-            waiting &= self._greeted.keys()
+                expected = max(expected, self._register(listed))
+            waiting &= self._asked.keys()
             elapsed = time.monotonic() - start
-            if not waiting or elapsed > HELLO_TIMEOUT:
+            if not waiting or elapsed > IDENTIFY_TIMEOUT:
                 break
             pause(elapsed)
         for node in waiting:
-            late = f"no answer within {HELLO_TIMEOUT:g} s: busy, or hanging"
+            late = f"no answer within {IDENTIFY_TIMEOUT:g} s: busy, or hanging"
             log.warning("%s is not waited for: %s", self._name(node), late)
         return expected
 
-    def _seat(self, replies: Iterable[Message]) -> int:
+    def _register(self, replies: Iterable[Message]) -> int:
         """Put nodes where they belong; return how many there should be."""
-        hellos: dict[int, Hello] = {}
+        identities: dict[int, NodeIdentity] = {}
         refusals: dict[int, str] = {}
         for reply in replies:
-            self._hellos.discard(reply.metadata.reply_to_message_id)
-            node = self.grid.addressee(reply)
-            if self._greeted.pop(node, None) is None:
+            # For a node that left, the SuperLink replies in its own name.
+            node = self._queries.pop(reply.metadata.reply_to_message_id)
+            if self._asked.pop(node, None) is None:
                 continue  # It answers once more.
             try:
-                hellos[node] = read_hello(reply)
+                identities[node] = read_identity(reply)
             except InvalidResultError as error:
                 refusals[node] = error.detail
-        devices = {n: h.client for n, h in hellos.items() if h.client is not None}
-        workers = {n: h.nodes for n, h in hellos.items() if h.nodes}
+        devices = {n: h.client for n, h in identities.items() if h.client is not None}
+        workers = {n: h.nodes for n, h in identities.items() if h.nodes}
         if not self._claims and not devices and workers:
             self.simulated = True
             self._nodes += workers
         else:
-            for node in hellos.keys() - devices.keys():
+            for node in identities.keys() - devices.keys():
                 refusals[node] = f"it has no {CLIENT_ID} in its node config"
         for node, reason in refusals.items():
             log.warning("%s is left out: %s", self._name(node), reason)
@@ -274,7 +276,7 @@ class NodeRegistry:
             self._forget({self._hosts[client]}, set())
 
 
-def read_hello(reply: Message) -> Hello:
+def read_identity(reply: Message) -> NodeIdentity:
     """Read what a node says about itself, trusting nothing.
 
     Raises
@@ -287,18 +289,18 @@ def read_hello(reply: Message) -> Hello:
     if reply.has_error():
         detail = f"a node cannot run the app: {last_sentence(reply)}"
         raise InvalidResultError("node", detail)
-    hello = reply.content.config_records.get("hello", ConfigRecord({}))
-    client, nodes = hello.get(CLIENT_ID), hello.get("nodes", 0)
+    identity = reply.content.config_records.get("identity", ConfigRecord({}))
+    client, nodes = identity.get(CLIENT_ID), identity.get("nodes", 0)
     sound = client is None or is_client_id(client)
-    if "code" not in hello or not sound or not isinstance(nodes, int):
-        raise InvalidResultError("node", f"a node says {dict(hello)!r:.200}")
-    if hello["code"] != code_digest():
+    if "code" not in identity or not sound or not isinstance(nodes, int):
+        raise InvalidResultError("node", f"a node says {dict(identity)!r:.200}")
+    if identity["code"] != code_digest():
         detail = (
             "a worker runs other code than the server (an old local SuperLink "
             "of another checkout?); stop the flower-superlink process"
         )
         raise WorkerLostError(detail) if nodes else InvalidResultError("node", detail)
-    return Hello(client if isinstance(client, int | str) else None, nodes)
+    return NodeIdentity(client if isinstance(client, int | str) else None, nodes)
 
 
 def last_sentence(reply: Message) -> str:

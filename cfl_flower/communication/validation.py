@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import TOLD_LOSSES, Answer, Result, Scalar, Vector
+from cfl_flower.types import START_LOSSES, Answer, Result, Scalar, Vector
 
 LARGEST = 1e15
 """Beyond it, squares and sums of float32 numbers may be infinite."""
@@ -32,7 +32,7 @@ def validate(
     reply : tuple of int
         The length of each array of a valid answer.
     asked : mapping, optional
-        The plan's config, which asks for those of `TOLD_LOSSES` that it names.
+        The plan's config, which asks for those of `START_LOSSES` that it names.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def is_bounded(array: Vector) -> bool:
 
 
 def _validate_losses(answer: Answer, asked: Mapping[str, Scalar]) -> None:
-    for name in TOLD_LOSSES:
+    for name in START_LOSSES:
         told = answer.metrics.get(name)
         if name in asked and not (isinstance(told, float) and told >= 0):
             detail = f"{name}={told!r:.40}, not a number of at least 0"

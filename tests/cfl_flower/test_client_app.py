@@ -70,10 +70,12 @@ def test_a_node_says_who_it_is_and_which_code_it_runs(
     node_config: dict[str, Any], said: dict[str, Any]
 ) -> None:
     grid = InProcessGrid([node_config])
-    content = RecordDict({"hello": ConfigRecord({})})
-    messages = [Message(content, node, "query.hello") for node in grid.get_node_ids()]
+    content = RecordDict({"identity": ConfigRecord({})})
+    messages = [
+        Message(content, node, "query.identify") for node in grid.get_node_ids()
+    ]
     (reply,) = grid.send_and_receive(messages)
-    assert dict(reply.content.config_records["hello"]) == {
+    assert dict(reply.content.config_records["identity"]) == {
         "code": code_digest(),
         **said,
     }

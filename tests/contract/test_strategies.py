@@ -185,7 +185,7 @@ def _killing_app(at_call: int, worked: bool = False) -> ClientApp:
             raise _KilledError
         return reply
 
-    app.query("hello")(call)
+    app.query("identify")(call)
     app.query()(call)
     app.train()(call)
     app.evaluate()(call)

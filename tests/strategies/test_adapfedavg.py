@@ -49,5 +49,5 @@ def test_the_rate_decays_and_drift_raises_it(run_small: Runner) -> None:
 
 
 def test_bad_settings_are_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"strategy.beta1=1.0 .*from 0 to below 1"):
+    with pytest.raises(ConfigError, match=r"strategy.beta1=1 .*from 0 to below 1"):
         compose_config(["strategy=adapfedavg", "strategy.beta1=1"])

@@ -39,7 +39,7 @@ def lying_app(cluster: object) -> ClientApp:
                 answer.metrics["cluster"] = cluster  # type: ignore[assignment]
         return Message(pack_answers(answers), reply_to=message)
 
-    app.query("hello")(call)
+    app.query("identify")(call)
     app.query()(call)
     app.train()(call)
     app.evaluate()(call)

@@ -78,5 +78,5 @@ def test_without_drift_there_is_one_model(run_small: Runner) -> None:
 
 
 def test_bad_settings_are_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"strategy.delta=0.0 .*above 0"):
+    with pytest.raises(ConfigError, match=r"strategy.delta=0 .*above 0"):
         compose_config(["strategy=feddrift", "strategy.delta=0"])

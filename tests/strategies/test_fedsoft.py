@@ -57,7 +57,7 @@ def test_what_is_no_mixture_is_refused(strategy: Any, shares: list[float]) -> No
     strategy.state.clients, strategy.state.stamps = [0], np.array([0])
     result = Result(0, 5, [np.float32([1]), np.float32(shares)], metrics={"stamp": 0})
     with pytest.raises(InvalidResultError, match="are no mixture"):
-        strategy.check_report("train", result)
+        strategy.read_result("train", result)
 
 
 def test_all_models_go_down_and_one_with_shares_goes_up(run_small: Runner) -> None:

@@ -20,6 +20,7 @@ from cfl_flower.clustering.centres import (
     needs_reclustering,
     recompute_centres,
 )
+from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.records import pack_answers, unpack_answers
 from cfl_flower.config.compose import compose_config
@@ -102,7 +103,7 @@ def strategy(tmp_path: Path, *overrides: str) -> Fielding:
 def report(client: int, *labels: int, samples: Any = 50) -> Result:
     histogram = np.bincount(labels, minlength=10).astype(np.float32) / len(labels)
     metrics = {"representation": histogram.tobytes(), "samples": samples}
-    return Result(client, 10, metrics=metrics)
+    return Result(client, 10, metrics=metrics, report=DriftReport(histogram, samples))
 
 
 def two_groups(tmp_path: Path, *overrides: str) -> Fielding:
@@ -125,7 +126,7 @@ def test_the_first_clients_are_clustered_from_one_common_model(tmp_path: Path) -
 
 def test_one_drifted_client_moves_without_reclustering(tmp_path: Path) -> None:
     fielding = two_groups(tmp_path)
-    fielding.absorb_reports(1, [report(0, 2, 2, 2, 3)])
+    fielding.absorb_evaluate(1, [report(0, 2, 2, 2, 3)])
     record, state = fielding.record, fielding.state
     assert (record.drifted, record.moved, record.reclustered) == (1, 1, False)
     assert state.clusters.tolist() == [1, 0, 0, 0, 1, 1, 1, 1]
@@ -140,7 +141,7 @@ def test_a_shift_reclusters_and_new_models_are_means_over_members(
     fielding = two_groups(tmp_path)
     # Half of each group goes to labels that nobody had.
     reports = [report(c, 8, 8, 8, 9) for c in (0, 1, 4)]
-    fielding.absorb_reports(1, reports)
+    fielding.absorb_evaluate(1, reports)
     record, state = fielding.record, fielding.state
     assert (record.drifted, record.reclustered) == (3, True)
     assert state.clusters.tolist() == [0, 0, 1, 1, 0, 2, 2, 2]
@@ -170,7 +171,7 @@ def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path: Path) -> N
         fielding = two_groups(tmp_path, option, "strategy.threshold=0.6")
         found = []
         for labels in steps:
-            fielding.absorb_reports(1, [report(c, *labels) for c in range(4)])
+            fielding.absorb_evaluate(1, [report(c, *labels) for c in range(4)])
             found.append(fielding.record.reclustered)
         reclustered[reference] = found
     assert reclustered["event"] == [False, False, False]
@@ -193,7 +194,7 @@ def test_newcomers_can_trigger_a_reclustering_of_their_own(tmp_path: Path) -> No
     assert fielding.record.reclustered
     assert fielding.state.clusters.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     # A quiet end of the round does not hide it.
-    fielding.absorb_reports(2, [])
+    fielding.absorb_evaluate(2, [])
     assert fielding.record.reclustered
     assert fielding.record.moved == 0
 
@@ -217,10 +218,10 @@ def test_an_empty_cluster_takes_no_part_in_theta_and_can_be_joined_again(
     tmp_path: Path,
 ) -> None:
     fielding = two_groups(tmp_path, "strategy.threshold=9")
-    fielding.absorb_reports(1, [report(c, 2, 2, 2, 3) for c in range(4)])
+    fielding.absorb_evaluate(1, [report(c, 2, 2, 2, 3) for c in range(4)])
     assert fielding.state.sizes.tolist() == [0, 8]
     assert not fielding.record.reclustered
-    fielding.absorb_reports(2, [report(5, 0, 0, 0, 1)])
+    fielding.absorb_evaluate(2, [report(5, 0, 0, 0, 1)])
     assert fielding.state.clusters[5] == 0
     assert fielding.state.models[0].tolist() == [1, 1]
 
@@ -228,7 +229,7 @@ def test_an_empty_cluster_takes_no_part_in_theta_and_can_be_joined_again(
 def test_without_reports_nothing_changes(tmp_path: Path) -> None:
     fielding = two_groups(tmp_path)
     before = fielding.state.clusters, fielding.state.centres
-    fielding.absorb_reports(1, [Result(0, 5, metrics={"correct": 3})])
+    fielding.absorb_evaluate(1, [Result(0, 5, metrics={"correct": 3})])
     assert (fielding.record.drifted, fielding.record.moved) == (0, 0)
     assert fielding.state.clusters is before[0]
     assert fielding.state.centres is before[1]
@@ -242,7 +243,7 @@ def test_a_malformed_histogram_is_refused(tmp_path: Path, data: Any) -> None:
     metrics = {} if data is None else {"representation": data, "samples": 9}
     bad = Result(0, 5, metrics=metrics)
     with pytest.raises(InvalidResultError) as caught:
-        fielding.check_report("query", bad)
+        fielding.read_result("query", bad)
     assert caught.value.reason == "representation"
 
 
@@ -251,7 +252,7 @@ def test_a_histogram_without_its_number_of_samples_is_refused(
     tmp_path: Path, samples: Any
 ) -> None:
     with pytest.raises(InvalidResultError, match="samples"):
-        strategy(tmp_path).check_report("query", report(0, 1, samples=samples))
+        strategy(tmp_path).read_result("query", report(0, 1, samples=samples))
 
 
 @pytest.mark.parametrize(
@@ -375,7 +376,7 @@ def spoiling_app() -> ClientApp:
                 spoilt.append(answer.client)
         return Message(pack_answers(answers), reply_to=message)
 
-    @app.query("hello")
+    @app.query("identify")
     @app.query()
     @app.train()
     def as_ever(message: Message, context: Context) -> Message:

@@ -86,5 +86,5 @@ def test_clients_stop_early(run_small: Runner) -> None:
 
 
 def test_bad_settings_are_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"strategy.tau=0.0 is not allowed"):
+    with pytest.raises(ConfigError, match=r"strategy.tau=0 is not allowed"):
         compose_config(["strategy=flash", "strategy.tau=0"])

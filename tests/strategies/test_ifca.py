@@ -45,9 +45,9 @@ def test_participants_are_averaged_plainly_in_the_cluster_they_chose(
 ) -> None:
     strategy = ifca(tmp_path)
     results = [
-        Result(0, 90, [np.float32([6])], metrics={"cluster": 1}),
-        Result(1, 10, [np.float32([2])], metrics={"cluster": 1}),
-        Result(3, 10, [np.float32([9])], metrics={"cluster": 0}),
+        Result(0, 90, [np.float32([6])], report=1),
+        Result(1, 10, [np.float32([2])], report=1),
+        Result(3, 10, [np.float32([9])], report=0),
     ]
     strategy.absorb_train(1, results)
     assert [float(model[0]) for model in strategy.state.models] == [9, 4, 4]
@@ -56,7 +56,7 @@ def test_participants_are_averaged_plainly_in_the_cluster_they_chose(
 
 def test_a_trained_model_without_a_choice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidResultError, match="cluster=None"):
-        ifca(tmp_path).check_report("train", Result(0, 5, [np.float32([6])]))
+        ifca(tmp_path).read_result("train", Result(0, 5, [np.float32([6])]))
 
 
 def test_a_client_is_tested_with_the_model_that_it_chose(run_small: Runner) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.types import Result
@@ -39,8 +40,7 @@ def test_it_asks_for_histograms_only_once(run_small: Runner) -> None:
 
 def report(client: int, label: int) -> Result:
     histogram = np.eye(10, dtype=np.float32)[label]
-    metrics = {"representation": histogram.tobytes(), "samples": 10}
-    return Result(client, 10, metrics=metrics)
+    return Result(client, 10, report=DriftReport(histogram, 10))
 
 
 def test_a_late_client_joins_the_nearest_centre_and_moves_none(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cfl_flower.client_app import open_resources
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
+from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.learning.aggregation import mean_model
@@ -23,14 +24,13 @@ from cfl_flower.learning.training import full_gradient, train
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import Result, Vector
+from cfl_flower.types import Vector
 from clients.stocfl import StoCFLClient
 from simulations.inprocess import InProcessGrid
 from strategies.stocfl import (
     StoCFLState,
     check_direction,
     merge_models,
-    read_direction,
 )
 from tests.conftest import Run, Runner
 
@@ -63,8 +63,15 @@ def test_nearest_is_by_direction_alone() -> None:
 
 def test_a_representation_must_be_a_direction_of_the_anchors_length() -> None:
     unit = normalise(np.float32([3, 4, 0]))
-    assert read_direction(unit.tobytes(), 3).tolist() == unit.tolist()
-    check_direction(Result(0, 1, [np.zeros(3, np.float32)]))
+
+    def read(data: Any) -> np.ndarray:
+        metrics = {"representation": data, "samples": 1}
+        direction = DriftReport.from_metrics(metrics, 3, "direction").representation
+        check_direction(direction)
+        return direction
+
+    assert read(unit.tobytes()).tolist() == unit.tolist()
+    check_direction(np.zeros(3, np.float32))
     for data, words in (
         (unit.tobytes()[:8], "8 bytes instead of 12"),
         (None, "NoneType"),
@@ -72,7 +79,7 @@ def test_a_representation_must_be_a_direction_of_the_anchors_length() -> None:
         (np.float32([np.nan, 0, 0]).tobytes(), "finite"),
     ):
         with pytest.raises(InvalidResultError, match=words):
-            read_direction(data, 3)
+            read(data)
 
 
 @given(st.integers(0, 99), st.floats(-1, 1))

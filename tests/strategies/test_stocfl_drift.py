@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.types import FloatArray, Result
@@ -84,11 +85,11 @@ def test_drift_is_placed_by_the_clusters_as_they_were(
     method = three_clusters(tmp_path)
     kinds = np.eye(4, method.width, dtype=np.float32)
     reports = [
-        Result(client, 1, metrics={"representation": kinds[kind].tobytes()})
+        Result(client, 1, report=DriftReport(kinds[kind], 1))
         for client, kind in enumerate(now)
         if kind is not None
     ]
-    method.absorb_reports(5, reports)
+    method.absorb_evaluate(5, reports)
     state = method.state
     assert state.clusters.tolist() == clusters
     assert [float(model[0]) for model in state.models[1:]] == models

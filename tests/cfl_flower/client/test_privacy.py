@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from cfl_flower.client.context import ClientContext
+from cfl_flower.client.drift_reporter import DriftReporter
 from cfl_flower.client.privacy import L2_SENSITIVITY, LabelNoise, gaussian_scale
 from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.representations import chance_explains, parse_histogram
@@ -103,7 +104,8 @@ def test_a_real_devices_noise_follows_from_no_ones_seed(tmp_path: Path) -> None:
 
     def told(root: str, own: bool, count: int = 100) -> list[float]:
         client = device(tmp_path / root, tmp_path if own else None)
-        return client.protect(histogram, count).tolist()
+        reporter = DriftReporter(client.context, client.changed)
+        return reporter.protect(histogram, count).tolist()
 
     assert told("one", own=True) == told("one", own=True)
     assert told("one", own=True) != told("two", own=True)
@@ -147,11 +149,11 @@ def test_a_tolerance_is_about_the_data_and_not_the_noise(
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [
-        (["privacy.epsilon=0"], "strategy.privacy.epsilon=0.0 is not allowed"),
+        (["privacy.epsilon=0"], "strategy.privacy.epsilon=0 is not allowed"),
         (["privacy.epsilon=-1"], "a number above 0"),
         (["privacy.epsilon=nan"], "a number above 0"),
         (["privacy.noise=uniform"], "laplace or gaussian"),
-        (["privacy.delta=1"], "strategy.privacy.delta=1.0 is not allowed"),
+        (["privacy.delta=1"], "strategy.privacy.delta=1 is not allowed"),
         (
             ["privacy.epsilon=1", "representation=combined", "distance=l2"],
             "representation=label_histogram",

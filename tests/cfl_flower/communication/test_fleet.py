@@ -8,8 +8,9 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from cfl_flower.client_app import app
-from cfl_flower.communication.fleet import Fleet, Outcome
+from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.grid import PatientGrid
+from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.models import initial_vector
@@ -40,7 +41,7 @@ def plan(config: RunConfig, clients: Any) -> Plan:
     return Plan(tasks, [model], {}, reply=(len(model),))
 
 
-def train(fleet: Fleet, work: Plan) -> Outcome:
+def train(fleet: Fleet, work: Plan) -> Results:
     messages = fleet.messages("train", 1, work)
     return fleet.collect("train", fleet.grid.send_and_receive(messages))
 
@@ -54,7 +55,7 @@ def failing(node: int) -> ClientApp:
             raise RuntimeError("no memory left")
         return app(message, context)
 
-    result.query("hello")(app)
+    result.query("identify")(app)
     result.train()(call)
     return result
 
@@ -75,7 +76,7 @@ def test_results_come_in_the_order_of_clients(config: RunConfig) -> None:
     fleet = Fleet(InProcessGrid([{}, {}]), config)
     fleet.discover()
     outcome = train(fleet, plan(config, [5, 0, 3]))
-    assert [result.client for result in outcome.results] == [0, 3, 5]
+    assert [result.client for result in outcome] == [0, 3, 5]
     assert outcome.failures == []
     # One model each way per client, as if each were a device.
     assert outcome.bytes_up == outcome.bytes_down == 3 * 650 * 4
@@ -86,7 +87,7 @@ def test_a_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
     fleet.discover()
     assert not fleet.simulated
     assert fleet.clients == [0, 1]
-    assert [r.client for r in train(fleet, plan(two, [1])).results] == [1]
+    assert [r.client for r in train(fleet, plan(two, [1]))] == [1]
 
 
 def test_a_late_device_is_found(two: RunConfig) -> None:
@@ -103,7 +104,7 @@ def test_a_device_that_fails_costs_only_its_own_result(two: RunConfig) -> None:
     fleet = Fleet(grid, two)
     fleet.discover()
     outcome = train(fleet, plan(two, [0, 1]))
-    assert [result.client for result in outcome.results] == [1]
+    assert [result.client for result in outcome] == [1]
     (failure,) = outcome.failures
     assert (failure.client, failure.phase, failure.reason) == (0, "train", "node")
     assert "no memory left" in failure.detail
@@ -114,7 +115,7 @@ def test_a_device_that_never_connected_is_a_failure(two: RunConfig) -> None:
     fleet.discover()
     outcome = train(fleet, plan(two, [0, 9]))
     assert [failure.client for failure in outcome.failures] == [9]
-    assert [result.client for result in outcome.results] == [0]
+    assert [result.client for result in outcome] == [0]
 
 
 def test_a_message_that_flower_cannot_take_costs_only_that_device(
@@ -131,7 +132,7 @@ def test_a_message_that_flower_cannot_take_costs_only_that_device(
     fleet = Fleet(Unregistered([{"client-id": 0}, {"client-id": 1}]), two)
     fleet.discover()
     outcome = train(fleet, plan(two, [0, 1]))
-    assert [result.client for result in outcome.results] == [1]
+    assert [result.client for result in outcome] == [1]
     assert [failure.client for failure in outcome.failures] == [0]
 
 
@@ -145,10 +146,10 @@ def test_a_lost_worker_of_a_simulation_ends_the_run(config: RunConfig) -> None:
 def test_a_worker_with_other_code_is_refused(config: RunConfig) -> None:
     other = ClientApp()
 
-    @other.query("hello")
+    @other.query("identify")
     def hello(message: Message, context: Context) -> Message:
         reply = app(message, context)
-        reply.content.config_records["hello"]["code"] = "another checkout's"
+        reply.content.config_records["identity"]["code"] = "another checkout's"
         return reply
 
     with pytest.raises(WorkerLostError, match="other code than the server"):
@@ -180,15 +181,17 @@ def test_a_node_that_does_not_answer_is_given_up_after_the_timeout(
     config: RunConfig,
 ) -> None:
     class Silent(InProcessGrid):
-        def pull_messages(self, message_ids: Any) -> list[Message]:
-            del message_ids
-            return []
+        silent = False
 
-    fleet = Fleet(InProcessGrid([{}]), config)
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            return [] if self.silent else super().pull_messages(message_ids)
+
+    grid = Silent([{}])
+    fleet = Fleet(grid, config)
     fleet.discover()
     messages = fleet.messages("train", 1, plan(config, [0]))
-    silent = PatientGrid(Silent([{}]))
-    assert silent.send_and_receive(messages, timeout=0.05) == []
+    grid.silent = True
+    assert fleet.grid.send_and_receive(messages, timeout=0.05) == []
     with pytest.raises(WorkerLostError, match="message_timeout"):
         fleet.collect("train", [])
 
@@ -198,6 +201,6 @@ def test_nan_from_a_client_stays_out(config: RunConfig) -> None:
     fleet = Fleet(InProcessGrid([{}]), spoiled)
     fleet.discover()
     outcome = train(fleet, plan(config, [0, 1]))
-    assert outcome.results == []
+    assert outcome == []
     assert {failure.reason for failure in outcome.failures} == {"non-finite"}
     assert outcome.bytes_up == 0

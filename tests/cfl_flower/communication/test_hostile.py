@@ -245,7 +245,7 @@ class HostileGrid(InProcessGrid):
         self._tried, self._villain = tried, villain
         self._old: dict[str, RecordDict] = {}
         hostile = ClientApp()
-        hostile.query("hello")(app)
+        hostile.query("identify")(app)
         for register in (hostile.query(), hostile.train(), hostile.evaluate()):
             register(self._answer)
         super().__init__(devices, hostile)
@@ -432,13 +432,13 @@ def test_a_hello_that_makes_no_sense_leaves_a_node_out(
 ) -> None:
     greeter = ClientApp()
 
-    @greeter.query("hello")
+    @greeter.query("identify")
     def greet(message: Message, context: Any) -> Message:
         reply = app(message, context)
         if context.node_config["client-id"] == VILLAIN:
-            code = reply.content.config_records["hello"]["code"]
+            code = reply.content.config_records["identity"]["code"]
             told = {"code": code, **hello} if hello else {}
-            reply.content["hello"] = ConfigRecord(told)
+            reply.content["identity"] = ConfigRecord(told)
         return reply
 
     asked = ["clients=3", "participants=3", f"output_dir={tmp_path}"]
@@ -455,7 +455,7 @@ def test_nodes_that_all_make_no_sense_end_the_run(
     monkeypatch.setattr("cfl_flower.communication.nodes.REFUSED_TIMEOUT", 0.1)
     greeter = ClientApp()
 
-    @greeter.query("hello")
+    @greeter.query("identify")
     def greet(message: Message, context: Any) -> Message:
         return Message(RecordDict(), reply_to=message)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from cfl_flower.communication.fleet import Fleet, Outcome
+from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.partial_sums import (
     PartialSumBuilder,
     portions,
@@ -18,6 +18,7 @@ from cfl_flower.communication.partial_sums import (
     shared_versions,
 )
 from cfl_flower.communication.records import pack_answers
+from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import initial_vector
@@ -178,7 +179,7 @@ def test_it_makes_no_difference_who_adds(config: RunConfig) -> None:
     sum_spec = SumSpec((0,), by_samples=True)
     plan = Plan(tasks, [model, model + 1], {}, (len(model),), sum_spec)
 
-    def train(work: Plan, *nodes: dict[str, int]) -> Outcome:
+    def train(work: Plan, *nodes: dict[str, int]) -> Results:
         fleet = Fleet(InProcessGrid(nodes), config)
         fleet.discover()
         messages = fleet.messages("train", 1, work)
@@ -188,10 +189,10 @@ def test_it_makes_no_difference_who_adds(config: RunConfig) -> None:
     found = [train(plan, *nodes) for nodes in ([{}], [{}, {}, {}], devices)]
     one = found[0]
     assert 0 < len(one.failures) < 6
-    assert all(not result.arrays for result in one.results)
+    assert all(not result.arrays for result in one)
     for other in found[1:]:
         assert other.failures == one.failures
-        assert other.bytes_up == one.bytes_up == len(one.results) * model.nbytes
+        assert other.bytes_up == one.bytes_up == len(one) * model.nbytes
         assert other.sums.keys() == one.sums.keys()
         for version, total in one.sums.items():
             assert other.sums[version].limbs.tolist() == total.limbs.tolist()
@@ -199,7 +200,7 @@ def test_it_makes_no_difference_who_adds(config: RunConfig) -> None:
     # As the results themselves say.
     plain = train(replace(plan, sum_spec=None), {})
     for (_, base), total in one.sums.items():
-        members = [each for each in plain.results if int(each.client) % 2 == base]
+        members = [each for each in plain if int(each.client) % 2 == base]
         arrays = [each.arrays[0].astype(float) for each in members]
         weights = [each.num_examples for each in members]
         expected = np.average(arrays, axis=0, weights=weights)

@@ -129,12 +129,12 @@ def test_a_node_without_a_name_is_left_out_among_devices(
 def test_a_device_that_is_busy_when_it_is_greeted_is_asked_again(
     run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfl_flower.communication.nodes.HELLO_TIMEOUT", 0.05)
+    monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.05)
     grid, rest = Sites(tmp_path), InProcessGrid.pull_messages
 
     def pull(message_ids: Iterable[str]) -> list[Message]:
         found = rest(grid, message_ids)
-        greeted = [m for m in found if m.metadata.message_type == "query.hello"]
+        greeted = [m for m in found if m.metadata.message_type == "query.identify"]
         busy = [m for m in greeted if m.metadata.src_node_id == 1001]
         if busy and not missed:
             missed.extend(busy)
@@ -190,7 +190,7 @@ def test_devices_that_are_all_busy_at_the_start_are_waited_for(
     run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a crash of the server: their old task comes first."""
-    monkeypatch.setattr("cfl_flower.communication.nodes.HELLO_TIMEOUT", 0.02)
+    monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.02)
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.02)
     grid, rest, looks = Sites(tmp_path), InProcessGrid.pull_messages, []
 
@@ -206,7 +206,7 @@ def test_devices_that_are_all_busy_at_the_start_are_waited_for(
 def test_a_device_that_hangs_is_waited_for_once(
     run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfl_flower.communication.nodes.HELLO_TIMEOUT", 0.05)
+    monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.05)
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.2)
     grid, rest, waits = Sites(tmp_path), InProcessGrid.pull_messages, []
 
@@ -215,7 +215,7 @@ def test_a_device_that_hangs_is_waited_for_once(
         heard = [
             m
             for m in found
-            if m.metadata.message_type != "query.hello"
+            if m.metadata.message_type != "query.identify"
             or m.metadata.src_node_id != 1001
         ]
         waits.append(len(found) - len(heard))

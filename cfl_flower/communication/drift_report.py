@@ -1,0 +1,104 @@
+"""What the server asks of a client's data, and what the client reports about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cfl_flower.clustering.representations import parse_vector
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import Scalar, Vector
+
+HELD = "held"
+"""Key of a task's config: the digest of the representation that the server holds."""
+
+
+@dataclass(frozen=True)
+class ReportRequest:
+    """A request to report the representation of a client's data if it changed.
+
+    Attributes
+    ----------
+    representation : str
+        Its kind, such as ``label_histogram``.
+    tolerance : float
+        The change up to which a client keeps silent.
+    shared_model : str
+        The digest of the model that represents data, if the kind needs one.
+    held : str or None
+        The digest of the representation that the server holds; None if it has none.
+    """
+
+    representation: str
+    tolerance: float = 0.0
+    shared_model: str = ""
+    held: str | None = None
+
+    def to_config(self) -> dict[str, Scalar]:
+        """Return the request as entries of a plan's config; `HELD` is each task's."""
+        return {
+            "representation": self.representation,
+            "tolerance": self.tolerance,
+            "shared_model": self.shared_model,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> ReportRequest | None:
+        """Return the request of a task's config; None if it has none."""
+        if not config.get("representation"):
+            return None
+        return cls(
+            str(config["representation"]),
+            float(config.get("tolerance", 0.0)),
+            str(config.get("shared_model", "")),
+            config.get(HELD),
+        )
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    """What a client reports about its data.
+
+    Attributes
+    ----------
+    representation : Vector
+    num_examples : int
+        The number of samples behind it.
+    """
+
+    representation: Vector
+    num_examples: int
+
+    def to_metrics(self) -> dict[str, Scalar]:
+        """Return the report as metrics of a reply, the representation as bytes."""
+        data = np.ascontiguousarray(self.representation, np.float32).tobytes()
+        return {"representation": data, "samples": self.num_examples}
+
+    @classmethod
+    def from_metrics(
+        cls, metrics: Mapping[str, Any], length: int, kind: str
+    ) -> DriftReport:
+        """Read a report, trusting nothing.
+
+        Parameters
+        ----------
+        metrics : mapping
+        length : int
+            Of the representation.
+        kind : str
+            What it is, for error lines.
+
+        Raises
+        ------
+        InvalidResultError
+            If the representation is not that many finite float32 numbers, or the
+            number of samples is no number.
+        """
+        count = metrics.get("samples")
+        vector = parse_vector(metrics.get("representation"), length, kind)
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise InvalidResultError("representation", f"samples={count!r}, not >= 0")
+        return cls(vector, count)

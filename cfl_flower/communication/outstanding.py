@@ -1,0 +1,103 @@
+"""The one ledger of messages with tasks that have been sent and not been answered.
+
+Rounds wait for all of them, asynchronous methods for any (`asynchronous`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from flwr.app import Message, RecordDict
+
+from cfl_flower.types import ClientId, Plan, Task
+
+
+@dataclass(frozen=True)
+class PendingMessage:
+    """Tasks that were sent to a node.
+
+    Attributes
+    ----------
+    phase : str
+        ``query``, ``train`` or ``evaluate``.
+    round : int
+    plan : Plan
+        What the tasks are from.
+    tasks : list of Task
+    node : int or None
+        None for a device that is not connected.
+    sent : float
+        When, on the monotonic clock.
+    """
+
+    phase: str
+    round: int
+    plan: Plan
+    tasks: list[Task]
+    node: int | None
+    sent: float = field(default_factory=time.monotonic)
+
+    @property
+    def clients(self) -> list[ClientId]:
+        """The clients whose tasks these are."""
+        return [task.client for task in self.tasks]
+
+
+class TaskMessage(Message):
+    """A Flower message that knows what is pending once it has been sent."""
+
+    def __init__(self, content: RecordDict, node: int, pending: PendingMessage) -> None:
+        super().__init__(content, node, pending.phase, group_id=str(pending.round))
+        self.pending = pending
+
+
+class Outstanding:
+    """What has been sent and not been answered, by message id."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, PendingMessage] = {}
+        self._unsent: list[PendingMessage] = []
+
+    def add(self, pending: PendingMessage, message_id: str = "") -> None:
+        """Enter a message; without an id it could not be sent to its node."""
+        if message_id:
+            self._sent[message_id] = pending
+        else:
+            self._unsent.append(pending)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the messages that may still be answered."""
+        return list(self._sent)
+
+    @property
+    def clients(self) -> set[ClientId]:
+        """The clients whose tasks are outstanding."""
+        return {c for pending in self._sent.values() for c in pending.clients}
+
+    @property
+    def nodes(self) -> set[int | None]:
+        """The nodes that have not answered."""
+        return {pending.node for pending in self._sent.values()}
+
+    def answered(self, reply: Message) -> PendingMessage | None:
+        """Remove and return what a reply answers; None if it answers nothing of this.
+
+        By the id of the message: for a node that left, the SuperLink replies in its
+        own name.
+        """
+        return self._sent.pop(reply.metadata.reply_to_message_id, None)
+
+    def unsent(self) -> list[PendingMessage]:
+        """Remove and return what could not be sent."""
+        found, self._unsent = self._unsent, []
+        return found
+
+    def give_up(
+        self, hopeless: Callable[[PendingMessage], bool]
+    ) -> list[PendingMessage]:
+        """Remove and return what will not be answered."""
+        lost = [name for name, pending in self._sent.items() if hopeless(pending)]
+        return [self._sent.pop(name) for name in lost]

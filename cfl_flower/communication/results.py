@@ -1,0 +1,37 @@
+"""What comes back from the clients in one phase of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cfl_flower.communication.exact_sum import ExactSum
+from cfl_flower.types import ClientId, Failure, Result, client_order
+
+
+class Results(list[Result]):
+    """The valid results of a phase, in client-id order, whatever the order of arrival.
+
+    Attributes
+    ----------
+    sums : dict
+        What arrays were added up to, by (array of a reply, model of the plan), if the
+        plan has a `SumSpec`; the results then have no arrays.
+    failures : list of Failure
+        In client-id order.
+    bytes_up, bytes_down : int
+        Models and representations, as if every client were a device of its own.
+    traffic : dict
+        Bytes of each client, both ways; without the models of a test.
+    """
+
+    def __init__(self, results: Iterable[Result] = ()) -> None:
+        super().__init__(results)
+        self.sums: dict[tuple[int, int], ExactSum] = {}
+        self.failures: list[Failure] = []
+        self.bytes_up = self.bytes_down = 0
+        self.traffic: dict[ClientId, int] = {}
+
+    def sort_by_client(self) -> None:
+        """Sort results and failures."""
+        self.sort(key=lambda result: client_order(result.client))
+        self.failures.sort(key=lambda failure: client_order(failure.client))
