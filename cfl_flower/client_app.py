@@ -31,7 +31,7 @@ from cfl_flower.client.state import ClientState
 from cfl_flower.client.time_limit import interruptible, time_limit
 from cfl_flower.code_version import code_digest
 from cfl_flower.communication.partial_sums import PartialSumBuilder
-from cfl_flower.communication.records import Batch, mark, pack_answers, unpack_tasks
+from cfl_flower.communication.records import TaskBatch, mark, pack_answers, unpack_tasks
 from cfl_flower.data.drift import Regroup
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Stream
@@ -160,7 +160,7 @@ def work(message: Message, context: Context) -> Message:
 
 def do_task(
     resources: WorkerResources,
-    batch: Batch,
+    batch: TaskBatch,
     evaluator: Evaluator,
     task: Task,
     node: NodeConfig | None = None,
@@ -183,13 +183,13 @@ def do_task(
     return inject_fault_after(fault, answer)
 
 
-def own_round(batch: Batch, task: Task) -> int:
+def own_round(batch: TaskBatch, task: Task) -> int:
     """Return a task's round: clients of asynchronous methods have each their own."""
     return int(task.config.get("round", batch.round))
 
 
 def own_data(
-    batch: Batch, node: NodeConfig | None
+    batch: TaskBatch, node: NodeConfig | None
 ) -> tuple[Path | None, Callable[[], Stream] | None]:
     """Return the folder of a device with data of its own, and how to read it again."""
     if node is None or not node.data_dir:
@@ -204,7 +204,7 @@ def own_data(
 
 def call_client(
     resources: WorkerResources,
-    batch: Batch,
+    batch: TaskBatch,
     evaluator: Evaluator,
     task: Task,
     node: NodeConfig | None = None,

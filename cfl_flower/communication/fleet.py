@@ -1,8 +1,8 @@
 """The delivery of tasks and the return of results.
 
-Flower's node ids appear here, in `roster` and in `grid`, and nowhere else. Tasks of a
-simulation are spread evenly over its nodes; a real device is one client. A node gets
-one message per phase, with each distinct model once.
+Flower's node ids appear here, in `nodes`, `outstanding` and `grid`, and nowhere else.
+Tasks of a simulation are spread evenly over its nodes; a real device is one client. A
+node gets one message per phase, with each distinct model once.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flwr.app import Message, RecordDict
+from flwr.app import Array, Message, RecordDict
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.nodes import NodeRegistry, last_sentence
 from cfl_flower.communication.outstanding import (
     Outstanding,
     PendingMessage,
-    TaskMessage,
 )
 from cfl_flower.communication.partial_sums import (
     PartialSums,
@@ -32,7 +31,6 @@ from cfl_flower.communication.partial_sums import (
 )
 from cfl_flower.communication.records import (
     HEADER_BYTES,
-    EncodedModel,
     check_reply,
     encode_models,
     pack_tasks,
@@ -86,19 +84,13 @@ class Fleet(NodeRegistry):
         return self.grid.outstanding
 
     def messages(self, phase: str, round: int, plan: Plan) -> list[Message]:
-        """Turn a plan into one message per node.
-
-        Tasks of devices that are not connected are entered as outstanding at once.
-        """
+        """Turn a plan into one message per node; what is connected gets one."""
         encoded = encode_models(plan)
-        found: list[Message] = []
-        for node, tasks in self._spread(plan.tasks):
-            if node is None:
-                pending = PendingMessage(phase, round, plan, tasks, None)
-                self.outstanding.add(pending)
-            else:
-                found.append(self.message(phase, round, plan, tasks, node, encoded))
-        return found
+        return [
+            message
+            for node, tasks in self._spread(plan.tasks)
+            if (message := self.message(phase, round, plan, tasks, node, encoded))
+        ]
 
     def message(
         self,
@@ -106,15 +98,20 @@ class Fleet(NodeRegistry):
         round: int,
         plan: Plan,
         tasks: list[Task],
-        node: int,
-        encoded: Mapping[int, EncodedModel],
-    ) -> TaskMessage:
-        """Return the message that takes some of a plan's tasks to a node."""
+        node: int | None,
+        encoded: Mapping[int, Array],
+    ) -> Message | None:
+        """Return the message that takes some of a plan's tasks to a node.
+
+        Its answer is outstanding from now on; a node that is None gets no message.
+        """
+        self.outstanding.add(PendingMessage(phase, round, plan, tasks, node))
+        if node is None:
+            return None
         # A device is one client, and has nothing to add up.
-        sent = plan if self.simulated else replace(plan, sum_spec=None)
-        content = pack_tasks(phase, round, self._settings, sent, tasks, encoded)
-        pending = PendingMessage(phase, round, plan, tasks, node)
-        return TaskMessage(content, node, pending)
+        spec = plan.sum_spec if self.simulated else None
+        content = pack_tasks(phase, round, self._settings, plan, tasks, encoded, spec)
+        return Message(content, node, phase, group_id=str(round))
 
     def _spread(self, tasks: list[Task]) -> list[tuple[int | None, list[Task]]]:
         ordered = sorted(tasks, key=lambda task: client_order(task.client))
