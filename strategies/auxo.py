@@ -320,7 +320,7 @@ class Auxo(ClusteredStrategy):
 
     def describe(self) -> Description:
         """Return no models: participants may have trained in another cohort."""
-        return Description([])
+        return Description(comparable=False)
 
     def favourites(self, own: IntArray) -> IntArray:
         """Return the cohort with the largest reward; without a largest, their own."""

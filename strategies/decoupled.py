@@ -135,7 +135,7 @@ class DecoupledStrategy(ClusteredStrategy):
 
     def describe(self) -> Description:
         """Return no models: `absorb_train` measures extractors, not whole models."""
-        return Description([])
+        return Description(comparable=False)
 
     def give_back(
         self, results: Sequence[Result], arrays: Sequence[Sequence[Vector]]

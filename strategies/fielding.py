@@ -561,9 +561,7 @@ class Fielding(ClusteredStrategy):
             self._heterogeneity = mean_client_distance(
                 state.representations, state.clusters, self.distance, rng
             )
-        return Description(
-            self.state.models, self._heterogeneity, self.centre_distances
-        )
+        return Description(True, self._heterogeneity, self.centre_distances)
 
     def centre_distances(self) -> FloatArray:
         """Return the distance of each client to its cluster's centre."""

@@ -103,3 +103,45 @@ def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
         pair = truth[holders, label], clusters[holders, label]
         scores.append(float(adjusted_rand_score(*pair)) if holders.any() else None)
     return scores
+
+
+def note_discrepancies(
+    record: RoundRecord,
+    results: Sequence[Result],
+    clusters: IntArray,
+    models: Sequence[Vector],
+) -> None:
+    """Note how far participants' models are from their clusters' new ones.
+
+    Parameters
+    ----------
+    record : RoundRecord
+    results : sequence of m Result
+    clusters : int array of shape (m,)
+    models : sequence of K vectors
+    """
+    gaps, measures = discrepancies(results, clusters, models), record.measures
+    measures["discrepancy"] = float(np.mean(gaps)) if len(gaps) else None
+    measures["discrepancies"] = [
+        float(gaps[clusters == cluster].mean()) if cluster in clusters else None
+        for cluster in range(len(models))
+    ]
+
+
+def note_class_agreement(
+    record: RoundRecord, meanings: IntArray, clients: IntArray, clusters: IntArray
+) -> None:
+    """Note how well clusters fit what a class means, class by class.
+
+    Parameters
+    ----------
+    record : RoundRecord
+    meanings : int array of shape (n, L)
+        Equal for clients that mean the same by a class.
+    clients : int array of shape (m,)
+        Of the n, those that were clustered.
+    clusters : int array of shape (m, L)
+        -1 where a client has no samples of a class.
+    """
+    record.measures["class_meanings"] = (meanings.max(axis=0) + 1).tolist()
+    record.measures["class_ari"] = class_scores(meanings[clients], clusters)

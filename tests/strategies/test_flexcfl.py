@@ -15,10 +15,10 @@ from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.measures import note_discrepancies
 from cfl_flower.server_app import execute, open_stream
 from cfl_flower.types import Plan, Result
 from simulations.inprocess import InProcessGrid
@@ -255,7 +255,9 @@ def test_a_group_is_the_mean_by_samples_of_its_participants(tmp_path: Path) -> N
 def test_only_groups_that_were_trained_are_mixed(form: str, tmp_path: Path) -> None:
     strategy = flexcfl(tmp_path, "strategy.mixing=4", f"strategy.mixing_form={form}")
     strategy.absorb_train(1, trained((0, 1, 8.0), (2, 1, 7.0)))
-    strategy._note_discrepancies(Results(trained((0, 1, 8.0), (2, 1, 7.0))))
+    results = trained((0, 1, 8.0), (2, 1, 7.0))
+    clusters = strategy.state.clusters[[0, 2]]
+    note_discrepancies(strategy.record, results, clusters, strategy.state.models)
     by_hand = {
         "convex": [(8 + 4) / (1 + 4 / 7), (7 + 4) / (1 + 4 / 8), 4],
         "sum": [8 + 4, 7 + 4, 4],
