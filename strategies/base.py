@@ -106,8 +106,11 @@ class ClusteredStrategy(Method, Strategy):
         """
         results: list[Result] = []
         for part in portions(plan) if plan.tasks else []:
-            replies = self._exchange(self._send("query", part, round - 1))
-            results += self._receive("query", replies)
+            part.config["keep_from"] = self.keep_from
+            messages = self.fleet.messages("query", round - 1, part)
+            answers = self.fleet.collect("query", self._exchange(messages))
+            self._note_traffic("query", answers)
+            results += answers
         self.fleet.grid.finish()
         self._advance_clock()
         return results
@@ -121,8 +124,7 @@ class ClusteredStrategy(Method, Strategy):
             try:
                 sound.append(read(result))
             except InvalidResultError as error:
-                failure = Failure(result.client, phase, error.reason, error.detail)
-                self.fleet.note(failure)
+                failure = self.fleet.fail(result.client, phase, error)
                 self.record.failures.append(failure)
         return sound
 
@@ -167,23 +169,18 @@ class ClusteredStrategy(Method, Strategy):
         self.record.participants = len(plan.tasks)
         self._late = {}
         plan.config.update(dict.fromkeys(self._losses_to_report(), True))
+        plan.config["keep_from"] = self.keep_from
         self._withheld = plan if plan.sum_spec and self._over_committed else None
         if self._withheld:
             # Who is among the first is known only when all have finished.
             plan = replace(plan, sum_spec=None)
-        first, *self._later = self._portions(plan)
-        return self._send("train", first)
-
-    def _portions(self, plan: Plan) -> list[Plan]:
-        """Return the parts of a round whose answers together would take much memory.
-
-        Not one of whom some are late, nor of devices, which would wait for each other;
-        but those of what is folded, as the server could not hold all.
-        """
-        apart = plan.sum_spec or self.fleet.simulated
-        if self._over_committed or not apart:
-            return [plan]
-        return portions(plan, self.fleet.summing_nodes)
+        parts = [plan]
+        # Not of whom some are late, nor of devices, which would wait for each other;
+        # but of what is summed, as the server could not hold all.
+        if not self._over_committed and (plan.sum_spec or self.fleet.simulated):
+            parts = portions(plan, self.fleet.summing_nodes)
+        first, *self._later = parts
+        return self.fleet.messages("train", round, first)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -191,7 +188,8 @@ class ClusteredStrategy(Method, Strategy):
         """Absorb the training results."""
         results = self._receive_trained(replies)
         for part in self._later:
-            more = self._receive_trained(self._exchange(self._send("train", part)))
+            messages = self.fleet.messages("train", self.record.round, part)
+            more = self._receive_trained(self._exchange(messages))
             results.extend(more)
             merge_sums(results.sums, more.sums)
         if self.record.participants:
@@ -238,29 +236,31 @@ class ClusteredStrategy(Method, Strategy):
         self.state.memories = {name: old[name] for name in alive} | self._memories
 
     def _receive_trained(self, replies: Iterable[Message]) -> Results:
-        results = self._receive("train", replies)
+        results = self.fleet.collect("train", replies)
+        self._note_traffic("train", results)
         read = partial(self.read_result, "train")
-        kept = self._keep_first(self.screen("train", results, read))
-        results[:] = self._add_up(kept, results.sums)
+        results[:] = self.screen("train", results, read)
+        if self._over_committed and self.fleet.simulated and self._draw.strata:
+            results[:] = self._keep_first(results)
+        if self._withheld:
+            results[:] = self._add_up(self._withheld, results, results.sums)
         return results
 
-    def _add_up(self, results: list[Result], sums: PartialSums) -> list[Result]:
+    def _add_up(
+        self, plan: Plan, results: list[Result], sums: PartialSums
+    ) -> list[Result]:
         """Add up what could only be once it was known who counts."""
-        plan = self._withheld
-        if plan is None or plan.sum_spec is None:
-            return results
-        sum_spec, tasks = plan.sum_spec, {task.client: task for task in plan.tasks}
+        tasks, spec = {task.client: task for task in plan.tasks}, plan.sum_spec
+        assert spec is not None
 
         def add(result: Result) -> Result:
-            add_result(sums, tasks[result.client], result, sum_spec)
+            add_result(sums, tasks[result.client], result, spec)
             return replace(result, arrays=[])
 
         return self.screen("train", results, add)
 
     def _keep_first(self, results: list[Result]) -> list[Result]:
         """Leave out who finished after as many as were wanted of each stratum."""
-        if not (self._over_committed and self.fleet.simulated and self._draw.strata):
-            return results
         seconds = self._clock.seconds([result.client for result in results])
         kept, self._late = self._draw.keep_first(results, seconds)
         self.record.measures["late"] = len(self._late)
@@ -275,14 +275,15 @@ class ClusteredStrategy(Method, Strategy):
         every = self.config.system.evaluate_every
         test = round % every == 0 or round == self.config.rounds
         plan = self.plan_evaluate(round, test)
-        plan.config["test"] = test
-        return self._send("evaluate", plan)
+        plan.config.update(test=test, keep_from=self.keep_from)
+        return self.fleet.messages("evaluate", round, plan)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Close a round: note the tests, absorb the reports, tell the callbacks."""
-        results = self._receive("evaluate", replies)
+        results = self.fleet.collect("evaluate", replies)
+        self._note_traffic("evaluate", results)
         self._advance_clock()
         rows = self._note_tests([result for result in results if result.num_examples])
         self._note_clusters()
@@ -320,11 +321,6 @@ class ClusteredStrategy(Method, Strategy):
         if newcomers := self.screen("query", answers, read):
             self.welcome(round, newcomers)
 
-    def _send(self, phase: str, plan: Plan, round: int | None = None) -> list[Message]:
-        number = self.record.round if round is None else round
-        plan.config["keep_from"] = self.keep_from
-        return self.fleet.messages(phase, number, plan)
-
     @property
     def keep_from(self) -> int:
         """The round of a checkpoint on disk: what clients remembered then must stay.
@@ -339,9 +335,9 @@ class ClusteredStrategy(Method, Strategy):
         timeout = self.config.system.message_timeout
         return self.fleet.grid.send_and_receive(messages, timeout=timeout)
 
-    def _receive(self, phase: str, replies: Iterable[Message]) -> Results:
-        """Collect a phase; without any valid result of a test, end the run."""
-        results, record = self.fleet.collect(phase, replies), self.record
+    def _note_traffic(self, phase: str, results: Results) -> None:
+        """Note failures, bytes and time; end the run if no test gave a result."""
+        record = self.record
         record.failures.extend(results.failures)
         record.bytes_up += results.bytes_up
         # A model sent only to be tested is part of the measurement.
@@ -350,7 +346,6 @@ class ClusteredStrategy(Method, Strategy):
             self.require_any(results, phase)
         if self.fleet.simulated:
             self._clock.note(results, results.traffic)
-        return results
 
     def _advance_clock(self, clients: Iterable[ClientId] | None = None) -> None:
         """Let virtual time pass until the slowest of some, or of all, is done."""

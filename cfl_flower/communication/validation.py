@@ -75,6 +75,11 @@ def validate(
     )
 
 
+def asks_for_losses(config: Mapping[str, Scalar]) -> bool:
+    """Return whether the server weights or selects by losses at a round's start."""
+    return any(config.get(name) for name in START_LOSSES)
+
+
 def is_bounded(array: Vector) -> bool:
     """Return whether all numbers are finite, and none beyond `LARGEST`."""
     # NaN is neither; the two ends need no copy of the array, as its absolute would.
