@@ -1,4 +1,4 @@
-"""The wire: the only module that knows record keys and bytes.
+"""Messages: the only module that knows record keys and bytes.
 
 A message carries a batch of tasks for one node: each distinct model once, the tasks as
 JSON rows, and the settings a client needs. A reply carries one JSON row per task, all
@@ -70,8 +70,8 @@ def _encode(shape: tuple[int, ...], parts: Sequence[Vector | IntArray]) -> Array
         Float32 where there is none.
     """
     header, dtype = io.BytesIO(), parts[0].dtype if parts else np.dtype(np.float32)
-    told = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, told)
+    described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
     raw = [np.ascontiguousarray(part).data for part in parts]
     data = b"".join([header.getvalue(), *raw])
     return Array(dtype.name, shape, "numpy.ndarray", data)
@@ -137,9 +137,9 @@ def unpack_tasks(content: RecordDict) -> TaskBatch:
     # A view for each: how many clients receive a model is known by the object.
     models = [distinct[place].view() for place in header["places"]]
     tasks = [Task(client, tuple(at), config) for client, at, config in header["tasks"]]
-    told, sum_spec = header["sum_spec"], None
-    if told is not None:
-        sum_spec = SumSpec(tuple(told["bases"]), told["by_samples"])
+    sent, sum_spec = header["sum_spec"], None
+    if sent is not None:
+        sum_spec = SumSpec(tuple(sent["bases"]), sent["by_samples"])
     plan = Plan(tasks, models, header["config"], tuple(header["reply"]), sum_spec)
     return TaskBatch(
         header["phase"],
@@ -164,8 +164,8 @@ def check_reply(
 ) -> None:
     """Refuse a reply by its size, or because it answers something else.
 
-    Nothing of it has been parsed before. Names and lists count as well: what is not
-    looked at would have no bounds.
+    Nothing of it has been parsed before. Names and lists count as well: whatever did
+    not count would have no bound.
 
     Parameters
     ----------

@@ -40,13 +40,13 @@ def test_every_name_of_the_page_exists(name: str) -> None:
     assert find(name) is not None
 
 
-def test_the_calls_of_a_training_task_are_numbered_and_at_most_25() -> None:
+def test_calls_of_a_training_task_are_numbered_and_at_most_25() -> None:
     assert [int(number) for number, _ in CALLS] == list(range(1, len(CALLS) + 1))
     assert 20 < len(CALLS) <= 25
     assert all(callable(find(name)) for _, name in CALLS)
 
 
-def test_a_training_task_makes_the_calls_of_the_page_in_their_order(
+def test_training_task_makes_the_calls_of_the_page_in_their_order(
     run_small: Callable[..., Any],
 ) -> None:
     order = {inspect.unwrap(find(name)).__code__: name for _, name in CALLS}
@@ -70,7 +70,7 @@ def test_a_training_task_makes_the_calls_of_the_page_in_their_order(
     assert met == [name for _, name in CALLS if name != cached]
 
 
-def test_the_types_of_a_training_task_are_listed_and_at_most_eleven() -> None:
+def test_types_of_a_training_task_are_listed_and_at_most_eleven() -> None:
     (listed,) = re.findall(r"types of our own.*?are eleven:(.*?)\n\n", PAGE, re.DOTALL)
     types = [find(name) for name in re.findall(r"`([\w.]+)`", listed)]
     assert len(types) == TYPES
