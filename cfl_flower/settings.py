@@ -29,7 +29,6 @@ from typing import (
     get_origin,
 )
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
@@ -166,23 +165,13 @@ def _describe(annotation: Any, metadata: list[Any]) -> str:
 
 
 def _bounds(metadata: list[Any]) -> list[str]:
-    low: list[str] = []
-    high: list[str] = []
-    for each in metadata:
-        if isinstance(each, Ge):
-            low = [f"of at least {each.ge}"]
-        elif isinstance(each, Gt):
-            low = [f"above {each.gt}"]
-        elif isinstance(each, Le):
-            high = [f"{each.le}"]
-        elif isinstance(each, Lt):
-            high = [f"below {each.lt}"]
-    if not high:
-        return low
-    if not low:
-        return [high[0] if high[0].startswith("below") else f"of at most {high[0]}"]
-    least = low[0].replace("of at least", "from")
-    return [f"{least} to {high[0]}"]
+    names = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+    limits = {n: getattr(m, n) for m in metadata for n in names if hasattr(m, n)}
+    if "ge" in limits and len(limits) > 1:
+        high = limits["le"] if "le" in limits else f"below {limits['lt']}"
+        return [f"from {limits['ge']} to {high}"]
+    words = (f"{names[name]} {limit}" for name, limit in limits.items())
+    return [" and ".join(words)] if limits else []
 
 
 def locate(path: str) -> Any:

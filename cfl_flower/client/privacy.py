@@ -23,42 +23,29 @@ label of any one sample was, whatever they know of all others. What it does not:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 from scipy.special import log_ndtr, ndtr
 
-from cfl_flower.settings import require, require_one_of
+from cfl_flower.settings import Positive, settings
 from cfl_flower.types import Vector
 
 L1_SENSITIVITY = 2.0
 L2_SENSITIVITY = math.sqrt(2)
 
 
-@dataclass(frozen=True)
+@settings("strategy.privacy")
 class LabelNoise:
-    """Noise on the label counts behind a histogram, on the client.
+    """Noise on the label counts behind a histogram, on the client."""
 
-    Attributes
-    ----------
-    noise : {"laplace", "gaussian"}
-    epsilon : float, optional
-        Privacy of one report; none for no noise.
-    delta : float
-        Of Gaussian noise: the probability that epsilon does not bound.
-    """
-
-    noise: str = "laplace"
-    epsilon: float | None = None
-    delta: float = 1e-5
-
-    def __post_init__(self) -> None:
-        require_one_of("strategy.privacy.noise", self.noise, ("laplace", "gaussian"))
-        ok = self.epsilon is None or 0 < self.epsilon < math.inf
-        what = "a number above 0, or null for no noise"
-        require(ok, "strategy.privacy.epsilon", self.epsilon, what)
-        ok, what = 0 < self.delta < 1, "a number between 0 and 1"
-        require(ok, "strategy.privacy.delta", self.delta, what)
+    noise: Literal["laplace", "gaussian"] = "laplace"
+    """Distribution of the noise on label counts."""
+    epsilon: Positive | None = None
+    """Privacy of one report, for one sample's label; null for no noise."""
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """Probability that epsilon does not hold, with Gaussian noise."""
 
     @property
     def on(self) -> bool:

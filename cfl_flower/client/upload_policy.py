@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from cfl_flower.settings import require
+from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.types import FloatArray
 
 TRIGGER = ".upload"
 """A file in a device's data folder: touching it asks for an upload at once."""
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class UploadPolicy:
-    """A device holds its next upload until one of these is so, or all are off.
+    """A device holds its next upload until one of its conditions is met.
 
-    Attributes
-    ----------
-    drift : float
-        The L1 change of the label histogram since the last upload; 0 is off.
-    samples : int
-        So many more, or fewer, samples than at the last upload; 0 is off.
-    wait : float
-        So many seconds have passed since the task came; 0 is off.
-    poll : float
-        Seconds between two looks.
+    At once if all conditions are 0, which is off.
     """
 
-    drift: float = 0.0
-    samples: int = 0
-    wait: float = 0.0
-    poll: float = 5.0
-
-    def __post_init__(self) -> None:
-        for name in ("drift", "samples", "wait"):
-            value = getattr(self, name)
-            ok = 0 <= value < math.inf
-            require(ok, f"strategy.{name}", value, "a number of at least 0")
-        ok = 0 < self.poll < math.inf
-        require(ok, "strategy.poll", self.poll, "seconds above 0")
+    drift: NonNegative = 0.0
+    """The label histogram changed by this much (L1) since the last upload."""
+    samples: Natural = 0
+    """This many more, or fewer, samples than at the last upload."""
+    wait: NonNegative = 0.0
+    """This many seconds have passed since the task was received."""
+    poll: Positive = 5.0
+    """Seconds between two checks."""
 
     @property
     def holds(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import trim_mean
@@ -17,7 +18,7 @@ from sklearn.cluster import (
 
 from cfl_flower.clustering.representations import Distance, distances
 from cfl_flower.seeding import one_thread
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, require, settings
 from cfl_flower.types import FloatArray, IntArray
 
 BLOCK_ROWS = 1024
@@ -30,30 +31,21 @@ SAMPLED = 5_000
 """Clients whose silhouettes stand for those of more."""
 
 
-@dataclass(frozen=True)
+@settings("strategy.scan")
 class KMeansScan:
-    """How K is chosen and k-means is run.
+    """How K is chosen and k-means is run."""
 
-    Attributes
-    ----------
-    smallest, largest : int
-        Range of K that is tried; the largest is capped at n - 1.
-    restarts : int
-        Independent k-means++ seedings; the best inertia counts. Reduced above 500
-        clients (5,000 / n, at least 1), where one seeding is stable.
-    """
-
-    smallest: int = 2
+    smallest: Annotated[int, Field(ge=2)] = 2
+    """The smallest K that is tried."""
     largest: int = 20
-    restarts: int = 10
+    """The largest K that is tried, capped at n - 1."""
+    restarts: Count = 10
+    """Independent k-means++ seedings, of which the best inertia counts; fewer above 500
+    clients (5,000 / n, at least 1), where one seeding is stable."""
 
     def __post_init__(self) -> None:
-        where, low = "strategy.scan", self.smallest
-        require(low >= 2, f"{where}.smallest", low, "at least 2")
-        require(
-            self.largest >= low, f"{where}.largest", self.largest, f"at least {low}"
-        )
-        require(self.restarts >= 1, f"{where}.restarts", self.restarts, "at least 1")
+        low, high = self.smallest, self.largest
+        require(high >= low, "strategy.scan.largest", high, f"at least {low}")
 
 
 def cluster_centres(points: FloatArray, labels: IntArray, count: int) -> FloatArray:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
-from cfl_flower.settings import require, require_fraction
+from cfl_flower.settings import Count, Fraction, NonNegative, settings
 from cfl_flower.types import FloatArray, IntArray
 
 
@@ -135,7 +136,7 @@ class Known:
     distances: FloatArray
 
 
-@dataclass(frozen=True)
+@settings("selection")
 class RandomSelection:
     """Choose uniformly at random within each cluster, without replacement."""
 
@@ -165,7 +166,7 @@ class RandomSelection:
         return np.sort(rng.choice(members, count, replace=False))
 
 
-@dataclass(frozen=True)
+@settings("selection")
 class NearestToCentre:
     """Choose those whose data are most like their cluster's: Fielding, section 3."""
 
@@ -185,7 +186,7 @@ POOL = 10
 """How many times as many candidates as are needed Oort draws among, at least."""
 
 
-@dataclass(frozen=True)
+@settings("selection")
 class Oort:
     """Choose clients of large loss and short time, and some that were never seen.
 
@@ -202,42 +203,26 @@ class Oort:
     * Once too few are unseen, those seen take their places; it then asks fewer.
     * Utilities are scaled after they are clipped, so that the largest is 1.
     * T is a percentile of the times that were seen; it guesses those of the others.
-
-    Attributes
-    ----------
-    exploration, decay, least_exploration : float
-        Share of the participants that were never seen: at the start, its factor in each
-        round, and where it ends.
-    cut_off : float
-        Candidates are drawn among those that score at least this times the score of the
-        last one needed, and among no fewer than ten times as many as are needed.
-    penalty : float
-        alpha; a client of time t above the preferred T has (T / t)^alpha of its score.
-    pacer_step : int
-        Rounds between looks at T.
-    pacer_delta : float
-        Percentiles by which T moves: up while the utility stays what it was.
     """
 
-    exploration: float = 0.9
-    decay: float = 0.98
-    least_exploration: float = 0.3
-    cut_off: float = 0.05
-    penalty: float = 2.0
-    pacer_step: int = 20
-    pacer_delta: float = 5.0
+    exploration: Fraction = 0.9
+    """Share of the participants that were never seen, at the start."""
+    decay: Fraction = 0.98
+    """Factor of that share in each round."""
+    least_exploration: Fraction = 0.3
+    """The share at which the decay ends."""
+    cut_off: Fraction = 0.05
+    """Candidates are drawn among those that score at least this times the score of the
+    last one needed, and among no fewer than ten times as many as are needed."""
+    penalty: NonNegative = 2.0
+    """alpha; a client of time t above the preferred T has (T/t)^alpha of its score."""
+    pacer_step: Count = 20
+    """Rounds between adjustments of T."""
+    pacer_delta: Annotated[float, Field(gt=0, le=100)] = 5.0
+    """Percentiles by which T moves: up while the utility stays what it was."""
 
     learns: ClassVar[bool] = True
     by_distance: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        for name in ("exploration", "decay", "least_exploration", "cut_off"):
-            require_fraction(f"selection.{name}", getattr(self, name))
-        require(self.penalty >= 0, "selection.penalty", self.penalty, "at least 0")
-        step, delta = self.pacer_step, self.pacer_delta
-        require(step >= 1, "selection.pacer_step", step, "at least 1")
-        ok, allowed = 0 < delta <= 100, "above 0 and at most 100"
-        require(ok, "selection.pacer_delta", delta, allowed)
 
     def choose(
         self, members: IntArray, count: int, rng: np.random.Generator, known: Known

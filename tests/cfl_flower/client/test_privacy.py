@@ -147,11 +147,11 @@ def test_a_tolerance_is_about_the_data_and_not_the_noise(
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [
-        (["privacy.epsilon=0"], "strategy.privacy.epsilon=0.0 is not allowed"),
+        (["privacy.epsilon=0"], "strategy.privacy.epsilon=0 is not allowed"),
         (["privacy.epsilon=-1"], "a number above 0"),
         (["privacy.epsilon=nan"], "a number above 0"),
         (["privacy.noise=uniform"], "laplace or gaussian"),
-        (["privacy.delta=1"], "strategy.privacy.delta=1.0 is not allowed"),
+        (["privacy.delta=1"], "strategy.privacy.delta=1 is not allowed"),
         (
             ["privacy.epsilon=1", "representation=combined", "distance=l2"],
             "representation=label_histogram",
