@@ -225,32 +225,6 @@ def build(node: Any) -> Any:
     return settings_class(node["_target_"])(**values) if hidden else values
 
 
-def differences(
-    one: Any, two: Any, key: str = ""
-) -> Iterator[tuple[str, object, object]]:
-    """Yield where two configurations differ: the full key, and the value in each.
-
-    What is absent is None. Options of a group with another name differ in that name,
-    which says more than what follows from it.
-
-    Examples
-    --------
-    >>> old = {"seed": 1, "model": {"name": "mlp", "hidden": 64}}
-    >>> list(differences(old, {"seed": 1, "model": {"name": "mlp", "hidden": 32}}))
-    [('model.hidden', 64, 32)]
-    >>> list(differences(old, {"seed": 1, "model": {"name": "cnn", "channels": 8}}))
-    [('model.name', 'mlp', 'cnn')]
-    """
-    if not (isinstance(one, Mapping) and isinstance(two, Mapping)):
-        if one != two:
-            yield key, one, two
-        return
-    named = one.get("name") != two.get("name")
-    for inner in ["name"] if named else {**one, **two}:
-        path = f"{key}.{inner}" if key else inner
-        yield from differences(one.get(inner), two.get(inner), path)
-
-
 def require(condition: bool, field: str, value: object, allowed: str) -> None:
     """Raise the one-line error of a setting out of its range.
 

@@ -18,8 +18,8 @@ from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.analysis.tables import CLUSTERS, COSTS, drift_table, table
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.errors import ConfigError
+from cfl_flower.runs.differences import differences
 from cfl_flower.runs.reading import Finished, read_finished
-from cfl_flower.settings import differences
 from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")

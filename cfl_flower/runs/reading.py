@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.checkpoint import MAY_DIFFER
-from cfl_flower.settings import differences
+from cfl_flower.runs.differences import effective_differences
 from cfl_flower.types import Json
 
 if TYPE_CHECKING:
@@ -97,9 +96,8 @@ def changed_settings(config: RunConfig) -> list[str]:
     path = Path(config.output_dir) / "config.yaml"
     if not path.exists():
         return []
-    saved = read_settings(path)
-    keys = sorted(key for key, _, _ in differences(saved, config.resolved))
-    return [key for key in keys if key.partition(".")[0] not in MAY_DIFFER]
+    differences = effective_differences(read_settings(path), config.resolved)
+    return sorted(key for key, _, _ in differences)
 
 
 def refuse_other_settings(config: RunConfig) -> None:
