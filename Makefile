@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test test-fast test-devices check benchmark clean help
+.PHONY: run test test-fast test-devices check docs benchmark clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -33,6 +33,9 @@ check: $(READY)  ## Formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(READY)  ## Rewrite the settings tables of docs/methods
+	$(BIN)/python -m cfl_flower.config.reference
 
 benchmark: $(READY)  ## What the frame costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark

@@ -174,6 +174,19 @@ def _bounds(metadata: list[Any]) -> list[str]:
     return [" and ".join(words)] if limits else []
 
 
+def show_value(value: object, digits: int = 10) -> str:
+    """Write a value as the configuration does.
+
+    Examples
+    --------
+    >>> show_value(None), show_value(True), show_value(1 / 3, digits=4)
+    ('null', 'true', '0.3333')
+    """
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
 def locate(path: str) -> Any:
     """Import the object behind a dotted path of this project.
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from cfl_flower.analysis.tables import FAILED
 from cfl_flower.config.compose import GROUPS, RunConfig
 from cfl_flower.runs.reading import finished, read_rounds
+from cfl_flower.settings import show_value
 from cfl_flower.types import Json
 
 MOST_KEYS = 3
@@ -152,16 +153,10 @@ def _method(config: RunConfig, configs: Sequence[RunConfig]) -> str:
 
 
 def _label(settings: Mapping[str, Json], keys: Sequence[str]) -> str:
-    words = (f"{key.rpartition('.')[2]}={_shown(settings.get(key))}" for key in keys)
+    words = (
+        f"{key.rpartition('.')[2]}={show_value(settings.get(key))}" for key in keys
+    )
     return " ".join(words)
-
-
-def _shown(value: Json) -> str:
-    words = {None: "null", True: "true", False: "false"}
-    if value is None or isinstance(value, bool):
-        return words[value]
-    # As many digits as anybody types: two values with one label would be two seeds.
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _read(configs: Sequence[RunConfig]) -> list[Lines]:

@@ -45,8 +45,8 @@ class LocalTraining:
     """The local optimiser's settings, the same for every method."""
 
     optimizer: Literal["sgd", "adam"] = "sgd"
-    """Adam starts anew in every round; the proximal term and the weight decay are part
-    of the gradient that it sees."""
+    """Adam starts afresh in every round; its gradient has the proximal term and the
+    weight decay."""
     epochs: Count = 10
     """E, passes over the client's data in each round; not used when `steps` is set."""
     steps: Count | None = None
@@ -54,16 +54,16 @@ class LocalTraining:
     batch_size: Count = 10
     """B; the last batch of a pass may be smaller."""
     learning_rate: NonNegative = 0.1
-    """Step size of the local optimiser."""
+    """eta, the step size."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Of SGD; Adam has moments of its own."""
     weight_decay: NonNegative = 0.0
     """Strength of the L2 penalty."""
     mu: NonNegative = 0.0
-    """Strength of the proximal term."""
+    """Strength of the proximal term (FedProx)."""
     buffers: Literal["average", "local"] = "average"
     """BatchNorm's running means and variances are averaged with the weights; or each
-    client keeps its own, and what it sends are those that it received."""
+    client keeps its own, and returns those that it received."""
 
     def __post_init__(self) -> None:
         ok = self.optimizer == "sgd" or not self.momentum
