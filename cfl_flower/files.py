@@ -12,8 +12,6 @@ def write_atomically(path: Path, data: bytes, sync_name: bool = True) -> None:
 
     Parameters
     ----------
-    path : Path
-    data : bytes
     sync_name : bool
         Whether the file has its name on the disk, too, when this returns.
     """

@@ -67,6 +67,7 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.clustering.merging import find_merges, objective, purity
+from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.clustering.similarity import gram_matrix, nearest_direction
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import RunningMean, mean_model
@@ -463,12 +464,6 @@ def read_direction(data: object, width: int) -> Vector:
     InvalidResultError
         If it is not as many finite float32 numbers of length 0 or 1 together.
     """
-    if not isinstance(data, bytes) or len(data) != 4 * width:
-        size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
-        detail = f"{size} instead of {4 * width} bytes"
-        raise InvalidResultError("representation", detail)
-    direction = np.frombuffer(data, np.float32).copy()
-    if not np.isfinite(direction).all():
-        raise InvalidResultError("representation", "directions must be finite")
+    direction = parse_vector(data, width, "direction")
     check_direction(Result("", 1, [direction]))
     return direction

@@ -53,7 +53,6 @@ def compare(
     Parameters
     ----------
     configs : sequence of RunConfig
-    console : Console
     reasons : mapping of str to str, optional
         Why runs failed, by their output_dir.
     markdown : bool
@@ -104,7 +103,6 @@ def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Tab
 
     Parameters
     ----------
-    first : RunConfig
     runs : mapping of str to runs
     failed : sequence of str
         Lines of the caption on runs that failed.

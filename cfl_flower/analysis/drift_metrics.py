@@ -98,7 +98,6 @@ class Score:
         clients.
     churn : float
         See `churn`.
-    bytes_up, bytes_down : int
     never_recovered : bool
         Whether tests show that it did not recover from some drift.
     target : float
@@ -141,7 +140,6 @@ def score(
         The lines of `rounds.jsonl`.
     drifts : sequence of int
         The rounds at whose start the data changed.
-    reference : Reference, optional
     tests : sequence of mappings
         The lines of `clients.jsonl`, which hold the clusters.
     """

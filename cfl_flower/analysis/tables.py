@@ -73,7 +73,6 @@ def table(
 
     Parameters
     ----------
-    title, caption : str
     scores : mapping of str to scores
         One for each seed; more than one give their mean and standard deviation.
     columns : sequence of Column
@@ -100,7 +99,6 @@ def drift_table(
 
     Parameters
     ----------
-    title : str
     runs : mapping of str to sequences
         The lines of `rounds.jsonl` of each seed of a method.
     drifts : sequence of int

@@ -41,11 +41,8 @@ class NodeConfig(NamedTuple):
 
     Attributes
     ----------
-    client : ClientId
     data_dir : str
         Empty for a device that plays a virtual client of a simulation.
-    state_dir : str
-    state_days : float
     """
 
     client: ClientId

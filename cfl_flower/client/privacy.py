@@ -76,7 +76,6 @@ class LabelNoise:
         histogram : Vector, shape (L,)
         count : int
             n, the samples behind it. Without any there is nothing to protect.
-        rng : numpy.random.Generator
 
         Returns
         -------

@@ -27,7 +27,6 @@ class ClientState:
     ----------
     root : Path
         The directory of all clients' states.
-    client : ClientId
     keep_from : int
         The last checkpointed round, to which a run may go back: the newest version up
         to it is never deleted.
@@ -69,8 +68,6 @@ class ClientState:
 
         Parameters
         ----------
-        round : int
-        arrays : dict
         also : int, optional
             The round of a version that somebody still refers to.
         """

@@ -79,7 +79,6 @@ def trimmed_centres(
     ----------
     points : array of shape (n, L)
     labels : int array of shape (n,)
-    count : int
     trim : float
         Below 0.5.
 
@@ -108,8 +107,6 @@ def put_stragglers_together(
     points : array of shape (n, L)
     labels : int array of shape (n,)
         From 0 without gaps.
-    least : int
-    metric : Distance
 
     Returns
     -------
@@ -252,9 +249,6 @@ def choose_clusters(
     Parameters
     ----------
     points : array of shape (n, L)
-    metric : Distance
-    scan : KMeansScan
-    rng : numpy.random.Generator
     least : float
         The silhouette below which there are no clusters.
 

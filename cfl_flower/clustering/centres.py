@@ -58,8 +58,6 @@ def find_centres(
     ----------
     representations : array of shape (n, L)
     clusters : int array of shape (n,)
-    count : int
-    trim : float
     """
     means = cluster_centres(representations, clusters, count)
     if not trim:
@@ -112,7 +110,6 @@ def adapt_delta(delta: float, step: float, consecutive: int) -> float:
 
     Parameters
     ----------
-    delta : float
     step : float
         c, which Delta never goes below.
     consecutive : int

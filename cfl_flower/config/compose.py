@@ -104,8 +104,6 @@ class Basics:
 class RunConfig(Basics):
     """One run, typed and checked; its paths are absolute.
 
-    Attributes
-    ----------
     strategy, dataset, partition, drift, model, selection, server_optimizer, devices,
     system, faults : settings
         Frozen dataclasses that carry the behaviour they configure.

@@ -42,11 +42,9 @@ def train_classifier(
 
     Parameters
     ----------
-    split : Split
     classifier : Vector, shape (L * (D + 1),)
         Where it starts.
     representations, y : Tensor, shapes (n, D) and (n,)
-    settings : LocalTraining
     rng : numpy.random.Generator
         Orders the batches.
     """

@@ -26,7 +26,6 @@ class Validation:
 
     Parameters
     ----------
-    network : nn.Module
     sets : sequence of K Samples
     threads : int, optional
         By default as many as there are cores.

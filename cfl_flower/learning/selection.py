@@ -86,7 +86,6 @@ class History:
 
         Parameters
         ----------
-        round : int
         rows : int array of shape (m,)
         utility, seconds : arrays of shape (m,)
         """
@@ -125,8 +124,6 @@ class Known:
 
     Attributes
     ----------
-    round : int
-    history : History
     distances : array of shape (n,)
         Of each client to its cluster's centre; empty where there are none.
     """
@@ -158,7 +155,6 @@ class RandomSelection:
             Rows of the state.
         count : int
             At most as many as there are.
-        rng : numpy.random.Generator
         known : Known, optional
             What there is to choose by.
         """

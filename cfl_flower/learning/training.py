@@ -111,12 +111,6 @@ def _endless_batches(
         yield from zip(*parts, strict=True)
 
 
-@torch.no_grad()
-def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
-    """Write the gradient of the mean cross-entropy into ``model.gradient``."""
-    gradient_writer(model)(x, y)
-
-
 def gradient_writer(
     model: FlatModel, loss: Loss | None = None
 ) -> Callable[[Tensor, Tensor], None]:
@@ -165,7 +159,6 @@ def full_gradient(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
 
     Parameters
     ----------
-    model : FlatModel
     x, y : Tensor, shapes (n, ...) and (n,)
     """
     switch_mode(model, training=False)
@@ -200,10 +193,8 @@ def train(
 
     Parameters
     ----------
-    model : FlatModel
     x, y : Tensor, shapes (n, ...) and (n,)
         The client's training data; nothing happens when n is 0.
-    settings : LocalTraining
     rng : numpy.random.Generator
         Orders the batches.
     anchor : Tensor, shape (p,), optional
@@ -254,8 +245,6 @@ def pretrain(
         That works it out; it holds anything.
     initial : Vector, shape (d,)
     x, y : Tensor, shapes (n, ...) and (n,)
-    settings : LocalTraining
-    rng : numpy.random.Generator
     key : str
         Where the settings are, for errors.
 
@@ -324,7 +313,6 @@ def evaluate(
 
     Parameters
     ----------
-    model : FlatModel
     x, y : Tensor, shapes (n, ...) and (n,)
     spread : callable
         How the blocks are gone through: a thread pool's ``map`` gives the same bits.

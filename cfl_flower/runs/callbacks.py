@@ -69,9 +69,6 @@ class Progress:
 
     Attributes
     ----------
-    console : Console
-    strategy : str
-    rounds : int
     verbosity : Verbosity
         Quiet: nothing. Verbose: sizes, bytes, agreement and failures below the line.
     """

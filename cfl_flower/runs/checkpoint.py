@@ -72,7 +72,6 @@ def unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any = Any) 
 
     Parameters
     ----------
-    node : JSON
     arrays : mapping of str to arrays
     annotation : type
         What is expected; a dataclass is found in it by its name, in unions, lists and
@@ -132,7 +131,6 @@ class Checkpoint:
 
     Attributes
     ----------
-    folder : Path
     resolved : dict
         The run's configuration, to recognise the checkpoint of another run.
     """

@@ -40,10 +40,6 @@ PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 class RunDirectory:
     """Writes a run's files; holds the directory for one process at a time.
 
-    Parameters
-    ----------
-    config : RunConfig
-
     Attributes
     ----------
     token : str

@@ -21,7 +21,6 @@ def note_tests(
 
     Parameters
     ----------
-    record : RoundRecord
     tested : sequence of n Result
         With the metric ``correct``; ``own_correct`` of ``own_tested`` beside where the
         test is on more than a client's own samples.

@@ -171,7 +171,6 @@ def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
 
     Parameters
     ----------
-    path : Path
     keys : collection of str
         What every line must have.
 

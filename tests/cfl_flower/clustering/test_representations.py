@@ -11,18 +11,27 @@ from hypothesis.extra.numpy import arrays
 from cfl_flower.clustering.representations import (
     Distance,
     chance_explains,
+    check_histogram,
     digest,
     distances,
     label_histogram,
     mean_client_distance,
-    parse_histogram,
+    parse_vector,
 )
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import Vector
 
 HISTOGRAMS = arrays(
     np.float64, st.tuples(st.just(3), st.just(4)), elements=st.floats(0.01, 1)
 ).map(lambda rows: rows / rows.sum(axis=1, keepdims=True))
 METRIC = st.sampled_from(["l1", "js"])
+
+
+def parse_histogram(data: object, classes: int) -> Vector:
+    """Read a report as Fielding does."""
+    histogram = parse_vector(data, classes, "label histogram")
+    check_histogram(histogram)
+    return histogram
 
 
 def test_a_histogram_holds_the_share_of_each_label() -> None:

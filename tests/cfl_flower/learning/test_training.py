@@ -10,9 +10,9 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import (
     LocalTraining,
     batches,
-    compute_gradient,
     evaluate,
     full_gradient,
+    gradient_writer,
     train,
 )
 from cfl_flower.models import FlatModel, Mclr, Mlp
@@ -33,6 +33,11 @@ def fresh(settings: Mclr | Mlp = Mclr()) -> FlatModel:  # noqa: B008
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@torch.no_grad()
+def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
+    gradient_writer(model)(x, y)
 
 
 @pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=5)])
