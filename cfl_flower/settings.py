@@ -1,10 +1,10 @@
-"""Settings: declared once, checked wherever they are built.
+"""Settings, declared once and checked wherever they are built.
 
 A group of settings is a frozen pydantic dataclass (`settings`) that carries the
-behaviour it configures. The annotation of a field says its type and bounds, the string
-below it its meaning: checks, error lines and the tables in docs/ all come from there.
-On the wire a group is a plain mapping whose ``_target_`` names the class, so a device
-needs neither Hydra nor OmegaConf.
+behaviour it configures. The annotation of a field declares its type and bounds, the
+string below it its meaning; checks, error lines and tables in docs/ come from there.
+In messages a group is a plain mapping whose ``_target_`` names the class, so that a
+device needs neither Hydra nor OmegaConf.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ STRICTNESS = ConfigDict(
 )
 
 PACKAGES = ("cfl_flower", "strategies", "clients")
-"""Where a ``_target_`` may point to."""
+"""Packages of the classes that a ``_target_`` may name."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
@@ -126,7 +126,7 @@ def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
 
 
 def allowed_values(declared: FieldInfo) -> str:
-    """Say in words what a setting may be.
+    """Describe the values that a setting may have.
 
     Examples
     --------
@@ -223,8 +223,7 @@ def settings_class(path: str) -> Any:
     settings = getattr(target, "Settings", target)
     if not (isinstance(settings, type) and is_dataclass(settings)):
         raise ConfigError(
-            f"_target_: {path!r} is no settings; name a strategy or a dataclass of "
-            "settings"
+            f"_target_: {path!r} has no settings; name a strategy or a settings class"
         )
     return settings
 
@@ -258,13 +257,13 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
 
 @contextmanager
 def located(place: str) -> Iterator[None]:
-    """Let the errors of settings within others name their full key.
+    """Complete the key in errors of nested settings.
 
     Parameters
     ----------
     place : str
-        Where they are, for example ``drift.steps.first``. They themselves only know
-        their group, ``drift``.
+        Their full key, for example ``drift.steps.first``, of which they know only the
+        group, ``drift``.
 
     Examples
     --------
@@ -288,24 +287,24 @@ def require_fraction(field: str, value: float) -> None:
 
 
 def require_one_of(field: str, value: str, allowed: Sequence[str]) -> None:
-    """Require one of a few words."""
+    """Require one of several words."""
     require(value in allowed, field, value, " or ".join(allowed))
 
 
 @settings("system")
 class System:
-    """How a run is carried out, without effect on its numbers."""
+    """Execution of a run, without effect on its numbers."""
 
     task_timeout: NonNegative = 120.0
     """Seconds that one client's task may take; 0 for no limit."""
     message_timeout: NonNegative = 3600.0
-    """Seconds after which a node that has not answered is given up."""
+    """Seconds after which a node without an answer is given up."""
     evaluate_every: Count = 1
     """Rounds between tests of all clients (the last round is always tested)."""
     checkpoint_every: Count = 1
     """Rounds between checkpoints."""
     tensorboard: bool = False
-    """Write the rounds for TensorBoard, too, into `output_dir`/tensorboard."""
+    """Write the rounds for TensorBoard into `output_dir`/tensorboard."""
 
     def __post_init__(self) -> None:
         require(
@@ -317,28 +316,28 @@ class System:
 
 
 FAULTS = ("raises", "nan", "shape", "hangs", "drops")
-"""What can go wrong with any task of a client."""
+"""The faults that can happen in any task of a client."""
 
 
 @settings("faults")
 class Faults:
-    """What real devices do, and what malicious ones do on purpose."""
+    """Faults that are injected into clients, and attacks of malicious ones."""
 
     raises: Fraction = 0.0
-    """Probability, per client and task, that the client raises."""
+    """Probability, per client and task, that the client raises an error."""
     nan: Fraction = 0.0
-    """That it answers with NaN."""
+    """Probability that it returns NaN."""
     shape: Fraction = 0.0
-    """That it answers with a wrong shape."""
+    """Probability that it returns a wrong shape."""
     hangs: Fraction = 0.0
-    """That it never finishes."""
+    """Probability that it never finishes."""
     drops: Fraction = 0.0
-    """That it sends nothing."""
+    """Probability that it returns nothing."""
     malicious: Fraction = 0.0
     """Share of clients that attack in every round."""
     attack: Literal["permute", "random", "flip"] = "permute"
-    """Malicious clients permute the coordinates of their representation; report a
-    random one; or train on flipped labels, and report these."""
+    """Malicious clients permute the coordinates of the representation that they report;
+    report a random one; or train on flipped labels, and report these."""
 
     def __post_init__(self) -> None:
         total = sum(getattr(self, name) for name in FAULTS)

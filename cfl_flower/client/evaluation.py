@@ -1,7 +1,7 @@
-"""Tests of models on clients' data; a model that many clients share, only once.
+"""Tests of models on clients' data; a model that many clients share is tested once.
 
-Virtual clients hold parts of one pool of test samples. A cluster's model that hundreds
-of them are served is tested once over the pool, and each client counts its own samples.
+Virtual clients hold parts of one pool of test samples. A cluster's model that is served
+to hundreds of them is tested once over the pool; each client counts its own samples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cfl_flower.types import FloatArray, IntArray, Vector
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model says about every sample of a pool.
+    """The predictions of a model for every sample of a pool.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Evaluator:
         The worker's network.
     sharers : mapping of int to int
         By the `id` of a model's vector, how many clients of the phase receive it, on
-        whatever worker: which way a client is tested must not depend on its neighbours.
+        any worker: how a client is tested must not depend on the worker's other tasks.
     """
 
     def __init__(self, model: FlatModel, sharers: Mapping[int, int]) -> None:
@@ -87,7 +87,7 @@ class Evaluator:
     ) -> tuple[float, int]:
         """Test a client's own classifier on an extractor that others receive, too.
 
-        The pool is represented once, and each client's classifier looks at that.
+        The representations of the pool are computed once for all classifiers.
 
         Parameters
         ----------
@@ -109,8 +109,7 @@ class Evaluator:
         for angle, rows, _ in view.by_angle(pool, indices):
             key = (id(extractor), id(pool), angle)
             if key not in self._represented:
-                anything = split.join(extractor, classifier)
-                model = self._model.load(anything)
+                model = self._model.load(split.join(extractor, classifier))
                 self._represented[key] = represent_pool(model, pool, angle)
             found = self._represented[key]
             parts.append(found[torch.from_numpy(rows).to(found.device)])
@@ -122,15 +121,15 @@ class Evaluator:
 
     def _pays(self, vector: Vector, view: View, pool: Pool, tested: int) -> bool:
         """Return whether testing the whole pool costs less than each by itself."""
-        # Those who are turned alike, of those who are served it. A model of a client's
-        # own is not for sharing: another one may follow at its address.
+        # Clients with the same rotation, of those that are served the model. A personal
+        # model is not shared: another one may follow at its address.
         sharers = self._sharers.get(id(vector), 0) * view.alike
         return tested > 0 and sharers * tested >= len(pool.labels) * len(view.turns)
 
 
 @torch.no_grad()
 def answer_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Answers:
-    """Return what a model says about every sample of a pool, turned by an angle."""
+    """Return a model's predictions for every sample of a pool, rotated by an angle."""
     switch_mode(model, training=False)
     starts = range(0, len(pool.labels), BLOCK)
     parts = (pool.inputs(slice(start, start + BLOCK)) for start in starts)
@@ -141,7 +140,7 @@ def answer_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Answers:
 
 @torch.no_grad()
 def represent_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Tensor:
-    """Return the representations of a pool, turned by an angle, shape (n, D)."""
+    """Return the representations of a pool, rotated by an angle, shape (n, D)."""
     switch_mode(model, training=False)
     starts = range(0, len(pool.labels), BLOCK)
     parts = (pool.inputs(slice(start, start + BLOCK)) for start in starts)

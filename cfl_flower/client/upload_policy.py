@@ -1,4 +1,4 @@
-"""When a real device uploads: clients in charge, the idea of CCFL."""
+"""When a real device uploads, which CCFL leaves to the client."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.types import FloatArray
 
 TRIGGER = ".upload"
-"""A file in a device's data folder: touching it asks for an upload at once."""
+"""A file in a device's data folder; touching it requests an immediate upload."""
 
 
 @settings("strategy")
 class UploadPolicy:
-    """A device holds its next upload until one of its conditions is met.
+    """Conditions of which one must be met before a device uploads; 0 disables one.
 
-    At once if all conditions are 0, which is off.
+    Without conditions, uploads are immediate.
     """
 
     drift: NonNegative = 0.0
@@ -32,16 +32,16 @@ class UploadPolicy:
 
     @property
     def holds(self) -> bool:
-        """Whether uploads are held at all."""
+        """Whether uploads are ever delayed."""
         return bool(self.drift or self.samples or self.wait)
 
     @property
     def longest(self) -> float:
-        """The seconds for which an upload may be held; infinite without `wait`."""
+        """The seconds by which an upload may be delayed; infinite without `wait`."""
         return (self.wait or math.inf) if self.holds else 0.0
 
     def due(self, before: FloatArray, now: FloatArray, waited: float) -> bool:
-        """Return whether it is time.
+        """Return whether an upload is due.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class UploadPolicy:
 
 
 def touched(folder: Path) -> int:
-    """Return when the trigger was touched last, in ns since 1970; 0 if it never was."""
+    """Return when the trigger was last touched, in ns since 1970; 0 if never."""
     try:
         return (folder / TRIGGER).stat().st_mtime_ns
     except FileNotFoundError:

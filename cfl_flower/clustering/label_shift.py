@@ -1,4 +1,4 @@
-"""Has the distribution of a client's data shifted? Decided on the client."""
+"""A client's test for a shift of its label distribution."""
 
 from __future__ import annotations
 

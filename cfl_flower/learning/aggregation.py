@@ -13,13 +13,13 @@ from cfl_flower.types import FloatArray, Vector
 Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 
 Memory: TypeAlias = list[Vector]
-"""What a server optimiser remembers of one cluster's model."""
+"""The state of a server optimiser for one cluster's model."""
 
 
 class RunningMean:
-    """The mean of models that are taken in one by one, and not kept.
+    """The mean of models that are added one by one, and not stored.
 
-    Summed in float64, in the order of the calls.
+    The sum is float64, in the order of the calls.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class RunningMean:
         self._weight = 0.0
 
     def __bool__(self) -> bool:
-        """Return whether anything was taken in."""
+        """Return whether a weight above 0 was added."""
         return self._weight > 0
 
     def add(self, model: Vector, weight: float = 1.0) -> None:
-        """Take in a model of shape (d,), with a weight of at least 0."""
+        """Add a model of shape (d,), with a weight of at least 0."""
         if len(self._total) == 0:
             self._total = np.zeros(model.shape, np.float64)
         self._total += np.multiply(model, weight, dtype=np.float64)
@@ -96,16 +96,16 @@ class Average:
     def step(
         self, model: Vector, mean: Vector, weights: int, memory: Memory
     ) -> tuple[Vector, Memory]:
-        """Return the next model and what is remembered for the one after.
+        """Return the next model and the state for the step after.
 
         Parameters
         ----------
         model, mean : Vector, shape (d,)
             The current model, and the mean of the results.
         weights : int
-            p; behind them are running statistics.
+            p; the numbers behind them are running statistics.
         memory : list of Vector
-            What the step to ``model`` returned; empty if that was no step.
+            What the step to ``model`` returned; empty for a first step.
         """
         del model, weights, memory
         return mean, []
@@ -115,8 +115,8 @@ class Average:
 class FedYogi:
     """Server optimiser of Reddi et al. (ICLR 2021), with FedScale's start v_0 = tau.
 
-    Its moments belong to a cluster's model. Running statistics are no weights: they are
-    averaged.
+    Each cluster's model has moments of its own. Running statistics are no weights: they
+    are averaged.
     """
 
     learning_rate: Positive = 3e-3
@@ -169,7 +169,7 @@ class QFedAvg(Average):
         Parameters
         ----------
         model : Vector, shape (d,)
-            w, which all received.
+            w, which all clients received.
         results : list of m vectors of shape (d,)
         losses : array of shape (m,)
             F_i(w), before the training.

@@ -1,4 +1,4 @@
-"""Who takes part in a round; always over stable client ids, never over nodes."""
+"""Selection of a round's participants, over rows of clients."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def share_participants(
     """Share M participants over K clusters.
 
     Fielding, Algorithm 1, line 9: M/K from each cluster. The remainder of M/K goes to
-    the largest clusters (lowest id on a tie), and no cluster gives more than it has:
-    small clusters leave fewer than M participants. With M < K, M clusters are drawn
-    anew in each round, so that every model is trained.
+    the largest clusters (lowest id on a tie); a cluster with fewer members gives all,
+    which leaves fewer than M participants. If M < K, each round draws M clusters, so
+    that every model is trained.
 
     Parameters
     ----------
@@ -50,18 +50,18 @@ def share_participants(
 
 @dataclass(frozen=True)
 class History:
-    """What was seen of clients when they took part; rows as in the state.
+    """Observations of clients when they took part; rows as in the state.
 
     Attributes
     ----------
     utility : array of shape (n,)
-        Samples times the root of their mean squared loss: Oort, equation 1.
+        Samples times the root mean square of their losses: Oort, equation 1.
     seconds : array of shape (n,)
-        Of the device; NaN where that is unknown.
+        Time of the device; NaN if unknown.
     last : int array of shape (n,)
         The round in which it took part; 0: never.
     gained : array of shape (t,)
-        The mean utility of each round's participants that had been seen before.
+        Mean utility, by round, of the participants that had taken part before.
     """
 
     utility: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -70,7 +70,7 @@ class History:
     gained: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def extended(self, count: int) -> History:
-        """Return the history of so many clients, new ones never seen."""
+        """Return the history of ``count`` clients; the new ones never took part."""
         more = count - len(self.last)
         return replace(
             self,
@@ -97,10 +97,10 @@ class History:
     def noted_late(
         self, round: int, rows: IntArray, seconds: FloatArray, utility: float
     ) -> History:
-        """Return the history after those whose results came too late to count.
+        """Return the history after participants whose results came too late.
 
-        As in FedScale they have the mean utility of those who were in time, and their
-        own seconds: that they are slow is known, and they are no longer unseen.
+        As in FedScale they get the mean utility of those in time, and their own
+        seconds, so that they count as seen, and as slow.
         """
         return self._with(round, rows, np.full(len(rows), utility), seconds)
 
@@ -120,12 +120,12 @@ class History:
 
 @dataclass(frozen=True)
 class Known:
-    """What a selection can choose by.
+    """The observations that a selection can use.
 
     Attributes
     ----------
     distances : array of shape (n,)
-        Of each client to its cluster's centre; empty where there are none.
+        Of each client to its cluster's centre; empty without centres.
     """
 
     round: int
@@ -164,7 +164,7 @@ class RandomSelection:
 
 @settings("selection")
 class NearestToCentre:
-    """Choose those whose data are most like their cluster's: Fielding, section 3."""
+    """Choose the clients nearest to their cluster's centre: Fielding, section 3."""
 
     learns: ClassVar[bool] = False
     by_distance: ClassVar[bool] = True
@@ -172,33 +172,34 @@ class NearestToCentre:
     def choose(
         self, members: IntArray, count: int, rng: np.random.Generator, known: Known
     ) -> IntArray:
-        """Return the nearest members; ties are drawn, or the same ones always win."""
+        """Return the nearest members; ties are broken at random."""
         order = rng.permutation(members)
         nearest = np.argsort(known.distances[order], kind="stable")
         return np.sort(order[nearest[:count]])
 
 
 POOL = 10
-"""How many times as many candidates as are needed Oort draws among, at least."""
+"""The least number of Oort's candidates, as a multiple of the number needed."""
 
 
 @settings("selection")
 class Oort:
-    """Choose clients of large loss and short time, and some that were never seen.
+    """Choose clients of large loss and short time, and some that never took part.
 
     Lai et al., "Oort: Efficient Federated Learning via Guided Participant Selection"
     (OSDI 2021), with FedScale's numbers.
 
     Deviations from FedScale's code:
 
-    * Those never seen are drawn uniformly; it prefers the faster ones, of which nothing
-      is known here.
-    * Their number is rounded at random, up as often as its fraction says. It rounds
-      down, which in a cluster that gives one participant, and below four once the
-      share is 0.3, is 0 for good: whoever joins late would never be seen.
-    * Once too few are unseen, those seen take their places; it then asks fewer.
+    * Unseen clients are drawn uniformly; FedScale prefers the faster ones, whose speed
+      is unknown here.
+    * Their number is rounded up with the probability of its fraction. FedScale rounds
+      down: a cluster with one participant, or fewer than four once the share is 0.3,
+      would never explore, and late clients never take part.
+    * If too few clients are unseen, seen ones take their places; FedScale selects
+      fewer.
     * Utilities are scaled after they are clipped, so that the largest is 1.
-    * T is a percentile of the times that were seen; it guesses those of the others.
+    * T is a percentile of the observed times; FedScale guesses those of the others.
     """
 
     exploration: Fraction = 0.9
@@ -223,7 +224,7 @@ class Oort:
     def choose(
         self, members: IntArray, count: int, rng: np.random.Generator, known: Known
     ) -> IntArray:
-        """Return the best of those seen, and some of the others."""
+        """Return the best of the seen clients, and some of the unseen ones."""
         seen = members[known.history.last[members] > 0]
         new = np.setdiff1d(members, seen)
         share = self.exploration * self.decay ** max(known.round - 1, 0)
@@ -238,14 +239,14 @@ class Oort:
     def _exploit(
         self, seen: IntArray, count: int, rng: np.random.Generator, known: Known
     ) -> IntArray:
-        """Draw among the best, by their scores."""
+        """Draw among the best with probabilities by their scores."""
         if count == 0:
             return seen[:0]
         scores = self.scores(seen, known)
         best = np.argsort(-scores, kind="stable")
         edge = self.cut_off * scores[best[count - 1]]
         good = best[: max(int((scores >= edge).sum()), POOL * count)]
-        # No score is 0, so that as many can be drawn as there are.
+        # No probability is 0, so that all candidates can be drawn.
         chances = scores[good] + 1e-4
         return rng.choice(seen[good], count, replace=False, p=chances / chances.sum())
 
@@ -253,7 +254,7 @@ class Oort:
         """Return the utility of clients: Oort, equations 1 and 2.
 
         The statistical utility, clipped at its 90th percentile and scaled to [0, 1],
-        plus a bonus for those not seen for long, times the penalty for slow devices.
+        plus a bonus for clients not seen for long, times the penalty for slow devices.
         """
         history = known.history
         utility = history.utility[seen]
@@ -268,18 +269,16 @@ class Oort:
         return found
 
     def preferred_time(self, history: History) -> float:
-        """Return T: the pacer's percentile of the times that are known."""
+        """Return T, the pacer's percentile of the known times."""
         times = history.seconds[~np.isnan(history.seconds)]
         return float(np.percentile(times, self.pace(history))) if len(times) else np.inf
 
     def pace(self, history: History) -> float:
         """Return the percentile of T, from 30: Oort, Algorithm 1.
 
-        After every `pacer_step` rounds the utility of these is compared with that of as
-        many before: while it is the same within a tenth, T grows; it shrinks again if
-        it is several times as large.
-
-        It is the mean over the participants that were not explored, as in FedScale.
+        Every `pacer_step` rounds, their utility is compared with that of as many rounds
+        before: T grows if it is the same within a tenth, and shrinks if it changed
+        several times over. As in FedScale, utilities of explored clients do not count.
         """
         pace, step, gained = 30.0, self.pacer_step, history.gained
         for end in range(2 * step, len(gained) + 1, step):

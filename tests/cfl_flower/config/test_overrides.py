@@ -95,7 +95,7 @@ def test_a_quotation_without_an_end_is_refused() -> None:
 
 @pytest.mark.parametrize("asked", ["seed=1,1", "seed=choice(2,2)"])
 def test_the_same_run_twice_is_refused(asked: str) -> None:
-    with pytest.raises(ConfigError, match="seed: the same run comes twice"):
+    with pytest.raises(ConfigError, match="seed: the same run occurs twice"):
         expand([asked])
 
 
