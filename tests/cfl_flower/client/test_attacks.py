@@ -26,7 +26,7 @@ def test_a_share_of_all_clients_is_malicious_for_the_whole_run(
     assert malicious_clients(faults, 40, 0) == malicious_clients(faults, 40, 0)
 
 
-def test_who_is_malicious_follows_the_seed() -> None:
+def test_malicious_clients_follow_from_the_seed() -> None:
     drawn = {malicious_clients(Faults(malicious=0.5), 40, seed) for seed in range(4)}
     assert len(drawn) == 4
 

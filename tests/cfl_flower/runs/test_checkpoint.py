@@ -41,7 +41,7 @@ def saved(tmp_path: Path) -> Checkpoint:
     return checkpoint
 
 
-def test_a_state_comes_back_as_it_was(saved: Checkpoint) -> None:
+def test_a_loaded_state_equals_the_saved_one(saved: Checkpoint) -> None:
     round, loaded = saved.load(State)
     assert round == 3
     assert loaded.clients == [0, 1, "site-a"]
@@ -67,7 +67,7 @@ def test_a_new_checkpoint_replaces_the_old_one(saved: Checkpoint) -> None:
     assert len(list(saved.folder.iterdir())) == 2
 
 
-def test_there_is_none_before_the_first(tmp_path: Path) -> None:
+def test_a_new_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert not Checkpoint(tmp_path, CONFIG).exists()
 
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
 
 
 @pytest.mark.parametrize("key", ["rounds", "workers", "engine", "output_dir", "system"])
-def test_what_has_no_effect_on_finished_rounds_may_differ(
+def test_settings_without_effect_on_finished_rounds_may_differ(
     saved: Checkpoint, key: str
 ) -> None:
     assert Checkpoint(saved.folder, {**CONFIG, key: "other"}).load(State)[0] == 3
@@ -153,7 +153,7 @@ class Nested:
     order: list[Seen] = field(default_factory=list)
 
 
-def test_nested_dataclasses_come_back_by_their_types(saved: Checkpoint) -> None:
+def test_nested_dataclasses_are_restored_by_their_types(saved: Checkpoint) -> None:
     seen, refused = Seen("a", np.array([1.5])), Refused("b", "non-finite")
     saved.save(5, Nested(seen, {1: refused, "site": seen}, [seen]))
     _, loaded = saved.load(Nested)
