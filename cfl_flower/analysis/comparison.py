@@ -222,10 +222,6 @@ def require_same_data(data: Mapping[str, tuple[int, str | None]]) -> None:
     data : mapping of str to pairs
         Of each run: its seed, and the name of its data, if known.
 
-    Raises
-    ------
-    ConfigError
-
     Examples
     --------
     >>> require_same_data({"a": (0, "x"), "b": (1, "y"), "c": (0, None)})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from rich.table import Table
 
 from cfl_flower.analysis.drift_metrics import mean_of_known
 from cfl_flower.analysis.tables import FAILED, mean_and_deviation, new_table
 from cfl_flower.config.compose import GROUPS, RunConfig
-from cfl_flower.runs.reading import finished, read_rounds
+from cfl_flower.runs.reading import read_finished
 from cfl_flower.settings import show_value
 from cfl_flower.types import Json
 
@@ -155,6 +154,5 @@ def _label(settings: Mapping[str, Json], keys: Sequence[str]) -> str:
 
 def _read(configs: Sequence[RunConfig]) -> list[Rounds]:
     """Return the rounds of a cell's runs; empty unless all are complete."""
-    if not all(finished(config) for config in configs):
-        return []
-    return [read_rounds(Path(each.output_dir)) for each in configs]
+    runs = [run for config in configs if (run := read_finished(config))]
+    return [run.rounds for run in runs] if len(runs) == len(configs) else []

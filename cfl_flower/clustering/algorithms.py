@@ -321,17 +321,13 @@ def _sampled_silhouettes(
 def kmeans(
     points: FloatArray, count: int, rng: np.random.Generator, restarts: int = 10
 ) -> IntArray:
-    """Return the best of several k-means++ clusterings into K clusters.
+    """Return the best of several k-means++ clusterings into K clusters, shape (n,).
 
     Parameters
     ----------
     points : array of shape (n, L)
     count : int
         K; fewer if there are fewer distinct points.
-
-    Returns
-    -------
-    int array of shape (n,)
     """
     distinct = min(count, len(np.unique(points, axis=0)))
     state = int(rng.integers(2**31))

@@ -133,12 +133,7 @@ def parse_vector(data: object, width: int, what: str) -> Vector:
 
 
 def check_histogram(histogram: Vector) -> None:
-    """Check that a reported vector is a distribution, up to rounding.
-
-    Raises
-    ------
-    InvalidResultError
-    """
+    """Raise `InvalidResultError` unless a vector is a distribution, up to rounding."""
     problem = ""
     if (histogram < 0).any():
         problem = "must not be negative"
@@ -155,16 +150,12 @@ def unit(vector: Vector) -> Vector:
 
 
 def distances(a: FloatArray, b: FloatArray, metric: Distance) -> FloatArray:
-    """Return all distances between the rows of two matrices.
+    """Return all distances between the rows of two matrices, shape (n, m).
 
     Parameters
     ----------
     a, b : arrays of shapes (n, L) and (m, L)
     metric : {"l1", "js", "l2", "cosine"}
-
-    Returns
-    -------
-    array of shape (n, m)
     """
     return _without_nan(cdist(a, b, METRICS[metric]), metric)
 

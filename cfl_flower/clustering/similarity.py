@@ -61,13 +61,9 @@ def _sum_of_products(blocks: Iterable[FloatArray]) -> FloatArray:
 
 
 def cosine_matrix(vectors: Sequence[Vector]) -> FloatArray:
-    """Return the cosines of all pairs: FlexCFL, eq. 5.
+    """Return the cosines of all pairs, shape (n, n): FlexCFL, eq. 5.
 
     A zero vector has cosine 0 with all others and 1 with itself.
-
-    Returns
-    -------
-    array of shape (n, n)
     """
     gram = gram_matrix(vectors)
     norms = np.sqrt(np.diagonal(gram))
@@ -167,7 +163,7 @@ def leading_eigenvectors(gram: FloatArray, count: int) -> tuple[FloatArray, Floa
 
 
 def madc(cosines: FloatArray) -> FloatArray:
-    """Return the mean absolute differences of cosines: FlexCFL, eq. 6.
+    """Return the mean absolute differences of cosines, shape (n, n): FlexCFL, eq. 6.
 
     MADC(i, j) = 1/(n-2) sum_{z != i, j} |S(i, z) - S(j, z)|; the cosine distance for
     fewer than three updates, where it is undefined.
@@ -176,10 +172,6 @@ def madc(cosines: FloatArray) -> FloatArray:
     ----------
     cosines : array of shape (n, n)
         Ones on the diagonal.
-
-    Returns
-    -------
-    array of shape (n, n)
 
     Examples
     --------
@@ -264,7 +256,7 @@ def nearest_direction(
 
 
 def sketch(vector: Vector, dimension: int, seed: int) -> Vector:
-    """Return a seeded random projection with unbiased inner products.
+    """Return a seeded random projection with unbiased inner products, shape (k,).
 
     A count sketch (Charikar et al., 2002): each coordinate is added, with a random
     sign, to one of k numbers. The inner product of two sketches has a variance of at
@@ -278,10 +270,6 @@ def sketch(vector: Vector, dimension: int, seed: int) -> Vector:
         k.
     seed : int
         The same for all vectors that are compared.
-
-    Returns
-    -------
-    Vector, shape (k,)
     """
     places, signs = _projection(len(vector), dimension, seed)
     sums = np.bincount(places, weights=vector * signs, minlength=dimension)

@@ -200,10 +200,6 @@ def compose_sweep(text: str) -> list[RunConfig]:
     text : str
         For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders
         below one `output_dir`, named by the swept values. Each line is a sweep.
-
-    Raises
-    ------
-    ConfigError
     """
     sweeps = (expand(with_folder(split(line))) for line in text.splitlines() or [""])
     return [compose_config(job) for jobs in sweeps for job in jobs]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
+from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.training import BLOCK, LocalTraining, Loss, switch_mode, train
 from cfl_flower.models import FlatModel, SoftmaxRegression, Split
@@ -220,22 +221,14 @@ def read_anchors(points: Vector, presence: str) -> Anchors:
 
 
 def parse_counts(data: object, classes: int) -> FloatArray:
-    """Read how many samples of each class a client has, trusting nothing.
-
-    Returns
-    -------
-    array of shape (L,)
+    """Return a client's reported samples of each class after a check, shape (L,).
 
     Raises
     ------
     InvalidResultError
-        If these are no L float32 counts.
+        If these are not L finite float32 numbers of at least 0.
     """
-    if not isinstance(data, bytes) or len(data) != 4 * classes:
-        detail = f"classes: not {classes} float32 counts"
-        raise InvalidResultError("representation", detail)
-    counts = np.frombuffer(data, np.float32).astype(float)
-    if not np.isfinite(counts).all() or (counts < 0).any():
-        detail = "classes: counts must be finite and not negative"
-        raise InvalidResultError("representation", detail)
+    counts = parse_vector(data, classes, "classes").astype(float)
+    if (counts < 0).any():
+        raise InvalidResultError("representation", "classes: counts are negative")
     return counts

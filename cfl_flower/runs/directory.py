@@ -151,12 +151,7 @@ class RunDirectory:
 
 
 def check_output_dir(config: RunConfig) -> None:
-    """Create the output folder and check that it can be used.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Create the output folder, or raise a `ConfigError` if it cannot be used."""
     path = Path(config.output_dir)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -123,12 +123,7 @@ def refuse_other_settings(config: RunConfig) -> None:
 
 
 def read_settings(path: Path) -> dict[str, Json]:
-    """Read a `config.yaml`.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Read a `config.yaml`, or raise a `ConfigError`."""
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -139,12 +134,7 @@ def read_settings(path: Path) -> dict[str, Json]:
 
 
 def read_summary(folder: Path) -> dict[str, Json]:
-    """Read the `summary.json` of a run.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Read the `summary.json` of a run, or raise a `ConfigError`."""
     path = folder / "summary.json"
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
