@@ -16,8 +16,8 @@ import numpy as np
 from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_report
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
-from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.learning.training import full_gradient, predictions, train
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Scalar, Vector

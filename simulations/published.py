@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 import yaml
 
-from cfl_flower.analysis.drift_metrics import make_mark, score
+from cfl_flower.analysis.drift_metrics import make_reference, score
 from cfl_flower.models import initial_vector
 from cfl_flower.runs.reading import Finished
 from cfl_flower.settings import require
@@ -128,7 +128,9 @@ class Published:
         if mark is None:
             return self._figure(run)
         if kind == SPEEDUP:
-            return score(_curve(run, key), (), make_mark(_curve(mark, key))).speedup
+            return score(
+                _curve(run, key), (), make_reference(_curve(mark, key))
+            ).speedup
         return self._figure(run) - self._figure(mark)
 
     def _figure(self, run: Finished) -> float:

@@ -85,6 +85,7 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.client.privacy import LabelNoise
 from cfl_flower.clustering.algorithms import (
     KMeansScan,
@@ -112,7 +113,6 @@ from cfl_flower.clustering.representations import (
     largest_pairwise_distance,
     mean_client_distance,
 )
-from cfl_flower.communication.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.models import split_module

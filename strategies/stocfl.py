@@ -66,9 +66,9 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.merging import find_merges, objective, purity
 from cfl_flower.clustering.similarity import gram_matrix, nearest_direction
-from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import RunningMean, mean_model

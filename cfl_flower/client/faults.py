@@ -1,4 +1,4 @@
-"""What devices do: faults drawn per client and task from the seed tree."""
+"""Faults of devices, drawn per client and task from the seed tree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfl_flower.types import Answer, ClientId, Scalar
 
 
 def fault_odds(faults: Faults) -> dict[str, float]:
-    """Return the probability of each fault that can strike."""
+    """Return the probability of each fault that can happen."""
     odds = {name: getattr(faults, name) for name in FAULTS}
     return {name: probability for name, probability in odds.items() if probability}
 
@@ -20,7 +20,7 @@ def fault_odds(faults: Faults) -> dict[str, float]:
 def draw_fault(
     odds: dict[str, float], seed: int, phase: str, round: int, client: ClientId
 ) -> str | None:
-    """Return the name of the fault that strikes a task, or None."""
+    """Return the name of the fault of a task, or None."""
     if not odds:
         return None
     point = generator(seed, f"fault-{phase}", round, client).random()
@@ -32,7 +32,7 @@ def draw_fault(
 
 
 def inject_fault_before(fault: str | None) -> None:
-    """Let a client raise or hang before it answers."""
+    """Let a client raise an error or hang before it answers."""
     if fault == "raises":
         raise RuntimeError("injected by faults.raises")
     while fault == "hangs":

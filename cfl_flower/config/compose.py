@@ -1,4 +1,7 @@
-"""Hydra's overrides to one typed and checked configuration; both doors use it."""
+"""From Hydra overrides to a typed and checked configuration.
+
+Both entry points use it: `simulations.run` and the server app.
+"""
 
 from __future__ import annotations
 
@@ -59,14 +62,14 @@ GROUPS = {
     "system": "task_timeout",
     "faults": "raises",
 }
-"""The groups of settings, each with something that its settings have."""
+"""The groups of settings, each with an attribute that its settings must have."""
 
 DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")
 
 
 @settings("")
 class Basics:
-    """The settings that belong to no group; `conf/config.yaml` has their defaults."""
+    """The top-level settings; `conf/config.yaml` has their defaults."""
 
     rounds: Count
     """Communication rounds."""
@@ -77,13 +80,13 @@ class Basics:
     clusters: Count
     """K, for methods with a fixed number of clusters."""
     seed: Natural
-    """Every random draw of the run follows from it."""
+    """Seed of all random draws of the run."""
     workers: Count
     """Worker processes; no effect on the numbers."""
     gpus_per_worker: NonNegative
-    """Share of a GPU for each worker, or whole ones."""
+    """GPUs of each worker; a fraction shares one."""
     engine: Literal["ray", "inprocess"]
-    """What carries the messages; no effect on the numbers."""
+    """How messages are carried; no effect on the numbers."""
     output_dir: str | None
     """The run's folder; null for `outputs/<date>/<time>-<strategy>-<drift>-s<seed>`."""
     data_dir: str | None
@@ -102,21 +105,19 @@ class Basics:
 
 @dataclass(frozen=True)
 class RunConfig(Basics):
-    """One run, typed and checked; its paths are absolute.
+    """The configuration of one run, typed and checked; its paths are absolute.
 
-    Attributes
-    ----------
     strategy, dataset, partition, drift, model, selection, server_optimizer, devices,
     system, faults : settings
-        Frozen dataclasses that carry the behaviour they configure.
+        Frozen dataclasses with the behaviour that they configure.
     timeline : Timeline
-        What every client of a simulation holds, and its true concept.
+        The data of every simulated client, and its true concept.
     names : dict
         The chosen option of each group.
     resolved : dict
-        Everything as plain data: what `config.yaml` holds and clients receive.
+        All settings as plain data, as in `config.yaml` and sent to clients.
     overrides : list of str
-        What the user asked for.
+        As given by the user.
     """
 
     output_dir: str
@@ -148,7 +149,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     Raises
     ------
     ConfigError
-        One line: what, which value, what is allowed, what to do.
+        One line: the key, its value, what is allowed, the remedy.
     """
     plain, choices = _compose(overrides)
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
@@ -171,7 +172,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     groups["dataset"].check(paths["data_dir"])
     groups["devices"].check(paths["data_dir"])
     timeline = _timeline(basics, groups)
-    # The network itself refuses inputs that do not fit it.
+    # The network refuses inputs that do not fit it.
     dataset = groups["dataset"]
     hollow_network(groups["model"], dataset.shape, dataset.classes)
     plain.update(paths)
@@ -197,13 +198,8 @@ def compose_sweep(text: str) -> list[RunConfig]:
     Parameters
     ----------
     text : str
-        For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders of
-        their own below one `output_dir`, named by what they sweep. Several lines are
-        several sweeps.
-
-    Raises
-    ------
-    ConfigError
+        For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders
+        below one `output_dir`, named by the swept values. Each line is a sweep.
     """
     sweeps = (expand(with_folder(split(line))) for line in text.splitlines() or [""])
     return [compose_config(job) for jobs in sweeps for job in jobs]
@@ -236,7 +232,7 @@ def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]
 
 
 def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
-    """Draw every world once: what only then shows is an error before any training."""
+    """Draw every world once, so that its errors appear before any training."""
     dataset = groups["dataset"]
     timeline = Timeline(
         groups["partition"],
@@ -259,7 +255,7 @@ def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
 
 
 def _check_options(overrides: Sequence[Override]) -> None:
-    """Require one known option wherever a group is chosen."""
+    """Require a known option for every override of a group."""
     for item in overrides:
         group, known = item.key_or_group, _options(item.key_or_group)
         if not known or item.is_delete() or item.is_sweep_override():
@@ -270,7 +266,7 @@ def _check_options(overrides: Sequence[Override]) -> None:
 
 def _options(group: str) -> list[str]:
     folder = CONF / group
-    # Experiments lie in folders by paper; folders in other groups are groups, too.
+    # Experiments are in folders by paper; folders in other groups are groups.
     found = folder.rglob("*.yaml") if group == "experiment" else folder.glob("*.yaml")
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in found)
 
@@ -302,12 +298,12 @@ def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
 
 
 def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
-    """Convert plain data to settings, nested ones included."""
+    """Build settings from plain data, nested ones included."""
     inner = {key: value for key, value in node.items() if isinstance(value, Mapping)}
     outer = {key: value for key, value in node.items() if key not in inner}
     outer.pop("_target_", None)
     with located(where):
-        # Before the inner ones, which may refer to it: the error names the key as set.
+        # Before the inner ones, which may refer to it: errors name the key as set.
         typed = cls(**outer)
     nested = {}
     for key, value in inner.items():
@@ -324,7 +320,7 @@ def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
 
 
 def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:
-    """Return the absolute paths, with the defaults that depend on the run."""
+    """Return the absolute paths, with their defaults filled in."""
     now = datetime.now()
     folder = (
         f"outputs/{now:%Y-%m-%d}/{now:%H-%M-%S}-"

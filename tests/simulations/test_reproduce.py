@@ -390,7 +390,7 @@ def test_what_cannot_be_read_or_written_is_one_line(
     file.touch()
     assert main(["tiny", "--output", str(file / "below")]) == 2
     torn, unwritable = capsys.readouterr().err.splitlines()
-    assert "carry the run out again" in torn
+    assert "repeat the run" in torn
     assert "cannot be written" in unwritable
 
 

@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client_app import open_resources
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
-from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.learning.aggregation import mean_model

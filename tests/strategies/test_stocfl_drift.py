@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.communication.drift_report import DriftReport
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.types import FloatArray, Result

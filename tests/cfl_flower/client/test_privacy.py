@@ -16,7 +16,7 @@ from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_reporter import DriftReporter
 from cfl_flower.client.privacy import L2_SENSITIVITY, LabelNoise, gaussian_scale
 from cfl_flower.client.state import ClientState
-from cfl_flower.clustering.representations import chance_explains, parse_histogram
+from cfl_flower.clustering.representations import chance_explains, check_histogram
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from clients.base import ClusteredClient
@@ -33,7 +33,7 @@ def test_laplace_noise_has_the_scale_that_two_changed_counts_need() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1, 1e-5), (8, 1e-6)])
-def test_gaussian_noise_keeps_its_promise_and_no_more(
+def test_gaussian_noise_has_exactly_the_promised_privacy(
     epsilon: float, delta: float
 ) -> None:
     sigma = gaussian_scale(epsilon, delta)
@@ -45,7 +45,7 @@ def test_gaussian_noise_keeps_its_promise_and_no_more(
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_counts_are_off_by_the_scale(kind: str) -> None:
+def test_noisy_counts_deviate_by_the_scale(kind: str) -> None:
     noise, labels, each = LabelNoise(kind, epsilon=0.2), 4000, 1000
     histogram = np.full(labels, 1 / labels, np.float32)
     told = noise.protect(histogram, labels * each, np.random.default_rng(0))
@@ -60,14 +60,16 @@ def test_counts_are_off_by_the_scale(kind: str) -> None:
     st.sampled_from(["laplace", "gaussian"]),
     st.integers(0, 99),
 )
-def test_what_is_told_is_a_distribution(
+def test_a_protected_histogram_is_a_distribution(
     counts: list[int], epsilon: float, kind: str, seed: int
 ) -> None:
     total = sum(counts)
     histogram = (np.array(counts) / total).astype(np.float32)
     rng = np.random.default_rng(seed)
     told = LabelNoise(kind, epsilon).protect(histogram, total, rng)
-    assert np.array_equal(parse_histogram(told.tobytes(), len(counts)), told)
+    check_histogram(told)
+    assert np.isfinite(told).all()
+    assert told.shape == histogram.shape
 
 
 def test_without_noise_or_samples_nothing_changes() -> None:
@@ -76,7 +78,7 @@ def test_without_noise_or_samples_nothing_changes() -> None:
     assert LabelNoise(epsilon=1).protect(histogram, 0, rng) is histogram
 
 
-def test_noise_alone_makes_no_groups() -> None:
+def test_noise_alone_makes_no_clusters() -> None:
     noise, counts = LabelNoise(epsilon=1), np.full(30, 60)
     rng = np.random.default_rng(1)
     drawn = (rng.multinomial(60, np.full(5, 0.2), 30) / 60).astype(np.float32)
@@ -99,7 +101,7 @@ def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
     return ClusteredClient(context)
 
 
-def test_a_real_devices_noise_follows_from_no_ones_seed(tmp_path: Path) -> None:
+def test_the_noise_of_a_real_device_is_not_seeded(tmp_path: Path) -> None:
     histogram = np.full(10, 0.1, np.float32)
 
     def told(root: str, own: bool, count: int = 100) -> list[float]:
@@ -116,7 +118,7 @@ def test_a_real_devices_noise_follows_from_no_ones_seed(tmp_path: Path) -> None:
     assert told("one", own=False) == told("two", own=False)
 
 
-def test_who_has_the_same_data_reports_once(run_small: Runner) -> None:
+def test_a_client_with_unchanged_data_reports_once(run_small: Runner) -> None:
     run = run_small(*NOISY)
     assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
     assert [row["epsilon_spent"] for row in run.rounds] == [1, 2, 2, 2]
@@ -138,7 +140,7 @@ def test_a_resumed_run_draws_the_same_noise(
 
 
 @pytest.mark.parametrize(("tolerance", "drifted"), [(0.3, 12), (2, 0)])
-def test_a_tolerance_is_about_the_data_and_not_the_noise(
+def test_a_tolerance_applies_to_the_data_without_noise(
     tolerance: float, drifted: int, run_small: Runner
 ) -> None:
     options = ["strategy.privacy.epsilon=0.05", f"strategy.tolerance={tolerance}"]
@@ -160,7 +162,7 @@ def test_a_tolerance_is_about_the_data_and_not_the_noise(
         ),
     ],
 )
-def test_bad_settings_are_one_line(overrides: list[str], part: str) -> None:
+def test_invalid_privacy_settings_are_one_line(overrides: list[str], part: str) -> None:
     with pytest.raises(ConfigError) as error:
         compose_config([f"strategy.{each}" for each in overrides])
     assert part in str(error.value)

@@ -179,7 +179,7 @@ def test_every_option_of_every_group_composes() -> None:
                 assert config.names[group.name] == option.stem
 
 
-def test_what_clients_receive_is_plain_json(config: RunConfig) -> None:
+def test_clients_receive_plain_json(config: RunConfig) -> None:
     assert json.loads(json.dumps(config.resolved)) == config.resolved
 
 
