@@ -19,6 +19,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cfl_flower.client.faults import Faults
 from cfl_flower.config.overrides import (
     CONF,
     expand,
@@ -37,7 +38,6 @@ from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.models import ModelSettings, hollow_network
 from cfl_flower.settings import (
     Count,
-    Faults,
     Natural,
     NonNegative,
     System,
