@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -134,12 +135,12 @@ def allowed_values(declared: FieldInfo) -> str:
     ... class Example:
     ...     share: Fraction = 0.0
     ...     tries: Count | None = None
-    ...     rounds: list[int] = field(default_factory=list)
+    ...     rounds: list[Count] = field(default_factory=list)
     >>> for each in Example.__pydantic_fields__.values():
     ...     print(allowed_values(each))
     a number from 0 to 1
     null or a whole number of at least 1
-    a list of whole numbers
+    a list of whole numbers of at least 1
     """
     return _describe(declared.annotation, declared.metadata)
 
@@ -157,9 +158,11 @@ def _describe(annotation: Any, metadata: list[Any]) -> str:
     if origin in (Union, types.UnionType):
         given = [_describe(part, metadata) for part in parts if part is not type(None)]
         return " or ".join([*(["null"] if len(given) < len(parts) else []), *given])
-    if origin in (list, tuple) and parts and parts[0] in NOUNS:
-        plural = NOUNS[parts[0]].removeprefix("a ")
-        return f"a list of {plural}s" if parts[0] is not str else "a list of texts"
+    if origin in (list, tuple):
+        items = re.sub(
+            r"(?:a )?(number|whole number|text)", r"\1s", _describe(parts[0], [])
+        )
+        return f"a list of {items}"
     noun = NOUNS.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
     return " ".join([noun, *_bounds(metadata)])
 
