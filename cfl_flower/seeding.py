@@ -38,18 +38,9 @@ def key(name: ClientId) -> int:
 def generator(
     seed: int, purpose: str, round: int = 0, client: ClientId = 0
 ) -> np.random.Generator:
-    """Return the generator of one purpose, round and client.
+    """Return the generator of one purpose, for example ``"batches"``, round and client.
 
-    Parameters
-    ----------
-    seed : int
-        The run's seed.
-    purpose : str
-        What is drawn, for example ``"batches"``.
-    round : int
-        The round, 0 before the first.
-    client : ClientId
-        The client, 0 for the server.
+    The round is 0 before the first, the client 0 for the server.
 
     Examples
     --------

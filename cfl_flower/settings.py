@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -134,12 +135,12 @@ def allowed_values(declared: FieldInfo) -> str:
     ... class Example:
     ...     share: Fraction = 0.0
     ...     tries: Count | None = None
-    ...     rounds: list[int] = field(default_factory=list)
+    ...     rounds: list[Count] = field(default_factory=list)
     >>> for each in Example.__pydantic_fields__.values():
     ...     print(allowed_values(each))
     a number from 0 to 1
     null or a whole number of at least 1
-    a list of whole numbers
+    a list of whole numbers of at least 1
     """
     return _describe(declared.annotation, declared.metadata)
 
@@ -157,9 +158,11 @@ def _describe(annotation: Any, metadata: list[Any]) -> str:
     if origin in (Union, types.UnionType):
         given = [_describe(part, metadata) for part in parts if part is not type(None)]
         return " or ".join([*(["null"] if len(given) < len(parts) else []), *given])
-    if origin in (list, tuple) and parts and parts[0] in NOUNS:
-        plural = NOUNS[parts[0]].removeprefix("a ")
-        return f"a list of {plural}s" if parts[0] is not str else "a list of texts"
+    if origin in (list, tuple):
+        items = re.sub(
+            r"(?:a )?(number|whole number|text)", r"\1s", _describe(parts[0], [])
+        )
+        return f"a list of {items}"
     noun = NOUNS.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
     return " ".join([noun, *_bounds(metadata)])
 
@@ -313,32 +316,3 @@ class System:
             self.tensorboard,
             "false, or true after pip install 'cfl-flower[tensorboard]'",
         )
-
-
-FAULTS = ("raises", "nan", "shape", "hangs", "drops")
-"""The faults that can happen in any task of a client."""
-
-
-@settings("faults")
-class Faults:
-    """Faults that are injected into clients, and attacks of malicious ones."""
-
-    raises: Fraction = 0.0
-    """Probability, per client and task, that the client raises an error."""
-    nan: Fraction = 0.0
-    """Probability that it returns NaN."""
-    shape: Fraction = 0.0
-    """Probability that it returns a wrong shape."""
-    hangs: Fraction = 0.0
-    """Probability that it never finishes."""
-    drops: Fraction = 0.0
-    """Probability that it returns nothing."""
-    malicious: Fraction = 0.0
-    """Share of clients that attack in every round."""
-    attack: Literal["permute", "random", "flip"] = "permute"
-    """Malicious clients permute the coordinates of the representation that they report;
-    report a random one; or train on flipped labels, and report these."""
-
-    def __post_init__(self) -> None:
-        total = sum(getattr(self, name) for name in FAULTS)
-        require(total <= 1 + 1e-9, "the sum of faults", total, "at most 1 in all")

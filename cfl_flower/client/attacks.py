@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from cfl_flower.client.faults import Faults
 from cfl_flower.clustering.representations import digest
 from cfl_flower.seeding import generator
-from cfl_flower.settings import Faults
 from cfl_flower.types import ClientId, IntArray, Vector
 
 

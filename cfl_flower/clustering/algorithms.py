@@ -148,18 +148,9 @@ def mixing_matrix(old: IntArray, new: IntArray, old_count: int) -> FloatArray:
     """Return the share of each old cluster among the members of each new one.
 
     Fielding, Algorithm 2, line 10: the model of new cluster k is the mean over its
-    members i of the model of i's old cluster. That is row k of this matrix times the
-    old models, so that no model is copied per client.
-
-    Parameters
-    ----------
-    old, new : int arrays of shape (n,)
-        The clusters before and after; every new id from 0 to its maximum has members.
-
-    Returns
-    -------
-    array of shape (K_new, old_count)
-        Rows sum to 1.
+    members i of the model of i's old cluster. That is row k of this matrix, of shape
+    (K_new, old_count), times the old models: no model is copied per client. Every new
+    id from 0 to its maximum has members.
 
     Examples
     --------
@@ -323,11 +314,7 @@ def kmeans(
 ) -> IntArray:
     """Return the best of several k-means++ clusterings into K clusters, shape (n,).
 
-    Parameters
-    ----------
-    points : array of shape (n, L)
-    count : int
-        K; fewer if there are fewer distinct points.
+    Into fewer than K = ``count`` if there are fewer distinct points.
     """
     distinct = min(count, len(np.unique(points, axis=0)))
     state = int(rng.integers(2**31))
@@ -340,16 +327,7 @@ def kmeans(
 def complete_linkage(gaps: FloatArray, count: int) -> IntArray:
     """Cluster by complete linkage: the distance of clusters is their farthest members'.
 
-    Parameters
-    ----------
-    gaps : array of shape (n, n)
-        Distances.
-    count : int
-        K; fewer if there are fewer rows.
-
-    Returns
-    -------
-    int array of shape (n,)
+    Returns ``count`` clusters of the rows of distances of shape (n, n), or n if fewer.
     """
     if len(gaps) < 2:
         return np.zeros(len(gaps), np.int64)
@@ -361,21 +339,10 @@ def complete_linkage(gaps: FloatArray, count: int) -> IntArray:
 
 
 def connected(gaps: FloatArray, reach: float) -> IntArray:
-    """Cluster points that are linked by steps of at most ``reach``.
+    """Cluster points that are linked by steps of at most ``reach``, eps.
 
-    DBSCAN (Ester et al., 1996) with min_samples = 1, where nothing is noise.
-
-    Parameters
-    ----------
-    gaps : array of shape (n, n)
-        Symmetric.
-    reach : float
-        eps, the largest distance of neighbours.
-
-    Returns
-    -------
-    int array of shape (n,)
-        Numbered by first appearance.
+    DBSCAN (Ester et al., 1996) with min_samples = 1, where nothing is noise. ``gaps``
+    are symmetric distances, shape (n, n); clusters are numbered by first appearance.
 
     Examples
     --------

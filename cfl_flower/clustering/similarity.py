@@ -191,18 +191,9 @@ def madc(cosines: FloatArray) -> FloatArray:
 
 
 def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
-    """Return (1 - cos) / 2 of an update with each direction: FlexCFL, eq. 8.
+    """Return (1 - cos) / 2 of an update with each of m directions: FlexCFL, eq. 8.
 
-    1/2 where the update or the direction is zero.
-
-    Parameters
-    ----------
-    update : Vector, shape (d,)
-    directions : sequence of m vectors of shape (d,)
-
-    Returns
-    -------
-    array of shape (m,)
+    An array of shape (m,), with 1/2 where the update or the direction is zero.
 
     Examples
     --------
@@ -261,15 +252,13 @@ def sketch(vector: Vector, dimension: int, seed: int) -> Vector:
     A count sketch (Charikar et al., 2002): each coordinate is added, with a random
     sign, to one of k numbers. The inner product of two sketches has a variance of at
     most (|a|^2 |b|^2 + <a, b>^2) / k, so that the cosine of two vectors has a standard
-    error of at most sqrt(2 / k).
+    error of at most sqrt(2 / k). Vectors that are compared need the same seed.
 
     Parameters
     ----------
     vector : Vector, shape (d,)
     dimension : int
         k.
-    seed : int
-        The same for all vectors that are compared.
     """
     places, signs = _projection(len(vector), dimension, seed)
     sums = np.bincount(places, weights=vector * signs, minlength=dimension)

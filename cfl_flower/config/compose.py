@@ -19,6 +19,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cfl_flower.client.faults import Faults
 from cfl_flower.config.overrides import (
     CONF,
     expand,
@@ -37,7 +38,6 @@ from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.models import ModelSettings, hollow_network
 from cfl_flower.settings import (
     Count,
-    Faults,
     Natural,
     NonNegative,
     System,
@@ -151,7 +151,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     ConfigError
         One line: the key, its value, what is allowed, the remedy.
     """
-    plain, choices = _compose(overrides)
+    plain, choices = compose_plain(overrides)
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
     groups = {
         group: _typed(group, _target(group, plain.get(group)), plain[group])
@@ -207,7 +207,7 @@ def compose_sweep(text: str) -> list[RunConfig]:
 
 def strategy_has(name: str, path: str) -> bool:
     """Return whether a method has a setting, such as ``local.mu``."""
-    node: Any = _compose([f"strategy={name}"])[0]["strategy"]
+    node: Any = compose_plain([f"strategy={name}"])[0]["strategy"]
     for part in path.split("."):
         if not isinstance(node, Mapping) or part not in node:
             return False
@@ -215,7 +215,9 @@ def strategy_has(name: str, path: str) -> bool:
     return True
 
 
-def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]:
+def compose_plain(
+    overrides: Sequence[str],
+) -> tuple[dict[str, Json], dict[str, str]]:
     """Return everything as plain data, and the chosen option of each group."""
     _check_options(parse(overrides))
     try:
@@ -257,14 +259,15 @@ def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
 def _check_options(overrides: Sequence[Override]) -> None:
     """Require a known option for every override of a group."""
     for item in overrides:
-        group, known = item.key_or_group, _options(item.key_or_group)
+        group, known = item.key_or_group, list_options(item.key_or_group)
         if not known or item.is_delete() or item.is_sweep_override():
             continue
         asked = item.get_value_element_as_str()
         require(item.value() in known, group, asked, f"one of {', '.join(known)}")
 
 
-def _options(group: str) -> list[str]:
+def list_options(group: str) -> list[str]:
+    """Return the names of a group's options, for example of ``strategy/trigger``."""
     folder = CONF / group
     # Experiments are in folders by paper; folders in other groups are groups.
     found = folder.rglob("*.yaml") if group == "experiment" else folder.glob("*.yaml")
@@ -274,7 +277,7 @@ def _options(group: str) -> list[str]:
 def _target(group: str, node: Json) -> Any:
     """Return the settings class of a group."""
     path = node.get("_target_") if isinstance(node, Mapping) else None
-    known = f"one of {', '.join(_options(group))}, " if _options(group) else ""
+    known = f"one of {', '.join(list_options(group))}, " if list_options(group) else ""
     allowed = f"{known}settings with a _target_"
     require(isinstance(path, str), group, node, allowed)
     return settings_class(str(path))
@@ -288,7 +291,7 @@ def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
     key = match.group(1)
     parent, _, name = key.rpartition(".")
     chosen = [item for item in overrides if item.partition("=")[0] in GROUPS]
-    known: Any = _compose(chosen)[0]
+    known: Any = compose_plain(chosen)[0]
     for part in filter(None, parent.split(".")):
         known = known.get(part, {}) if isinstance(known, dict) else {}
     allowed = sorted(known) if isinstance(known, dict) else []

@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 
 from cfl_flower.client.upload_policy import UploadPolicy
 from cfl_flower.clustering.label_shift import ShiftTest
-from cfl_flower.config.compose import compose_config
+from cfl_flower.config.compose import compose_plain, list_options
 from cfl_flower.config.overrides import CONF
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.settings import allowed_values, settings_class, show_value
@@ -60,11 +60,10 @@ class Setting(NamedTuple):
 def method_settings(method: str) -> list[Setting]:
     """Return a method's own settings as configured in ``conf/strategy``.
 
-    Settings of every method, and of a shared group, are among them only where the
-    method has a default of its own.
+    Those of every method, and of a shared group, are listed only if the method has
+    another default. Of a group with several options, the settings of all are listed.
     """
-    config = compose_config([f"strategy={method}"])
-    return list(_walk(type(config.strategy), config.resolved["strategy"]))
+    return list(_walk([f"strategy={method}"], "strategy"))
 
 
 def group_settings(group: str) -> list[Setting]:
@@ -74,18 +73,41 @@ def group_settings(group: str) -> list[Setting]:
     return [_setting(cls, each, _default(each), prefix) for each in listed]
 
 
-def _walk(cls: Any, values: Mapping[str, Json], prefix: str = "") -> Iterator[Setting]:
+def _walk(overrides: list[str], group: str) -> Iterator[Setting]:
+    """Yield the settings of a group such as ``strategy/scan``, and of those within."""
+    node, choices = compose_plain(overrides)
+    for part in group.split("/"):
+        node = node[part]
+    cls = settings_class(node["_target_"])
     shared = [base for base in SHARED.values() if base in cls.mro()]
     common = {field.name: _default(field) for base in shared for field in fields(base)}
+    prefix = "".join(f"{part}." for part in group.split("/")[1:])
     for field in fields(cls):
-        value = values[field.name]
+        value, inner = node[field.name], f"{group}/{field.name}"
         if isinstance(value, Mapping):
-            inner = settings_class(value["_target_"])
-            yield from _walk(inner, value, f"{prefix}{field.name}.")
+            if len(list_options(inner)) > 1:
+                row = _setting(cls, field, choices[inner], "")
+                yield row._replace(key=inner, allowed=" or ".join(list_options(inner)))
+                yield from _walk_options(overrides, inner)
+            else:
+                yield from _walk(overrides, inner)
         elif field.name != "client" and (
             field.name not in common or common[field.name] != value
         ):
             yield _setting(cls, field, value, prefix)
+
+
+def _walk_options(overrides: list[str], group: str) -> Iterator[Setting]:
+    """Yield the settings of all options of a group, with the options that have them."""
+    rows: dict[str, Setting] = {}
+    options: dict[str, list[str]] = {}
+    for option in list_options(group):
+        for row in _walk([*overrides, f"{group}={option}"], group):
+            rows.setdefault(row.key, row)
+            options.setdefault(row.key, []).append(option)
+    for key, row in rows.items():
+        names = ", ".join(f"`{option}`" for option in options[key])
+        yield row._replace(meaning=row.meaning and f"Of {names}: {row.meaning}")
 
 
 def _default(field: Field[Any]) -> Json:

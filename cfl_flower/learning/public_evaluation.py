@@ -48,23 +48,14 @@ class Validation:
         return np.array([len(each.y) for each in self._sets], np.int64)
 
     def losses(self, model: Vector) -> FloatArray:
-        """Return a model's mean cross-entropy on each set, shape (K,).
-
-        Parameters
-        ----------
-        model : Vector, shape (d,)
-        """
+        """Return a model's mean cross-entropy on each set, shape (K,)."""
         return np.array([self._test(model, each)[0] for each in self._sets])
 
     def own(self, models: Sequence[Vector]) -> list[tuple[float, float]]:
         """Return the mean loss and the accuracy of model k on set k, for all k.
 
-        A vector that was tested before is not tested again.
-
-        Parameters
-        ----------
-        models : sequence of K vectors of shape (d,)
-            Must not be changed in place.
+        A vector that was tested before is not tested again, so that models must not be
+        changed in place.
         """
         return [self._own(place, model) for place, model in enumerate(models)]
 

@@ -167,6 +167,11 @@ class Checkpoint:
         """Return whether there is a checkpoint."""
         return self._header.exists()
 
+    def check_version(self) -> None:
+        """Raise the `ConfigError` of a checkpoint that another version wrote."""
+        if self.exists():
+            self._read_header()
+
     def load(self, state_class: type[State]) -> tuple[int, State]:
         """Return the round and the state of the checkpoint.
 

@@ -16,8 +16,9 @@ from uuid import uuid4
 import yaml
 from filelock import FileLock, Timeout
 
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import append_durably, write_atomically
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.reading import read_lines, refuse_other_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord, device_seconds
 from cfl_flower.types import Json
@@ -66,8 +67,11 @@ class RunDirectory:
                 f"output_dir={self.path} is in use by another run; wait or use another"
             ) from error
         try:
+            if self._config.resume:
+                # First: an earlier version's settings differ, too.
+                Checkpoint(self.path / "checkpoint", {}).check_version()
             refuse_other_settings(self._config)
-        except ConfigError:
+        except CflError:
             self._lock.release()
             raise
         command = repeat_command(self._config.overrides)

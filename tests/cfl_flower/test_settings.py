@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from cfl_flower.client.faults import Faults
 from cfl_flower.data.partition import LabelGroups
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import Faults, System, build, locate, require, settings_class
+from cfl_flower.settings import System, build, locate, require, settings_class
 from strategies.fielding import Fielding, FieldingSettings
 
 

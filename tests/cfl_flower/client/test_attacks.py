@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfl_flower.client.attacks import malicious_clients, spoil_labels, spoil_report
+from cfl_flower.client.faults import Faults
 from cfl_flower.clustering.representations import check_histogram
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import Faults
 
 Runner = Callable[..., Any]
 HONEST = np.float32([0.1, 0.2, 0.3, 0.4])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.client.faults import (
+    Faults,
     draw_fault,
     fault_odds,
     inject_fault_after,
@@ -11,7 +12,6 @@ from cfl_flower.client.faults import (
 )
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.settings import Faults
 from cfl_flower.types import Answer
 
 

@@ -109,8 +109,8 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("partition.rotations=[]", ["partition.rotations=[]", "at least one"]),
         ("partition=dirichlet partition.alpha=0", ["partition.alpha=0", "above 0"]),
         (
-            "drift._target_=cfl_flower.settings.Faults ~drift.rounds ~drift.fraction",
-            ["drift._target_=Faults", "a kind of drift"],
+            "drift._target_=cfl_flower.settings.System ~drift.rounds ~drift.fraction",
+            ["drift._target_=System", "a kind of drift"],
         ),
         ("partition=iid partition.groups=5", ["partition.groups", "rotations"]),
         (

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import pytest
+
+from cfl_flower.config import compose, overrides
 from cfl_flower.config.reference import (
     Setting,
     attribute_docstrings,
@@ -57,6 +61,22 @@ def test_nested_settings_are_listed_by_their_path() -> None:
     rows = {row.key: row for row in method_settings("fielding")}
     assert rows["scan.smallest"].allowed == "a whole number of at least 2"
     assert rows["privacy.epsilon"].default == "null"
+
+
+def test_a_group_with_options_lists_the_settings_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(overrides.CONF, tmp_path / "conf")
+    other = "_target_: cfl_flower.clustering.algorithms.KMeansScan\n"
+    values = "smallest: 3\nlargest: 9\nrestarts: 1\n"
+    (tmp_path / "conf/strategy/shift/scan.yaml").write_text(other + values)
+    for module in (compose, overrides):
+        monkeypatch.setattr(module, "CONF", tmp_path / "conf")
+    rows = {row.key: row for row in method_settings("ifca")}
+    assert rows["strategy/shift"].default == "counts"
+    assert rows["strategy/shift"].allowed == "counts or scan"
+    assert rows["shift.smallest"].default == "3"
+    assert rows["shift.smallest"].meaning.startswith("Of `scan`: The smallest K")
 
 
 def test_a_page_keeps_its_text_around_the_tables(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_progress_lines_of_a_run_are_aligned() -> None:
     assert len(lengths) == 1
 
 
-def told(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
+def printed(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
     text = io.StringIO()
     progress = Progress(Console(file=text, width=200), "fedavg", 20, verbosity)
     for record in records:
@@ -115,7 +115,7 @@ def told(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
 
 
 def test_the_remaining_time_is_estimated_without_the_first_round() -> None:
-    lines = told(
+    lines = printed(
         Verbosity.NORMAL,
         *(RoundRecord(r, seconds=s) for r, s in enumerate([30.0, 4.0, 6.0], start=1)),
     )
@@ -132,9 +132,9 @@ def test_quiet_prints_nothing_and_verbose_lists_failures() -> None:
         Failure(2, "train", "raised", "no"),
     ]
     record = RoundRecord(1, failures=failures, bytes_up=12345, ari=0.5)
-    assert told(Verbosity.QUIET, record) == []
-    assert len(told(Verbosity.NORMAL, record)) == 1
-    words = " ".join(told(Verbosity.VERBOSE, record))
+    assert printed(Verbosity.QUIET, record) == []
+    assert len(printed(Verbosity.NORMAL, record)) == 1
+    words = " ".join(printed(Verbosity.VERBOSE, record))
     for word in ("12,345", "ari 0.500", "2 failed to train: raised"):
         assert word in words
 

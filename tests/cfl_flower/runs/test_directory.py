@@ -148,6 +148,21 @@ def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
     assert read_settings(tmp_path / "config.yaml")["rounds"] == 3
 
 
+def test_a_run_of_an_earlier_version_is_not_resumed(tmp_path: Path) -> None:
+    config = compose_config([f"output_dir={tmp_path}", "resume=true"])
+    with RunDirectory(config) as directory:
+        write(directory, 1)
+    # Such a run's settings differ, too, which is not what a user has to know.
+    settings = (tmp_path / "config.yaml").read_text().replace("fielding", "older")
+    (tmp_path / "config.yaml").write_text(settings)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "checkpoint.json").write_text('{"schema": 1}')
+    with pytest.raises(ConfigError, match=r"earlier version .* start anew in another"):
+        RunDirectory(config).__enter__()
+    with pytest.raises(ConfigError, match="earlier version"):
+        RunDirectory(config).__enter__()
+
+
 def test_a_resumed_run_has_no_summary_until_its_end(tmp_path: Path) -> None:
     options = [f"output_dir={tmp_path}", "resume=true"]
     config = compose_config([*options, "rounds=1"])
