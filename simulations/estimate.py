@@ -1,7 +1,7 @@
-"""How long a run will take one core of this machine: a guess from a few real steps.
+"""How long a run will take one core of this machine, estimated from a few real steps.
 
-It counts the training of the participants and the tests of one model, which is what
-FedAvg does; a method that trains two models, or tests several, takes a multiple.
+Counted are the training of the participants and the tests of one model, as in FedAvg;
+a method that trains two models, or tests several, takes a multiple.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
 
-LOOKED_AT = 50
+COUNTED_CLIENTS = 50
 """Clients whose samples are counted; the others are taken to be like them."""
 
 STEPS = 4
@@ -28,14 +28,14 @@ STEPS = 4
 
 @dataclass(frozen=True)
 class Work:
-    """What a round of FedAvg does.
+    """The work of a round of FedAvg.
 
     Attributes
     ----------
     steps : float
         Training steps of all participants.
     batch : int
-        Samples of a step, in the mean: a client may have fewer than a batch.
+        Mean samples of a step: a client may have fewer than a batch.
     tests : float
         Samples that are tested.
     """
@@ -51,7 +51,7 @@ def estimate_seconds(config: RunConfig) -> float:
     Raises
     ------
     ConfigError
-        If its data are not here.
+        If its data are missing.
     """
     work = count_work(config)
     of_step, of_test = time_step(config, work.batch)
@@ -60,15 +60,15 @@ def estimate_seconds(config: RunConfig) -> float:
 
 
 def count_work(config: RunConfig) -> Work:
-    """Return the work of a round of mean clients.
+    """Return the work of a round in which all clients are mean ones.
 
     Raises
     ------
     ConfigError
-        If its data are not here.
+        If its data are missing.
     """
     stream, local = open_stream(config), config.strategy.local
-    count = min(config.clients, LOOKED_AT)
+    count = min(config.clients, COUNTED_CLIENTS)
     some = generator(config.seed, "estimate").choice(config.clients, count, False)
     views = [stream.view(client, 1) for client in some.tolist()]
     sizes = [len(view.labels) for view in views]
@@ -100,7 +100,7 @@ def time_step(config: RunConfig, batch: int) -> tuple[float, float]:
 
 
 def _best_of_two(step: Callable[[], object]) -> float:
-    """Time it when it is warm."""
+    """Return the seconds of a step once caches are warm."""
     times = []
     for _ in range(2):
         start = time.perf_counter()
