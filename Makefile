@@ -34,7 +34,7 @@ check: $(READY)  ## Formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-benchmark: $(READY)  ## What the frame costs, against a plain loop
+benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark
 
 clean:  ## Remove the environment and caches

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,22 +27,12 @@ STEPS = 4
 """Training steps that are timed at once."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """The work of a round of FedAvg.
-
-    Attributes
-    ----------
-    steps : float
-        Training steps of all participants.
-    batch : int
-        Mean samples of a step: a client may have fewer than a batch.
-    tests : float
-        Samples that are tested.
-    """
+class Work(NamedTuple):
+    """The work of a round of FedAvg: all participants' steps, all tested samples."""
 
     steps: float
     batch: int
+    """Mean samples of a step: a client may have fewer than a batch."""
     tests: float
 
 
@@ -60,13 +51,7 @@ def estimate_seconds(config: RunConfig) -> float:
 
 
 def count_work(config: RunConfig) -> Work:
-    """Return the work of a round in which all clients are mean ones.
-
-    Raises
-    ------
-    ConfigError
-        If its data are missing.
-    """
+    """Return the work of a round in which all clients are mean ones."""
     stream, local = open_stream(config), config.strategy.local
     count = min(config.clients, COUNTED_CLIENTS)
     some = generator(config.seed, "estimate").choice(config.clients, count, False)

@@ -35,16 +35,9 @@ AVERAGES = {"last": lambda known: known[-1], "mean": fmean, "median": median}
 
 @dataclass(frozen=True)
 class Cell:
-    """One published figure, and the run that reproduces it.
+    """One published figure (None if the paper has none), and what reproduces it.
 
-    Attributes
-    ----------
-    row, method : str
-    published : float or None
-        As printed; None if the paper has none.
-    overrides : list of str
-    folder : str
-        Where its runs are kept, below `--output`.
+    Its runs are kept in `folder`, below `--output`.
     """
 
     row: str
