@@ -38,7 +38,7 @@ check: $(READY)  ## Formatting, lint, imports and types
 docs: $(READY)  ## Rewrite the settings tables of docs/methods
 	$(BIN)/python -m cfl_flower.config.reference
 
-benchmark: $(READY)  ## What the frame costs, against a plain loop
+benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark
 
 clean:  ## Remove the environment and caches
