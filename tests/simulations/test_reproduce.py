@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cfl_flower.config.compose import CONF, _compose, compose_config
+from cfl_flower.config.compose import CONF, compose_config, compose_plain
 from cfl_flower.data.images import Mnist
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.reading import Finished, finished, read_finished
@@ -163,7 +163,7 @@ SETTINGS = {
 def test_every_row_of_flexcfls_table_has_the_papers_settings(row: str) -> None:
     clients, clusters, rounds, rate, mu = SETTINGS[row]
     (cell,) = TABLES["flexcfl_table3"].cells([row], ["fedprox"])
-    plain, _ = _compose(cell.overrides)
+    plain, _ = compose_plain(cell.overrides)
     found = plain["clients"], plain["clusters"], plain["rounds"], plain["participants"]
     assert found == (clients, clusters, rounds, 20)
     local = plain["strategy"]["local"]
@@ -183,7 +183,7 @@ def test_fedccfas_drifts_are_in_the_authors_rounds(
     table = TABLES[f"fedccfa_table{number}"]
     assert len(table.rows) == 6
     for row in table.rows:
-        plain, _ = _compose(table.cell(row, "fedavg").overrides)
+        plain, _ = compose_plain(table.cell(row, "fedavg").overrides)
         assert plain["drift"]["rounds"] == rounds
         assert plain["clients"] == int(row.rpartition("_")[2])
 
