@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from cfl_flower.config.compose import compose_plain, compose_config
+from cfl_flower.config.compose import compose_config, compose_plain
 from cfl_flower.server_app import execute
 from simulations.inprocess import InProcessGrid
 
