@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.clustering.representations import digest
-from cfl_flower.communication.records import payload_bytes
 from cfl_flower.types import BoolArray, IntArray, Result, Scalar, Vector
 
 
@@ -63,7 +62,7 @@ class FetchedModels:
     @property
     def size(self) -> int:
         """The bytes of all models."""
-        return payload_bytes(self.models, {})
+        return sum(model.nbytes for model in self.models)
 
 
 @dataclass(frozen=True)

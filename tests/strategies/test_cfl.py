@@ -189,10 +189,10 @@ def four_at_odds(
 def test_a_missing_update_puts_a_split_off(tmp_path: Path) -> None:
     cfl, found = four_at_odds(tmp_path)
     some = {row: found[row] for row in (0, 1, 2)}
-    mean, largest = cfl.consider(1, 0, some)
+    mean, largest = cfl.split_if_due(1, 0, some)
     assert (mean, largest) == (pytest.approx(1 / 3, rel=1e-5), pytest.approx(1))
     assert cfl.state.clusters.tolist() == [0, 0, 0, 0]
-    cfl.consider(2, 0, found)
+    cfl.split_if_due(2, 0, found)
     assert cfl.state.clusters.tolist() == [0, 0, 1, 1]
 
 

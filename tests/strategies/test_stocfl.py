@@ -19,7 +19,7 @@ from cfl_flower.clustering.similarity import nearest_direction, normalise, sketc
 from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError
-from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.learning.aggregation import mean_model, merge_models
 from cfl_flower.learning.training import full_gradient, train
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
@@ -27,11 +27,8 @@ from cfl_flower.state import ClusteredState
 from cfl_flower.types import Vector
 from clients.stocfl import StoCFLClient
 from simulations.inprocess import InProcessGrid
-from strategies.stocfl import (
-    StoCFLState,
-    check_direction,
-    merge_models,
-)
+from strategies.stocfl import StoCFLState
+from strategies.stocfl_representations import check_direction
 from tests.conftest import Run, Runner
 
 STO = ["strategy=stocfl", "drift.rounds=[]"]
@@ -170,7 +167,7 @@ def test_much_memory_is_announced(
 ) -> None:
     # 12 clients with 650 floats each.
     for room, said in ((4 * 12 * 650, 0), (4 * 12 * 650 - 1, 1)):
-        monkeypatch.setattr("strategies.stocfl.MEMORY_WARNING", room)
+        monkeypatch.setattr("strategies.stocfl_representations.MEMORY_WARNING", room)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             run_small(*STO, "rounds=1", folder=str(room))
