@@ -35,7 +35,7 @@ class FetchedModels:
 
     @property
     def config(self) -> Mapping[str, Scalar]:
-        """What a client is told beside the models."""
+        """Entries of the task config that go with the models."""
         return {}
 
     def receivers(self, state: Any) -> BoolArray:
@@ -75,7 +75,7 @@ class KeptModels(FetchedModels):
 
     @cached_property
     def config(self) -> Mapping[str, Scalar]:
-        """The name under which clients keep the models."""
+        """The name under which clients keep the models, as a task config."""
         return {"directions": digest(np.concatenate(self.models))}
 
     def receivers(self, state: Any) -> BoolArray:
