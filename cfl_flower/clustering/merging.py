@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cfl_flower.clustering.similarity import normalise
-from cfl_flower.types import FloatArray, IntArray
+from cfl_flower.types import BoolArray, FloatArray, IntArray, Json
 
 
 def find_merges(
@@ -129,3 +129,34 @@ def purity(clusters: IntArray, truth: IntArray) -> float:
     table = np.zeros((clusters.max() + 1, truth.max() + 1))
     np.add.at(table, (clusters, truth), 1)
     return float(table.max(axis=1).sum() / len(clusters))
+
+
+def describe_clustering(
+    clusters: IntArray,
+    known: BoolArray,
+    sums: Sequence[FloatArray],
+    truth: IntArray | None,
+) -> dict[str, Json]:
+    """Return how far the clustering has come.
+
+    Parameters
+    ----------
+    clusters : int array of shape (n,)
+    known : bool array of shape (n,)
+        Which clients were seen.
+    sums : sequence of K arrays of shape (w,)
+        Of the members' psi.
+    truth : int array of shape (n,) or None
+        The true concept of each client, if it is known.
+
+    Examples
+    --------
+    >>> axes, known = list(np.eye(2)), np.array([True, False, True])
+    >>> describe_clustering(np.array([1, 0, 2]), known, axes, np.array([0, 0, 1]))
+    {'known': 2, 'found': 2, 'objective': 0.0, 'purity': 1.0}
+    """
+    measures = {"known": int(known.sum()), "found": len(sums)}
+    pure = None
+    if truth is not None and known.any():
+        pure = purity(clusters[known], truth[known])
+    return {**measures, "objective": objective(sums), "purity": pure}
