@@ -122,6 +122,8 @@ def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
     if problem["type"] == "missing":
         return ConfigError(f"{key} is missing; set it to {allowed_values(known[name])}")
     value, allowed = problem["input"], allowed_values(known[name])
+    if problem["type"] == "finite_number":
+        allowed = allowed.replace("a number", "a finite number")
     shown = json.dumps(value) if value is None or isinstance(value, bool) else value
     return ConfigError(f"{key}={shown} is not allowed; use {allowed}")
 
@@ -159,10 +161,10 @@ def _describe(annotation: Any, metadata: list[Any]) -> str:
         given = [_describe(part, metadata) for part in parts if part is not type(None)]
         return " or ".join([*(["null"] if len(given) < len(parts) else []), *given])
     if origin in (list, tuple):
-        items = re.sub(
-            r"(?:a )?(number|whole number|text)", r"\1s", _describe(parts[0], [])
-        )
-        return f"a list of {items}"
+        item = _describe(parts[0], [])
+        if any(getattr(each, "min_length", 0) for each in metadata):
+            return f"a list of at least one {item.removeprefix('a ')}"
+        return "a list of " + re.sub("(?:a )?(number|whole number|text)", r"\1s", item)
     noun = NOUNS.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
     return " ".join([noun, *_bounds(metadata)])
 

@@ -22,14 +22,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
+from pydantic import Field
 
 from cfl_flower.data.reading import intact
 from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
 from cfl_flower.seeding import generator, key
-from cfl_flower.settings import require
+from cfl_flower.settings import Positive, require, settings
 from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result
 
 COLUMNS = ("computation", "communication")
@@ -86,46 +87,26 @@ DeviceOf = Callable[[ClientId], Device]
 """The device of each client."""
 
 
-@dataclass(frozen=True)
+@settings("devices")
 class Devices:
-    """Settings of the simulated devices, drawn from the run's seed or read from a file.
+    """The simulated devices, drawn from the run's seed or read from a file."""
 
-    Attributes
-    ----------
-    milliseconds : float
-        Median over devices, of a forward pass over a sample. FedScale measured one
-        mobile network; this is to be the run's own.
-    slowest : float
-        Milliseconds at the 95th percentile of the devices over those at the 5th.
-    kbps : float
-        Median bandwidth, kbit/s.
-    narrowest : float
-        Bandwidth at the 95th percentile over that at the 5th.
-    path : str or None
-        A file of devices, absolute or below `data_dir`: a csv or json with
-        ``computation`` (ms) and ``communication`` (kbit/s), or FedScale's own
-        ``client_device_capacity``. Client i has device i, modulo their number.
-    over_commitment : float
-        Of an M that is drawn, so many times as many clients are asked in all, and the
-        first to finish are kept, as many as were wanted of each cluster.
-    """
-
-    milliseconds: float = 40.0
-    slowest: float = 10.0
-    kbps: float = 5000.0
-    narrowest: float = 100.0
+    milliseconds: Positive = 40.0
+    """Median over devices, of a forward pass over a sample. FedScale measured one
+    mobile network; this is to be the run's own."""
+    slowest: Annotated[float, Field(ge=1)] = 10.0
+    """Milliseconds at the 95th percentile of the devices over those at the 5th."""
+    kbps: Positive = 5000.0
+    """Median bandwidth, kbit/s."""
+    narrowest: Annotated[float, Field(ge=1)] = 100.0
+    """Bandwidth at the 95th percentile over that at the 5th."""
     path: str | None = None
-    over_commitment: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("milliseconds", "kbps"):
-            value = getattr(self, name)
-            ok = 0 < value < math.inf
-            require(ok, f"devices.{name}", value, "a number above 0")
-        for name in ("slowest", "narrowest", "over_commitment"):
-            value = getattr(self, name)
-            ok = 1 <= value < math.inf
-            require(ok, f"devices.{name}", value, "a number of at least 1")
+    """A file of devices, absolute or below `data_dir`: a csv or json with
+    ``computation`` (ms) and ``communication`` (kbit/s), or FedScale's own
+    ``client_device_capacity``. Client i has device i, modulo their number."""
+    over_commitment: Annotated[float, Field(ge=1)] = 1.0
+    """Of an M that is drawn, so many times as many clients are asked in all, and the
+    first to finish are kept, as many as were wanted of each cluster."""
 
     def check(self, data_dir: str = "") -> None:
         """Raise `ConfigError` if the file of devices cannot be read."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch.nn.functional import interpolate
 
 from cfl_flower.data.pool import Pool
-from cfl_flower.settings import require
+from cfl_flower.data.reading import TestFraction
+from cfl_flower.settings import settings
 
 
 class Dataset(Protocol):
@@ -37,36 +38,20 @@ class Dataset(Protocol):
         """
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Digits:
-    """The 1,797 handwritten digits that scikit-learn carries; nothing to download.
+    """The 1,797 handwritten digits that scikit-learn carries; nothing to download."""
 
-    Attributes
-    ----------
-    test_fraction : float
-        Share of each class held out for testing, the same samples in every run.
-    size : int
-        Height and width; above 8, enlarged. 28 is MNIST's, for the papers' networks.
-    """
-
-    test_fraction: float = 0.3
-    size: int = 8
-
+    test_fraction: TestFraction = 0.3
+    """Share of each class held out for testing, the same samples in every run."""
+    size: Annotated[int, Field(ge=8)] = 8
+    """Height and width; above 8, enlarged. 28 is MNIST's, for the papers' networks."""
     classes: ClassVar[int] = 10
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one input."""
         return (1, self.size, self.size)
-
-    def __post_init__(self) -> None:
-        require(
-            0.01 <= self.test_fraction <= 0.99,
-            "dataset.test_fraction",
-            self.test_fraction,
-            "a number from 0.01 to 0.99",
-        )
-        require(self.size >= 8, "dataset.size", self.size, "at least 8")
 
     def check(self, data_dir: str) -> None:
         """Do nothing: the digits are always there."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
+from pydantic import Field
 
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.timeline import Event, EventKey
@@ -23,7 +23,14 @@ from cfl_flower.data.world import (
     traits,
 )
 from cfl_flower.seeding import generator
-from cfl_flower.settings import located, require, require_fraction
+from cfl_flower.settings import (
+    Count,
+    Fraction,
+    located,
+    require,
+    settings,
+)
+from cfl_flower.settings import Natural as NaturalNumber
 from cfl_flower.types import BoolArray, IntArray
 
 
@@ -35,20 +42,14 @@ class Drift(Protocol):
         """What happens; events of one round happen in this order."""
 
 
-@dataclass(frozen=True)
+@settings("drift")
 class Schedule:
-    """Several events.
-
-    Attributes
-    ----------
-    rounds : list of int
-        Of no effect itself: the events of a preset refer to it.
-    steps : dict of str to Event
-        The events, in their order.
-    """
+    """Several events."""
 
     rounds: list[int] = field(default_factory=list)
+    """Of no effect itself: the events of a preset refer to it."""
     steps: dict[str, Any] = field(default_factory=dict)
+    """The events, in their order."""
 
     @property
     def events(self) -> Sequence[Event]:
@@ -87,52 +88,33 @@ class Step:
             return self.event.apply(world, partition, key)
 
 
-@dataclass(frozen=True)
+@settings("drift")
 class Change:
-    """One kind of event: when it happens and whom it concerns.
-
-    Attributes
-    ----------
-    rounds : list of int
-        The rounds at whose start it happens.
-    every : int or None
-        It also happens every so many rounds, from round ``first`` on.
-    first : int
-    chance : float
-        It also happens in each round, from ``first`` on, with this probability.
-    fraction : float
-        Share of the clients it concerns, chosen at random each time.
-    ids : list of int or None
-        The clients it may concern.
-    modulo : int or None
-        It concerns clients whose id modulo this is one of ``residues``.
-    residues : list of int
-    """
+    """One kind of event: when it happens and whom it concerns."""
 
     rounds: list[int] = field(default_factory=list)
-    every: int | None = None
-    first: int = 2
-    chance: float = 0.0
-    fraction: float = 1.0
-    ids: list[int] | None = None
-    modulo: int | None = None
+    """The rounds at whose start it happens."""
+    every: Count | None = None
+    """It also happens every so many rounds, from round ``first`` on."""
+    first: Count = 2
+    """The round from which `every` and `chance` count."""
+    chance: Fraction = 0.0
+    """It also happens in each round, from ``first`` on, with this probability."""
+    fraction: Fraction = 1.0
+    """Share of the clients it concerns, chosen at random each time."""
+    ids: Annotated[list[int], Field(min_length=1)] | None = None
+    """The clients it may concern."""
+    modulo: Count | None = None
+    """It concerns clients whose id modulo this number is one of `residues`."""
     residues: list[int] = field(default_factory=list)
+    """What the ids of the clients that it concerns are, modulo `modulo`."""
 
     def __post_init__(self) -> None:
         ascending = all(one < two for one, two in pairwise(self.rounds))
         ok = ascending and all(round >= 1 for round in self.rounds)
         require(ok, "drift.rounds", self.rounds, "ascending rounds of at least 1")
-        ok = self.every is None or self.every >= 1
-        require(ok, "drift.every", self.every, "null or at least 1")
-        require(self.first >= 1, "drift.first", self.first, "a round of at least 1")
-        require_fraction("drift.chance", self.chance)
-        require_fraction("drift.fraction", self.fraction)
-        ok = self.ids is None or len(self.ids) > 0
-        require(ok, "drift.ids", self.ids, "null or at least one client")
         ok = (self.modulo is None) == (len(self.residues) == 0)
         require(ok, "drift.residues", self.residues, "them together with drift.modulo")
-        ok = self.modulo is None or self.modulo >= 1
-        require(ok, "drift.modulo", self.modulo, "null or at least 1")
         ok = all(0 <= residue < (self.modulo or 1) for residue in self.residues)
         allowed = f"numbers from 0 to below modulo={self.modulo}"
         require(ok, "drift.residues", self.residues, allowed)
@@ -181,7 +163,7 @@ class Change:
         return generator(key.seed, f"drift/{key.number}", key.round)
 
 
-@dataclass(frozen=True)
+@settings("drift")
 class Regroup(Change):
     """Label distributions are replaced by those of a new layout of the partition.
 
@@ -196,23 +178,16 @@ class Regroup(Change):
         return deal_anew(world, layout, chosen) if chosen.any() else world
 
 
-@dataclass(frozen=True)
+@settings("drift")
 class Relabel(Change):
-    """Concept drift: labels get other names; what is not swapped keeps its own.
-
-    Attributes
-    ----------
-    swaps : list of pairs of int
-        Labels that change names with each other. The same swap again undoes it.
-    permutation : list of int
-        What each label is called instead, all L of them; empty for no permutation.
-    random_swaps : int
-        Pairs of labels that change names, drawn for each client among those it holds.
-    """
+    """Concept drift: labels get other names; what is not swapped keeps its own."""
 
     swaps: list[list[int]] = field(default_factory=list)
+    """Labels that change names with each other. The same swap again undoes it."""
     permutation: list[int] = field(default_factory=list)
-    random_swaps: int = 0
+    """What each label is called instead, all L of them; empty for no permutation."""
+    random_swaps: NaturalNumber = 0
+    """Pairs of labels that change names, drawn for each client among those it holds."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -222,8 +197,6 @@ class Relabel(Change):
         ok = bool(self.swaps or self.permutation or self.random_swaps)
         allowed = "pairs of labels, or a permutation, or random_swaps"
         require(ok, "drift.swaps", self.swaps, allowed)
-        ok = self.random_swaps >= 0
-        require(ok, "drift.random_swaps", self.random_swaps, "at least 0")
 
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
@@ -262,7 +235,7 @@ class Relabel(Change):
         return names
 
 
-@dataclass(frozen=True)
+@settings("drift")
 class Restore(Change):
     """Back again: clients hold what was dealt to them first, as they called it then.
 
@@ -282,21 +255,12 @@ class Restore(Change):
         return replace(world, **restored)
 
 
-@dataclass(frozen=True)
+@settings("drift")
 class Rotate(Change):
-    """Covariate drift: images are turned counter-clockwise.
-
-    Attributes
-    ----------
-    degrees : float
-    """
+    """Covariate drift: images are turned counter-clockwise."""
 
     degrees: float = 90.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = math.isfinite(self.degrees)
-        require(ok, "drift.degrees", self.degrees, "a finite number")
+    """By how much images are turned."""
 
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
@@ -307,29 +271,21 @@ class Rotate(Change):
         return replace(world, degrees=np.round(degrees % 360, 9) % 360)
 
 
-@dataclass(frozen=True)
+@settings("drift")
 class Exchange(Change):
     """Two clients exchange their samples: FlexCFL's "swap all" and "swap part".
 
     The concerned clients meet in pairs, anew in each event, and each pair exchanges
     with a probability.
-
-    Attributes
-    ----------
-    probability : float
-    part : bool
-        Exchange two labels only: one that the first holds and the second does not, for
-        one the other way round; nothing if only one of them has such a label, and any
-        two labels if neither has, as where everyone holds all. Rotations and names of
-        labels stay with the client.
     """
 
-    probability: float = 1.0
+    probability: Fraction = 1.0
+    """With which each pair exchanges."""
     part: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_fraction("drift.probability", self.probability)
+    """Exchange two labels only: one that the first holds and the second does not, for
+    one the other way round; nothing if only one of them has such a label, and any two
+    labels if neither has, as where everyone holds all. Rotations and names of labels
+    stay with the client."""
 
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
@@ -370,22 +326,17 @@ class Exchange(Change):
         return replace(world, **tables)
 
 
-@dataclass(frozen=True)
+@settings("drift")
 class Arrival(Change):
-    """Something arrives with each event, part by part, and may be forgotten again.
+    """Something arrives with each event, part by part, and may be forgotten again."""
 
-    Attributes
-    ----------
-    window : int or None
-        Rounds for which a part is remembered; as much is there at first. None: for
-        ever, and one part is there at first.
-    """
-
-    window: int | None = None
+    window: Count | None = None
+    """Rounds for which a part is remembered; as much is there at first. None: for ever,
+    and one part is there at first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = self.window is None or (self.window >= 1 and self.every is not None)
+        ok = self.window is None or self.every is not None
         allowed = "null, or at least 1 together with drift.every"
         require(ok, "drift.window", self.window, allowed)
 
@@ -402,30 +353,22 @@ class Arrival(Change):
 ORDERS = {"random": AT_RANDOM, "own": BY_RANK, "time": BY_TIME}
 
 
-@dataclass(frozen=True)
+@settings("drift")
 class Release(Arrival):
     """Samples arrive in equal parts: FlexCFL's "incremental", Fielding's streams.
 
     After the last part nothing more arrives, and nothing is forgotten.
-
-    Attributes
-    ----------
-    periods : int
-        Number of the parts.
-    order : {"random", "own", "time"}
-        A client's training samples in any order, while its test samples are all there;
-        or training and test samples by the time when they were taken: as many of a
-        client's at a time, or those of as long a time, the same for all clients.
     """
 
-    periods: int = 4
-    order: str = "random"
+    periods: Count = 4
+    """Number of the parts."""
+    order: Literal["random", "own", "time"] = "random"
+    """A client's training samples in any order, while its test samples are all there;
+    or training and test samples by the time when they were taken: as many of a client's
+    at a time, or those of as long a time, the same for all clients."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.periods >= 1, "drift.periods", self.periods, "at least 1")
-        ok = self.order in ORDERS
-        require(ok, "drift.order", self.order, " or ".join(ORDERS))
         require(self.fraction == 1, "drift.fraction", self.fraction, "1, ids or modulo")
         ok = 1 in self.rounds or (self.every is not None and self.first == 1)
         require(ok, "drift.first", self.first, "1: samples arrive from round 1 on")
@@ -445,23 +388,19 @@ class Release(Arrival):
         )
 
 
-@dataclass(frozen=True)
+@settings("drift")
 class LabelBuckets(Arrival):
     """Labels stream in by buckets and are forgotten again: Fielding on Open Images.
 
     Each client's labels are split into buckets at random, one label in each if there
     are fewer. With each event the next bucket arrives, and after the last the first.
-
-    Attributes
-    ----------
-    buckets : int
     """
 
-    buckets: int = 10
+    buckets: Count = 10
+    """Number of the parts that a client's labels are split into."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.buckets >= 1, "drift.buckets", self.buckets, "at least 1")
         ok = self.kept <= self.buckets
         most = f"rounds in which at most the {self.buckets} buckets arrive"
         require(ok, "drift.window", self.window, most)

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from cfl_flower.data.listed import ListedImages, Sample, split
 from cfl_flower.data.reading import (
     Crop,
+    TestFraction,
     find,
     intact,
     numbered,
-    require_test_fraction,
     table,
 )
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, settings
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class EkyaImages(ListedImages):
-    """Objects in a camera's frames, as Ekya prepares them for classification.
+    """Objects in a camera's frames, as Ekya prepares them for classification."""
 
-    Attributes
-    ----------
-    size : int
-        Height and width to which objects are resized.
-    test_fraction : float
-        Share of each owner's samples held out for testing; the lists have no split.
-    """
-
-    test_fraction: float = 0.2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_test_fraction(self.test_fraction)
+    test_fraction: TestFraction = 0.2
+    """Share of each owner's samples held out for testing; the lists have no split."""
 
     def listed(self, path: Path, root: Path) -> list[Sample]:
         """Return the samples of one list, in the order of the frames.
@@ -64,7 +52,7 @@ class EkyaImages(ListedImages):
         return split(list(dict.fromkeys(found)), self.test_fraction)
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Cityscapes(EkyaImages):
     """Cityscapes as Ekya prepares it: people and vehicles cut out of street scenes.
 
@@ -72,30 +60,17 @@ class Cityscapes(EkyaImages):
     ``cityscapes/leftImg8bit``: idx, imgpath, class, x0, y0, x1, y1, with or without a
     line of names. A city's samples in the order of its frames are cut into blocks, each
     an owner; the time is the number of the frame within the city.
-
-    Attributes
-    ----------
-    size : int
-        Height and width to which objects are resized.
-    test_fraction : float
-        Share of each owner's samples held out for testing.
-    block : int
-        Consecutive samples of a city that make an owner. Fielding says frames, but only
-        blocks of samples come near its 217 clients: the cities have 3,475 frames.
     """
 
-    block: int = 100
-
+    block: Count = 100
+    """Consecutive samples of a city that make an owner. Fielding says frames, but only
+    blocks of samples come near its 217 clients: the cities have 3,475 frames."""
     name: ClassVar[str] = "cityscapes"
     classes: ClassVar[int] = 6
     columns: ClassVar[tuple[str, ...]] = (
         *("idx", "imgpath", "class"),
         *("x0", "y0", "x1", "y1"),
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.block >= 1, "dataset.block", self.block, "at least 1")
 
     def files(self) -> tuple[str, ...]:
         """Return the lists, one per city."""
@@ -130,7 +105,7 @@ class Cityscapes(EkyaImages):
         return int(row["x0"]), int(row["y0"]), int(row["x1"]), int(row["y1"])
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Waymo(EkyaImages):
     """Waymo Open as Ekya prepares it: objects cut out of a car's cameras' frames.
 

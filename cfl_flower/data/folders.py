@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +15,9 @@ from cfl_flower.data.reading import (
     FileDataset,
     images,
     named,
-    require_size,
 )
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, settings
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 
@@ -38,7 +36,7 @@ def class_folders(folder: Path) -> dict[str, Path]:
     }
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class ClassFolders(FileDataset):
     """A dataset in ``<data_dir>/<folder>/<part>/<class>/*.png`` or ``*.jpg``.
 
@@ -116,18 +114,12 @@ class ClassFolders(FileDataset):
             yield from ((path, label) for path in files)
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Cinic10(ClassFolders):
-    """CINIC-10: 270,000 photographs, 32x32, colour, in three parts of 90,000.
-
-    Attributes
-    ----------
-    add_valid : bool
-        Train on the validation part as well.
-    """
+    """CINIC-10: 270,000 photographs, 32x32, colour, in three parts of 90,000."""
 
     add_valid: bool = False
-
+    """Train on the validation part as well."""
     name: ClassVar[str] = "cinic10"
     folder: ClassVar[str] = "CINIC-10"
     shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
@@ -139,29 +131,19 @@ class Cinic10(ClassFolders):
         return {"train": train, "test": ("test",)}
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class MiniImagenet(ClassFolders):
     """mini-ImageNet: 60,000 photographs of 100 classes, colour.
 
     Both parts hold all classes, unlike the split for few-shot learning.
-
-    Attributes
-    ----------
-    size : int
-        Height and width to which images are resized.
-    classes : int
-        Number of class folders.
     """
 
-    size: int = 84
-    classes: int = 100
-
+    size: Count = 84
+    """Height and width to which images are resized."""
+    classes: Count = 100
+    """Number of class folders."""
     name: ClassVar[str] = "mini_imagenet"
     folder: ClassVar[str] = "mini-imagenet"
-
-    def __post_init__(self) -> None:
-        require_size(self.size)
-        require(self.classes >= 1, "dataset.classes", self.classes, "at least 1")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -10,21 +10,19 @@ import numpy as np
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.reading import of_one_type
 from cfl_flower.errors import ConfigError
+from cfl_flower.settings import settings
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Hybrid:
     """Datasets of one shape and number of labels; a label means another thing in each.
 
     StoCFL's Hybrid: with ``partition=hybrid`` half of the clients hold MNIST, and half
     Fashion-MNIST.
-
-    Attributes
-    ----------
-    parts : dict of str to Dataset
     """
 
     parts: dict[str, Any] = field(default_factory=dict)
+    """The datasets, each held by the clients of one domain."""
 
     def __post_init__(self) -> None:
         # While composed it is empty for a moment; `check` refuses that.

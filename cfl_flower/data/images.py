@@ -7,7 +7,6 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -17,40 +16,31 @@ from numpy.typing import NDArray
 
 from cfl_flower.data.pool import Arrays, Pool, cache_dir, cached_arrays
 from cfl_flower.data.reading import (
+    TestFraction,
     held_out,
     named,
     pools,
     readable,
-    require_test_fraction,
 )
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import require
+from cfl_flower.settings import require, settings
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class TorchvisionImages:
-    """A dataset with a loader in torchvision; pixels stay bytes, memory-mapped.
-
-    Attributes
-    ----------
-    download : bool
-        Let torchvision fetch the files into data_dir if they are not there.
-    test_fraction : float or None
-        Pool the official training and test sets, and hold out this share of each label
-        for testing, as FedProx's recipes do. None keeps the official sets.
-    standardise : bool
-        Take (x - mean) / (deviation + 0.001) of every pixel, from 0 to 255, over both
-        sets, instead of x / 255; so do FedProx's recipes.
-    normalise : pair of numbers, or None
-        The mean and deviation in (x / 255 - mean) / deviation, which then is taken
-        instead; of all pixels of all images, as many recipes have it.
-    """
+    """A dataset with a loader in torchvision; pixels stay bytes, memory-mapped."""
 
     download: bool = False
-    test_fraction: float | None = None
+    """Let torchvision fetch the files into data_dir if they are not there."""
+    test_fraction: TestFraction | None = None
+    """Pool the official training and test sets, and hold out this share of each label
+    for testing, as FedProx's recipes do. None keeps the official sets."""
     standardise: bool = False
+    """Take (x - mean) / (deviation + 0.001) of every pixel, from 0 to 255, over both
+    sets, instead of x / 255; so do FedProx's recipes."""
     normalise: list[float] | None = None
-
+    """The mean and deviation in (x / 255 - mean) / deviation, which then is taken
+    instead; of all pixels of all images, as many recipes have it."""
     name: ClassVar[str]
     folder: ClassVar[str]
     files: ClassVar[tuple[str, ...]]
@@ -58,8 +48,6 @@ class TorchvisionImages:
     classes: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
-        if self.test_fraction is not None:
-            require_test_fraction(self.test_fraction)
         if self.normalise is not None:
             self._check_normalise()
 
@@ -187,7 +175,7 @@ IDX = tuple(
 """The four files of MNIST's format."""
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Mnist(TorchvisionImages):
     """MNIST: 70,000 handwritten digits, 28x28, grey."""
 
@@ -197,7 +185,7 @@ class Mnist(TorchvisionImages):
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class FashionMnist(Mnist):
     """Fashion-MNIST: 70,000 pieces of clothing, 28x28, grey."""
 
@@ -205,7 +193,7 @@ class FashionMnist(Mnist):
     folder: ClassVar[str] = "FashionMNIST/raw"
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Cifar10(TorchvisionImages):
     """CIFAR-10: 60,000 photographs, 32x32, colour."""
 
@@ -219,7 +207,7 @@ class Cifar10(TorchvisionImages):
     shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Cifar100(TorchvisionImages):
     """CIFAR-100: 60,000 photographs of 100 classes, 32x32, colour."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,6 +26,7 @@ from cfl_flower.data.reading import (
     numbered,
 )
 from cfl_flower.errors import ConfigError
+from cfl_flower.settings import settings
 from cfl_flower.types import IntArray
 
 LETTERS = range(36, 46)
@@ -43,7 +43,7 @@ class User(NamedTuple):
     y: IntArray
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class LeafDataset(FileDataset):
     """A dataset in LEAF's layout, below ``<data_dir>/<name>/data``."""
 
@@ -126,19 +126,13 @@ def user_data(path: Path) -> Iterable[tuple[str, list[Any], list[Any]]]:
         yield name, x, y
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Femnist(LeafDataset):
-    """FEMNIST: characters, 28x28, grey, by their writers.
-
-    Attributes
-    ----------
-    letters : bool
-        Only 'a' to 'j', as classes 0 to 9. Files whose labels all are below 10 hold
-        just these already, as FedProx's generator writes them.
-    """
+    """FEMNIST: characters, 28x28, grey, by their writers."""
 
     letters: bool = False
-
+    """Only 'a' to 'j', as classes 0 to 9. Files whose labels all are below 10 hold just
+    these already, as FedProx's generator writes them."""
     name: ClassVar[str] = "femnist"
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
 
@@ -191,7 +185,7 @@ def _letters(user: User) -> User:
     return User(user.name, user.x[mask], user.y[mask] - LETTERS.start)
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Sent140(LeafDataset):
     """Sentiment140: positive and negative tweets, as 25 GloVe word vectors.
 

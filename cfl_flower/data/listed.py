@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,12 +20,11 @@ from cfl_flower.data.reading import (
     intact,
     named,
     numbered,
-    require_size,
     require_test_fraction,
     table,
 )
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, settings
 
 
 class Sample(NamedTuple):
@@ -47,20 +45,12 @@ class Sample(NamedTuple):
     time: int = 0
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class ListedImages(FileDataset):
-    """A dataset whose csv files list images.
+    """A dataset whose csv files list images."""
 
-    Attributes
-    ----------
-    size : int
-        Height and width to which images are resized.
-    """
-
-    size: int = 64
-
-    def __post_init__(self) -> None:
-        require_size(self.size)
+    size: Count = 64
+    """Height and width to which images are resized."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -132,7 +122,7 @@ water_treatment_facility wind_farm zoo
 """.split()  # noqa: SIM905 - a line of quotes each would hide the names
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Fmow(ListedImages):
     """Functional Map of the World as WILDS distributes it: land use from satellites.
 
@@ -182,7 +172,7 @@ class Fmow(ListedImages):
         return listed
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class OpenImages(ListedImages):
     """Open Images by photographer, as FedScale distributes it.
 
@@ -190,32 +180,19 @@ class OpenImages(ListedImages):
     ``open_images/{train,test}``. The most frequent classes of the training mapping are
     kept, numbered in the order of FedScale's numbers, and the clients with samples of
     enough of them, as in Fielding. The owner is the client.
-
-    Attributes
-    ----------
-    size : int
-        Height and width to which images are resized.
-    classes : int
-        The number of classes kept.
-    client_classes : int
-        The number of these that a client must have in the training mapping.
-    test_fraction : float
-        0: test on the test mapping's samples of the clients kept. Above: hold out this
-        share of each client's training samples instead, where the test mapping has
-        other clients.
     """
 
-    classes: int = 100
-    client_classes: int = 10
+    classes: Count = 100
+    """The number of classes kept."""
+    client_classes: Count = 10
+    """The number of these that a client must have in the training mapping."""
     test_fraction: float = 0.0
-
+    """0: test on the test mapping's samples of the clients kept. Above: hold out this
+    share of each client's training samples instead, where the test mapping has other
+    clients."""
     name: ClassVar[str] = "open_images"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("classes", "client_classes"):
-            value = getattr(self, name)
-            require(value >= 1, f"dataset.{name}", value, "at least 1")
         if self.test_fraction:
             require_test_fraction(self.test_fraction)
 

@@ -2,59 +2,49 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from cfl_flower.data.partition import Hands, Partition, Pools
 from cfl_flower.data.world import Deal, Layout, World, deal_anew, times_dealt
 from cfl_flower.seeding import generator
-from cfl_flower.settings import require
+from cfl_flower.settings import Positive, require, settings
 from cfl_flower.types import FloatArray, IntArray
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings("partition")
 class Mixtures(Partition):
     """Each client mixes K distributions, one of them its main one: the data of CCFL.
 
     Distribution k is the whole dataset, turned by k * 360 / K degrees. A new deal keeps
     a client's main distribution. What a client is dealt follows from the seed, its id
     and how often it was dealt samples before, and from nothing else.
-
-    Attributes
-    ----------
-    clusters : int
-        K; the main distributions are the true concepts.
-    sizes : list of int
-        The fewest and the most training samples of a client, uniform between; all draw
-        as many where ``samples`` is set. As many are for testing without
-        ``test_samples``.
-    main : list of float
-        The smallest and the largest share of the main distribution, uniform between.
-    others : float
-        Concentration of the Dirichlet distribution that splits the rest over the other
-        distributions: 1 is uniform over all splits, large is even.
     """
 
-    clusters: int = 4
+    clusters: Annotated[int, Field(ge=2)] = 4
+    """K; the main distributions are the true concepts."""
     sizes: list[int] = field(default_factory=lambda: [500, 2000])
+    """The fewest and the most training samples of a client, uniform between; all draw
+    as many where ``samples`` is set. As many are for testing without
+    ``test_samples``."""
     main: list[float] = field(default_factory=lambda: [0.4, 0.9])
-    others: float = 1.0
+    """The smallest and the largest share of the main distribution, uniform between."""
+    others: Positive = 1.0
+    """Concentration of the Dirichlet distribution that splits the rest over the other
+    distributions: 1 is uniform over all splits, large is even."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.clusters >= 2, "partition.clusters", self.clusters, "at least 2")
         ok = len(self.sizes) == 2 and 1 <= self.sizes[0] <= self.sizes[1]
         allowed = "two ascending numbers of at least 1"
         require(ok, "partition.sizes", self.sizes, allowed)
         ok = len(self.main) == 2 and 0 <= self.main[0] <= self.main[1] <= 1
         allowed = "two ascending numbers from 0 to 1"
         require(ok, "partition.main", self.main, allowed)
-        ok = 0 < self.others < math.inf
-        require(ok, "partition.others", self.others, "a number above 0")
         ok = self.domains == 1 and not self.copies
         allowed = "1, and no copies: the mixtures are of one dataset"
         require(ok, "partition.domains", self.domains, allowed)

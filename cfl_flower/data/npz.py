@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from pydantic import Field
 
 from cfl_flower.data.pool import Arrays
 from cfl_flower.data.reading import PARTS, FileDataset, intact, named
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, settings
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Npz(FileDataset):
     """Arrays ``train_images``, ``train_labels``, ``test_images`` and ``test_labels``.
 
@@ -27,29 +27,15 @@ class Npz(FileDataset):
     is not bytes is taken as float32 inputs of the given shape. Instead of images there
     may be JPEG files end to end, as the bytes ``train_jpeg`` and the n + 1 limits
     ``train_offsets``.
-
-    Attributes
-    ----------
-    file : str
-        Below data_dir.
-    shape : tuple of int
-        Shape of one input, channels first.
-    classes : int
-        Number of labels, L.
     """
 
     file: str = "data.npz"
-    shape: tuple[int, ...] = (3, 32, 32)
-    classes: int = 10
-
+    """Below data_dir."""
+    shape: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 32, 32)
+    """Shape of one input, channels first."""
+    classes: Count = 10
+    """Number of labels, L."""
     name: ClassVar[str] = "the .npz file"
-
-    def __post_init__(self) -> None:
-        # Configuration files and the wire have lists.
-        object.__setattr__(self, "shape", tuple(self.shape))
-        positive = bool(self.shape) and min(self.shape) >= 1
-        require(positive, "dataset.shape", self.shape, "positive numbers")
-        require(self.classes >= 1, "dataset.classes", self.classes, "at least 1")
 
     def files(self) -> tuple[str, ...]:
         """Return the file."""

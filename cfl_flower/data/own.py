@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import logging
 import zlib
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from cfl_flower.data.folders import SUFFIXES, class_folders, image_files
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.reading import (
     PARTS,
+    TestFraction,
     named,
     of_one_type,
     pixels,
     pools,
-    require_test_fraction,
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import key
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, require, settings
 from cfl_flower.types import IntArray
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     time: int
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Folder:
     """A device's own samples: class folders of images, and .npz files with x and y.
 
@@ -77,40 +77,26 @@ class Folder:
     A file that is not whole yet is left for the next reading. Whether a sample is for
     training or for testing depends on its file's name and its place therein only, so
     it stays what it was when others arrive.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of one input. Images are resized to it; 1 channel is grey, 3 are colour.
-    classes : int
-        Number of labels, L.
-    names : tuple of str
-        Class folders in the order of the labels. Without names they are called 0, 1, …:
-        a device need not have all classes, but the same number must mean the same class
-        on every device.
-    test_fraction : float
-        Share of the samples held out for testing.
     """
 
-    shape: tuple[int, ...] = (3, 32, 32)
-    classes: int = 10
+    shape: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 32, 32)
+    """Shape of one input. Images are resized to it; 1 channel is grey, 3 are colour."""
+    classes: Count = 10
+    """Number of labels, L."""
     names: tuple[str, ...] = ()
-    test_fraction: float = 0.2
+    """Class folders in the order of the labels. Without names they are called 0, 1, …:
+    a device need not have all classes, but the same number must mean the same class on
+    every device."""
+    test_fraction: TestFraction = 0.2
+    """Share of the samples held out for testing."""
 
     def __post_init__(self) -> None:
-        # Configuration files and the wire have lists.
-        for name in ("shape", "names"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        positive = bool(self.shape) and min(self.shape) >= 1
-        require(positive, "dataset.shape", self.shape, "positive numbers")
-        require(self.classes >= 1, "dataset.classes", self.classes, "at least 1")
         require(
             len(self.names) in (0, self.classes),
             "dataset.names",
             self.names,
             f"a name for each of the {self.classes} classes, or none",
         )
-        require_test_fraction(self.test_fraction)
 
     def check(self, data_dir: str) -> None:
         """Do nothing: the server has no samples, and a device may get some later."""

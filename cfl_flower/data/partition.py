@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import field, replace
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
+from pydantic import Field
 
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.world import (
@@ -19,11 +20,16 @@ from cfl_flower.data.world import (
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
-from cfl_flower.settings import require, require_fraction, require_one_of
+from cfl_flower.settings import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    require,
+    settings,
+)
+from cfl_flower.settings import Natural as NaturalNumber
 from cfl_flower.types import FloatArray, IntArray
-
-TESTS = ("own", "whole")
-SHARED = ("none", "rare_half", "one", "two")
 
 Pools = tuple[Pool, Pool]
 """For training and for testing."""
@@ -40,66 +46,47 @@ Hands = tuple[Dealt, Dealt]
 """The indices of each client's samples in both pools."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings("partition")
 class Partition:
-    """What all partitions have in common; this one is iid.
+    """What all partitions have in common; this one is iid."""
 
-    Attributes
-    ----------
-    samples, test_samples : int or None
-        Samples per client, drawn with replacement. None deals every sample to exactly
-        one client; where only some clients change later, these draw as many as they
-        had at the start, with replacement from all samples.
-    minimum, test_minimum : int
-        Samples of each label that a client wants at all, before the others are shared;
-        fewer where they would take more than half of a label's samples, and none where
-        samples are drawn.
-    rotations : list of float
-        Degrees by which images are turned, one for each of as many groups of clients
-        as large as possible (StoCFL).
-    shifts : list of int
-        Label c is called (c + shift) mod L, one shift for each group of clients, in
-        every combination with the rotations (StoCFL).
-    copies : bool
-        Each combination deals out the whole dataset, instead of its part of one.
-    domains : int
-        Datasets of a hybrid, one for each group of clients, in every combination.
-    shared : {"none", "rare_half", "one", "two"}
-        Training samples that everyone holds beside its own, against heterogeneity: one
-        of each of the rarer half of the labels, one of each label, or two (Fielding).
-    tests : {"own", "whole"}
-        What the reported accuracy is on: the client's own test samples (personalised),
-        or the whole test set as it calls and turns it (generalised); then that on its
-        own samples is reported beside, as ``personalised``.
-    """
-
-    samples: int | None = None
-    test_samples: int | None = None
-    minimum: int = 0
-    test_minimum: int = 0
-    rotations: list[float] = field(default_factory=lambda: [0.0])
-    shifts: list[int] = field(default_factory=lambda: [0])
+    samples: Count | None = None
+    """Samples per client, drawn with replacement. None deals every sample to exactly
+    one client; where only some clients change later, these draw as many as they had at
+    the start, with replacement from all samples."""
+    test_samples: Count | None = None
+    """Samples per client, drawn with replacement. None deals every sample to exactly
+    one client; where only some clients change later, these draw as many as they had at
+    the start, with replacement from all samples."""
+    minimum: NaturalNumber = 0
+    """Samples of each label that a client wants at all, before the others are shared;
+    fewer where they would take more than half of a label's samples, and none where
+    samples are drawn."""
+    test_minimum: NaturalNumber = 0
+    """Samples of each label that a client wants at all, before the others are shared;
+    fewer where they would take more than half of a label's samples, and none where
+    samples are drawn."""
+    rotations: Annotated[list[float], Field(min_length=1)] = field(
+        default_factory=lambda: [0.0]
+    )
+    """Degrees by which images are turned, one for each of as many groups of clients as
+    large as possible (StoCFL)."""
+    shifts: Annotated[list[int], Field(min_length=1)] = field(
+        default_factory=lambda: [0]
+    )
+    """Label c is called (c + shift) mod L, one shift for each group of clients, in
+    every combination with the rotations (StoCFL)."""
     copies: bool = False
-    domains: int = 1
-    shared: str = "none"
-    tests: str = "own"
-
-    def __post_init__(self) -> None:
-        for name in ("samples", "test_samples"):
-            value = getattr(self, name)
-            allowed = "null or at least 1"
-            require(value is None or value >= 1, f"partition.{name}", value, allowed)
-        for name in ("minimum", "test_minimum"):
-            value = getattr(self, name)
-            require(value >= 0, f"partition.{name}", value, "at least 0")
-        require(self.domains >= 1, "partition.domains", self.domains, "at least 1")
-        require_one_of("partition.tests", self.tests, TESTS)
-        ok = self.shared in SHARED
-        require(ok, "partition.shared", self.shared, " or ".join(SHARED))
-        for name in ("rotations", "shifts"):
-            value = getattr(self, name)
-            ok = len(value) > 0 and all(map(math.isfinite, value))
-            require(ok, f"partition.{name}", value, "a list of at least one number")
+    """Each combination deals out the whole dataset, instead of its part of one."""
+    domains: Count = 1
+    """Datasets of a hybrid, one for each group of clients, in every combination."""
+    shared: Literal["none", "rare_half", "one", "two"] = "none"
+    """Training samples that everyone holds beside its own, against heterogeneity: one
+    of each of the rarer half of the labels, one of each label, or two (Fielding)."""
+    tests: Literal["own", "whole"] = "own"
+    """What the reported accuracy is on: the client's own test samples (personalised),
+    or the whole test set as it calls and turns it (generalised); then that on its own
+    samples is reported beside, as ``personalised``."""
 
     @property
     def turns(self) -> tuple[float, ...]:
@@ -237,29 +224,19 @@ class Partition:
         return count
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings("partition")
 class LabelGroups(Partition):
-    """Labels are split into disjoint groups; a client holds mostly one group's labels.
+    """Labels are split into disjoint groups; a client holds mostly one group's."""
 
-    Attributes
-    ----------
-    groups : int
-        Number of label groups, which are the true concepts.
-    purity : float
-        Share of a client's distribution on its own group; the rest is spread over all
-        labels.
-    named : list of list of int
-        The labels of each group; empty for groups at random.
-    """
-
-    groups: int = 5
-    purity: float = 0.95
+    groups: Count = 5
+    """Number of label groups, which are the true concepts."""
+    purity: Fraction = 0.95
+    """Share of a client's distribution on its own group; the rest is spread over all
+    labels."""
     named: list[list[int]] = field(default_factory=list)
+    """The labels of each group; empty for groups at random."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.groups >= 1, "partition.groups", self.groups, "at least 1")
-        require_fraction("partition.purity", self.purity)
         ok = len(self.named) in (0, self.groups) and all(self.named)
         allowed = f"labels for each of the {self.groups} groups, or none"
         require(ok, "partition.named", self.named, allowed)
@@ -326,24 +303,15 @@ class LabelGroups(Partition):
         return rows
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings("partition")
 class Dirichlet(Partition):
     """Each label's samples are spread over the clients by a Dirichlet distribution.
 
     As in FedCCFA: over clients for each label, not over labels for each client.
-
-    Attributes
-    ----------
-    alpha : float
-        Concentration: small is uneven.
     """
 
-    alpha: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = 0 < self.alpha < math.inf
-        require(ok, "partition.alpha", self.alpha, "a number above 0")
+    alpha: Positive = 0.5
+    """Concentration: small is uneven."""
 
     def layout(
         self,
@@ -358,34 +326,21 @@ class Dirichlet(Partition):
         return Layout(np.ascontiguousarray(shares), np.zeros(clients, np.int64))
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings("partition")
 class FewClasses(Partition):
     """A client holds a few labels, in sizes that follow a power law (FedProx, FlexCFL).
 
     Client i holds the labels i, i + 1, ... mod L, and its share of a label's samples,
     after the minimum, is a lognormal draw.
-
-    Attributes
-    ----------
-    labels : int
-        Labels per client.
-    sigma : float
-        Of the lognormal distribution of a client's share of a label; 0 for equal ones.
-    size_sigma : float
-        Of the lognormal factor that all of a client's shares have in common.
     """
 
-    labels: int = 2
-    sigma: float = 2.0
-    size_sigma: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.labels >= 1, "partition.labels", self.labels, "at least 1")
-        for name in ("sigma", "size_sigma"):
-            value = getattr(self, name)
-            ok = 0 <= value < math.inf
-            require(ok, f"partition.{name}", value, "a number of at least 0")
+    labels: Count = 2
+    """Labels per client."""
+    sigma: NonNegative = 2.0
+    """Sigma of the lognormal distribution of a client's share of a label; 0 for equal
+    ones."""
+    size_sigma: NonNegative = 0.0
+    """Sigma of the lognormal factor that all of a client's shares have in common."""
 
     def layout(
         self,
@@ -406,7 +361,7 @@ class FewClasses(Partition):
         return Layout(np.where(distance < self.labels, shares, 0), first)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings("partition")
 class Natural(Partition):
     """A client is an owner that the dataset knows: a writer, a user, a camera, a zone.
 

@@ -14,12 +14,13 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from PIL import Image
+from pydantic import Field
 
 from cfl_flower.data.pool import Arrays, Pool, cache_dir, cached_arrays
 from cfl_flower.errors import ConfigError
@@ -191,9 +192,8 @@ def held_out(owners: IntArray, fraction: float) -> NDArray[np.bool_]:
     return rank < wanted
 
 
-def require_size(size: int) -> None:
-    """Require a height and width of at least a pixel."""
-    require(size >= 1, "dataset.size", size, "pixels of at least 1")
+TestFraction = Annotated[float, Field(ge=0.01, le=0.99)]
+"""Share of the samples that are for testing; both parts get something."""
 
 
 def require_test_fraction(fraction: float) -> None:

@@ -2,61 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfl_flower.data.pool import Pool
-from cfl_flower.data.reading import held_out, require_test_fraction
+from cfl_flower.data.reading import TestFraction, held_out
 from cfl_flower.seeding import generator
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, Natural, NonNegative, settings
 from cfl_flower.types import IntArray
 
 INPUTS, CLASSES = 60, 10
 
 
-@dataclass(frozen=True)
+@settings("dataset")
 class Synthetic:
     """Synthetic(alpha, beta) of FedProx (Li et al., 2020), generated, not loaded.
 
     For device k: u_k ~ N(0, alpha), W_k and b_k ~ N(u_k, 1), B_k ~ N(0, beta),
     v_k ~ N(B_k, 1), x ~ N(v_k, diag(j^-1.2)), y = argmax(softmax(x W_k + b_k)).
     As in FedProx's generator, alpha and beta are standard deviations.
-
-    Attributes
-    ----------
-    alpha : float
-        How much the devices' models differ.
-    beta : float
-        How much the devices' inputs differ.
-    devices : int
-        Number of devices, each the owner of int(lognormal(4, 2)) + 50 samples.
-    data_seed : int
-        The data's own seed: every run of a comparison sees the same samples. The total
-        swings widely with it.
-    test_fraction : float
-        Share of each device's samples held out for testing.
     """
 
-    alpha: float = 1.0
-    beta: float = 1.0
-    devices: int = 100
-    # The first seed with a total near the 75,349 samples that FlexCFL reports: 72,855,
-    # of which the largest device has 12,737.
-    data_seed: int = 23
-    test_fraction: float = 0.1
-
+    alpha: NonNegative = 1.0
+    """How much the devices' models differ."""
+    beta: NonNegative = 1.0
+    """How much the devices' inputs differ."""
+    devices: Count = 100
+    """Number of devices, each the owner of int(lognormal(4, 2)) + 50 samples."""
+    data_seed: Natural = 23
+    """The data's own seed: every run of a comparison sees the same samples. The total
+    swings widely with it."""
+    test_fraction: TestFraction = 0.1
+    """Share of each device's samples held out for testing."""
     shape: ClassVar[tuple[int, ...]] = (INPUTS,)
     classes: ClassVar[int] = CLASSES
-
-    def __post_init__(self) -> None:
-        for name in ("alpha", "beta", "data_seed"):
-            value = getattr(self, name)
-            require(value >= 0, f"dataset.{name}", value, "at least 0")
-        require(self.devices >= 1, "dataset.devices", self.devices, "at least 1")
-        require_test_fraction(self.test_fraction)
 
     def check(self, data_dir: str) -> None:
         """Do nothing: there are no files."""

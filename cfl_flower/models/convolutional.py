@@ -6,13 +6,14 @@ other, these pad both sides alike; the outputs have the same size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from cfl_flower.models.base import Network, require_image
-from cfl_flower.settings import require
+from cfl_flower.settings import require, settings
 
 
 class Convolutional(nn.Sequential):
@@ -55,7 +56,7 @@ def _pooled_relu() -> list[nn.Module]:
     return [nn.MaxPool2d(2), nn.ReLU()]
 
 
-@dataclass(frozen=True)
+@settings("model")
 class FlexCflMnistCnn:
     """FlexCFL's network for MNIST: 50,186 parameters there."""
 
@@ -66,7 +67,7 @@ class FlexCflMnistCnn:
         return Network(extractor, nn.Linear(output_width(extractor, shape), classes))
 
 
-@dataclass(frozen=True)
+@settings("model")
 class FlexCflFemnistCnn:
     """FlexCFL's network for FEMNIST: 325,578 parameters with 10 classes."""
 
@@ -94,7 +95,7 @@ class FlexCflFemnistCnn:
         ]
 
 
-@dataclass(frozen=True)
+@settings("model")
 class FlexCflFashionCnn:
     """FlexCFL's network for Fashion-MNIST: 3,274,634 parameters there."""
 
@@ -108,21 +109,13 @@ class FlexCflFashionCnn:
         return Network(extractor, nn.Linear(1024, classes))
 
 
-@dataclass(frozen=True)
+@settings("model")
 class FedCcfaCnn:
-    """FedCCFA's networks: 117,066 parameters on Fashion-MNIST, 107,690 on CIFAR-10.
+    """FedCCFA's networks: 117,066 parameters on Fashion-MNIST, 107,690 on CIFAR-10."""
 
-    Attributes
-    ----------
-    blocks : int
-        Blocks of convolution, LeakyReLU and pooling: 2 in the paper's network for
-        Fashion-MNIST, 3 in the one for CIFAR.
-    """
-
-    blocks: int = 2
-
-    def __post_init__(self) -> None:
-        require(self.blocks in (2, 3), "model.blocks", self.blocks, "2 or 3")
+    blocks: Literal[2, 3] = 2
+    """Blocks of convolution, LeakyReLU and pooling: 2 in the paper's network for
+    Fashion-MNIST, 3 in the one for CIFAR."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for images of ``shape``."""
@@ -144,19 +137,15 @@ class FedCcfaCnn:
         return Network(extractor, nn.Linear(128, classes))
 
 
-@dataclass(frozen=True)
+@settings("model")
 class CcflCnn:
     """CCFL's network for Fashion-MNIST: 582,026 parameters with the default channels.
 
     The paper does not tell the channels.
-
-    Attributes
-    ----------
-    channels : list of int
-        Of the two convolutions.
     """
 
     channels: list[int] = field(default_factory=lambda: [32, 64])
+    """Of the two convolutions."""
 
     def __post_init__(self) -> None:
         ok = len(self.channels) == 2 and min(self.channels) >= 1

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from cfl_flower.models.base import Network
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, settings
 
 
 class SoftmaxRegression(Network):
@@ -41,7 +40,7 @@ class Perceptron(Network):
         )
 
 
-@dataclass(frozen=True)
+@settings("model")
 class Mclr:
     """Multinomial logistic regression: 7,850 parameters on MNIST, 650 on digits."""
 
@@ -50,23 +49,16 @@ class Mclr:
         return SoftmaxRegression(math.prod(shape), classes)
 
 
-@dataclass(frozen=True)
+@settings("model")
 class Mlp:
     """A perceptron with one hidden layer.
 
     On MNIST 101,770 parameters at 128 and 407,050 at 512 (FlexCFL, Duan et al., 2021),
     1,628,170 at 2048 (StoCFL, Zeng et al., 2023).
-
-    Attributes
-    ----------
-    hidden : int
-        Width of the hidden layer.
     """
 
-    hidden: int = 128
-
-    def __post_init__(self) -> None:
-        require(self.hidden >= 1, "model.hidden", self.hidden, "a width of at least 1")
+    hidden: Count = 128
+    """Width of the hidden layer."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for inputs of ``shape``."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from cfl_flower.models.base import Network, require_inputs
-from cfl_flower.settings import require
+from cfl_flower.settings import settings
 
 Cell = type[nn.GRU] | type[nn.LSTM]
 
@@ -37,7 +37,7 @@ class RecurrentExtractor(nn.Module):
         return features
 
 
-@dataclass(frozen=True)
+@settings("model")
 class Recurrent:
     """A bidirectional recurrent network on word vectors, for Sent140.
 
@@ -46,17 +46,10 @@ class Recurrent:
     25 tokens of 300 dimensions and 2 classes, GRU has 175,938 parameters and LSTM
     233,154; the latter are 232,386 in the paper's framework, whose LSTM lacks torch's
     second bias vector.
-
-    Attributes
-    ----------
-    cell : str
-        ``gru`` or ``lstm``.
     """
 
-    cell: str = "gru"
-
-    def __post_init__(self) -> None:
-        require(self.cell in CELLS, "model.cell", self.cell, " or ".join(CELLS))
+    cell: Literal["gru", "lstm"] = "gru"
+    """``gru`` or ``lstm``."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for sequences of ``shape`` (tokens, dimensions)."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from cfl_flower.models.base import Network, require_image, require_inputs
-from cfl_flower.settings import require
+from cfl_flower.settings import require, settings
 
 SMALL = 64
 """Images with fewer pixels than this on a side keep their resolution in the stem."""
@@ -21,7 +20,7 @@ BatchNorm fails on a single value per channel, which a batch of one would be.
 """
 
 
-@dataclass(frozen=True)
+@settings("model")
 class ResNet18:
     """ResNet-18 (He et al., 2016): 11,689,512 parameters on ImageNet.
 
@@ -42,7 +41,7 @@ class ResNet18:
         return _split(network, "fc")
 
 
-@dataclass(frozen=True)
+@settings("model")
 class ShuffleNetV2:
     """ShuffleNet v2 1.0x (Ma et al., 2018): 2,278,604 parameters on ImageNet.
 
@@ -60,27 +59,23 @@ class ShuffleNetV2:
         return _split(network, "fc")
 
 
-@dataclass(frozen=True)
+@settings("model")
 class VisionTransformer:
     """A vision transformer (Dosovitskiy et al., 2021).
 
     The defaults are ViT-B/16: 86,567,656 parameters on ImageNet at 224 pixels.
-
-    Attributes
-    ----------
-    patch : int
-        Height and width of a patch; must divide the image's.
-    layers, heads : int
-        Encoder layers, and attention heads in each.
-    width, hidden : int
-        Width of a token, a multiple of `heads`, and of the hidden layers.
     """
 
     patch: int = 16
+    """Height and width of a patch; must divide the image's."""
     layers: int = 12
+    """Encoder layers, and attention heads in each."""
     heads: int = 12
+    """Encoder layers, and attention heads in each."""
     width: int = 768
+    """Width of a token, a multiple of `heads`, and of the hidden layers."""
     hidden: int = 3072
+    """Width of a token, a multiple of `heads`, and of the hidden layers."""
 
     def __post_init__(self) -> None:
         for name in ("patch", "layers", "heads", "width", "hidden"):
