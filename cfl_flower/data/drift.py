@@ -17,7 +17,7 @@ from cfl_flower.data.world import (
     BY_RANK,
     BY_TIME,
     World,
-    deal_anew,
+    allocate,
     exchange_all,
     relabel_clients,
     traits,
@@ -173,9 +173,11 @@ class Regroup(Change):
 
     def apply(self, world: World, partition: Partition, key: EventKey) -> World:
         """Return the world after it."""
-        layout = partition.layout(world.clients, world.classes, world.deals, key.seed)
+        layout = partition.layout(
+            world.clients, world.classes, world.allocations, key.seed
+        )
         chosen = self.chosen(world.clients, self.rng(key))
-        return deal_anew(world, layout, chosen) if chosen.any() else world
+        return allocate(world, layout, chosen) if chosen.any() else world
 
 
 @settings("drift")
@@ -237,7 +239,7 @@ class Relabel(Change):
 
 @settings("drift")
 class Restore(Change):
-    """Back again: clients hold what was dealt to them first, as they called it then.
+    """Back again: clients hold their first samples, by the labels of then.
 
     After an exchange it takes all clients, or samples have two owners.
     """
@@ -316,7 +318,7 @@ class Exchange(Change):
         labels[:, 1] = points[:, 1].argmax(axis=1)
         pairs, labels = pairs[able], labels[able]
         tables = {}
-        for name in ("deal", "source", "groups"):
+        for name in ("allocation", "source", "groups"):
             old = getattr(world, name)
             table = old.copy()
             for label in labels.T:

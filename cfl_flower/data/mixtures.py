@@ -10,8 +10,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.data.partition import Hands, Partition, Pools
-from cfl_flower.data.world import Deal, Layout, World, deal_anew, times_dealt
+from cfl_flower.data.partition import Partition, Pools, SamplePair
+from cfl_flower.data.world import Allocation, Layout, World, allocate, times_allocated
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.types import FloatArray, IntArray
@@ -21,9 +21,9 @@ from cfl_flower.types import FloatArray, IntArray
 class Mixtures(Partition):
     """Each client mixes K distributions, one of them its main one: the data of CCFL.
 
-    Distribution k is the whole dataset, turned by k * 360 / K degrees. A new deal keeps
-    a client's main distribution. What a client is dealt follows from the seed, its id
-    and how often it was dealt samples before, and from nothing else.
+    Distribution k is the whole dataset, turned by k * 360 / K degrees. A new allocation
+    keeps a client's main distribution. What a client gets follows from the seed, its id
+    and how often it was allocated samples before, and from nothing else.
     """
 
     clusters: Annotated[int, Field(ge=2)] = 4
@@ -58,11 +58,11 @@ class Mixtures(Partition):
         self,
         clients: int,
         classes: int,
-        known: Sequence[Deal],
+        known: Sequence[Allocation],
         seed: int,
     ) -> Layout:
         """Draw the next mixture of each client."""
-        draws = np.broadcast_to(times_dealt(known), clients)
+        draws = np.broadcast_to(times_allocated(known), clients)
         return self._mixed(draws, classes, seed)
 
     def redrawn(self, world: World, draws: IntArray, seed: int) -> World:
@@ -78,7 +78,7 @@ class Mixtures(Partition):
         seed : int
         """
         layout = self._mixed(draws, world.classes, seed)
-        return deal_anew(world, layout, draws > 0, draws)
+        return allocate(world, layout, draws > 0, draws)
 
     def _mixed(self, draws: IntArray, classes: int, seed: int) -> Layout:
         demand = np.broadcast_to(1.0, (len(draws), classes))
@@ -97,7 +97,7 @@ class Mixtures(Partition):
         Parameters
         ----------
         main, draws : int arrays of shape (clients,)
-            Each client's main distribution, and how often it was dealt samples before.
+            Each client's main distribution, and how often it got samples before.
         seed : int
 
         Returns
@@ -130,18 +130,23 @@ class Mixtures(Partition):
         place = (main[:, None] + np.arange(self.clusters)) % self.clusters
         return np.take_along_axis(counts, place.argsort(axis=1), axis=1)
 
-    def hands(
-        self, pools: Pools, deal: Deal, number: int, seed: int, before: Hands | None
-    ) -> Hands:
+    def allocate_samples(
+        self,
+        pools: Pools,
+        allocation: Allocation,
+        number: int,
+        seed: int,
+        before: SamplePair | None,
+    ) -> SamplePair:
         """Return the indices of the samples of each client, drawn with replacement.
 
-        A client's are drawn when they are asked for: a run deals them anew so often
+        A client's are drawn when they are asked for: a run allocates them anew so often
         that all of them would fill the memory.
         """
         del number, before
         for pool in pools:
             self._count_domains(pool)
-        main, draws = deal.layout.groups, deal.draws
+        main, draws = allocation.layout.groups, allocation.draws
         counts = self.counts(main, draws, seed)
         tests = counts.sum(axis=1)
         if self.test_samples is not None:
@@ -172,7 +177,7 @@ class Mixtures(Partition):
             Samples in the pool.
         counts : int array of shape (clients, K)
         draws : int array of shape (clients,)
-            How often each client was dealt samples before.
+            How often each client was allocated samples before.
         purpose : {"deal", "deal-test"}
             For training or for testing.
         seed, client : int

@@ -1,4 +1,4 @@
-"""Who holds which labels, and which samples, at the start and after a new deal."""
+"""Who holds which labels and samples, at the start and after a new allocation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.world import (
-    Deal,
+    Allocation,
     Layout,
     World,
     first_world,
@@ -35,14 +35,14 @@ Pools = tuple[Pool, Pool]
 """For training and for testing."""
 
 
-class Dealt(Protocol):
+class ClientSamples(Protocol):
     """Each client's samples of one pool; a list, or drawn when they are asked for."""
 
     def __getitem__(self, client: int, /) -> IntArray:
         """Return the indices of one client's samples."""
 
 
-Hands = tuple[Dealt, Dealt]
+SamplePair = tuple[ClientSamples, ClientSamples]
 """The indices of each client's samples in both pools."""
 
 
@@ -51,13 +51,13 @@ class Partition:
     """What all partitions have in common; this one is iid."""
 
     samples: Count | None = None
-    """Samples per client, drawn with replacement. None deals every sample to exactly
-    one client; where only some clients change later, these draw as many as they had at
-    the start, with replacement from all samples."""
+    """Samples per client, drawn with replacement. null allocates every sample to
+    exactly one client; where only some clients change later, these draw as many as they
+    had at the start, with replacement from all samples."""
     test_samples: Count | None = None
-    """Samples per client, drawn with replacement. None deals every sample to exactly
-    one client; where only some clients change later, these draw as many as they had at
-    the start, with replacement from all samples."""
+    """Samples per client, drawn with replacement. null allocates every sample to
+    exactly one client; where only some clients change later, these draw as many as they
+    had at the start, with replacement from all samples."""
     minimum: NaturalNumber = 0
     """Samples of each label that a client wants at all, before the others are shared;
     fewer where they would take more than half of a label's samples, and none where
@@ -77,7 +77,7 @@ class Partition:
     """Label c is called (c + shift) mod L, one shift for each group of clients, in
     every combination with the rotations (StoCFL)."""
     copies: bool = False
-    """Each combination deals out the whole dataset, instead of its part of one."""
+    """Each combination allocates the whole dataset, instead of its part of one."""
     domains: Count = 1
     """Datasets of a hybrid, one for each group of clients, in every combination."""
     shared: Literal["none", "rare_half", "one", "two"] = "none"
@@ -110,7 +110,7 @@ class Partition:
         self,
         clients: int,
         classes: int,
-        known: Sequence[Deal],
+        known: Sequence[Allocation],
         seed: int,
     ) -> Layout:
         """Draw a layout, with no group of label distributions that is known.
@@ -118,8 +118,8 @@ class Partition:
         Parameters
         ----------
         clients, classes : int
-        known : sequence of Deal
-            What was dealt before.
+        known : sequence of Allocation
+            What was allocated before.
         seed : int
         """
         del known, seed
@@ -143,10 +143,15 @@ class Partition:
         world = relabel_clients(world, np.ones(clients, bool), names)
         return replace(world, degrees=degrees % 360)
 
-    def hands(
-        self, pools: Pools, deal: Deal, number: int, seed: int, before: Hands | None
-    ) -> Hands:
-        """Return the indices of the samples that each taker of a deal gets.
+    def allocate_samples(
+        self,
+        pools: Pools,
+        allocation: Allocation,
+        number: int,
+        seed: int,
+        before: SamplePair | None,
+    ) -> SamplePair:
+        """Return the indices of the samples that each taker of an allocation gets.
 
         They count through the pool once for each of ``turns``, one after the other.
 
@@ -154,12 +159,12 @@ class Partition:
         ----------
         pools : (Pool, Pool)
             For training and for testing.
-        deal : Deal
+        allocation : Allocation
         number : int
-            Of the deal, 0 for the first.
+            Of the allocation, 0 for the first.
         seed : int
-        before : Hands or None
-            Of the first deal, for later ones.
+        before : SamplePair or None
+            Of the first allocation, for later ones.
         """
         options = (
             ("deal", self.samples, self.minimum),
@@ -167,26 +172,26 @@ class Partition:
         )
         found = []
         for part, (purpose, count, least) in enumerate(options):
-            labels, demand = self._strata(pools[part], deal)
+            labels, demand = self._strata(pools[part], allocation)
             rng = generator(seed, purpose, number)
-            hands: list[IntArray] = [np.zeros(0, np.int64)] * len(demand)
-            if count is None and deal.takers.all():
-                for copy in np.unique(deal.copies):
-                    rows = np.flatnonzero(deal.copies == copy)
-                    dealt = deal_once(labels, demand[rows], rng, least)
-                    for row, hand in zip(rows, dealt, strict=True):
-                        hands[row] = hand
+            allocated: list[IntArray] = [np.zeros(0, np.int64)] * len(demand)
+            if count is None and allocation.takers.all():
+                for copy in np.unique(allocation.copies):
+                    rows = np.flatnonzero(allocation.copies == copy)
+                    divided = divide_once(labels, demand[rows], rng, least)
+                    for row, own in zip(rows, divided, strict=True):
+                        allocated[row] = own
             else:
-                rows = np.flatnonzero(deal.takers)
+                rows = np.flatnonzero(allocation.takers)
                 sizes = np.full(len(rows), count or 0)
                 if count is None and before:
                     had = (before[part][int(row)] for row in rows)
-                    sizes = np.array([len(hand) for hand in had], np.int64)
+                    sizes = np.array([len(own) for own in had], np.int64)
                 wishes = self.wishes(demand[rows], labels)
                 drawn = draw(labels, wishes, sizes, rng)
-                for row, hand in zip(rows, drawn, strict=True):
-                    hands[row] = hand
-            found.append(hands)
+                for row, own in zip(rows, drawn, strict=True):
+                    allocated[row] = own
+            found.append(allocated)
         return found[0], found[1]
 
     def wishes(self, demand: FloatArray, labels: IntArray) -> FloatArray:
@@ -196,7 +201,9 @@ class Partition:
         """
         return demand * np.bincount(labels, minlength=demand.shape[1])
 
-    def _strata(self, pool: Pool, deal: Deal) -> tuple[IntArray, FloatArray]:
+    def _strata(
+        self, pool: Pool, allocation: Allocation
+    ) -> tuple[IntArray, FloatArray]:
         """Return labels and demand; in a hybrid, a label for each domain and label.
 
         Raises
@@ -205,12 +212,12 @@ class Partition:
             If the dataset has another number of domains.
         """
         count = self._count_domains(pool)
-        demand = deal.layout.demand
+        demand = allocation.layout.demand
         if pool.domains is None:
             return pool.labels, demand
         clients, classes = demand.shape
         table = np.zeros((clients, count, classes))
-        table[np.arange(clients), deal.domains] = demand
+        table[np.arange(clients), allocation.domains] = demand
         return pool.domains * classes + pool.labels, table.reshape(clients, -1)
 
     def _count_domains(self, pool: Pool) -> int:
@@ -245,7 +252,7 @@ class LabelGroups(Partition):
         self,
         clients: int,
         classes: int,
-        known: Sequence[Deal],
+        known: Sequence[Allocation],
         seed: int,
     ) -> Layout:
         """Split the labels into groups that never existed, and spread the clients.
@@ -264,7 +271,7 @@ class LabelGroups(Partition):
             f"at most the {classes} labels of the dataset",
         )
         rng = generator(seed, "layout", len(known))
-        layouts = [deal.layout for deal in known]
+        layouts = [allocation.layout for allocation in known]
         existed = {
             old.demand[client].tobytes()
             for old in layouts
@@ -317,7 +324,7 @@ class Dirichlet(Partition):
         self,
         clients: int,
         classes: int,
-        known: Sequence[Deal],
+        known: Sequence[Allocation],
         seed: int,
     ) -> Layout:
         """Draw each label's shares."""
@@ -346,7 +353,7 @@ class FewClasses(Partition):
         self,
         clients: int,
         classes: int,
-        known: Sequence[Deal],
+        known: Sequence[Allocation],
         seed: int,
     ) -> Layout:
         """Draw each client's share of its labels."""
@@ -373,7 +380,7 @@ class Natural(Partition):
         self,
         clients: int,
         classes: int,
-        known: Sequence[Deal],
+        known: Sequence[Allocation],
         seed: int,
     ) -> Layout:
         """Return the owners' layout, of which there is only one.
@@ -381,18 +388,23 @@ class Natural(Partition):
         Raises
         ------
         ConfigError
-            If samples are to be dealt anew.
+            If samples are to be allocated anew.
         """
         if known:
             raise ConfigError(
-                "partition=natural cannot be dealt anew by drift=regroup; use "
+                "partition=natural cannot be allocated anew by drift=regroup; use "
                 "drift=none or another one"
             )
         return super().layout(clients, classes, known, seed)
 
-    def hands(
-        self, pools: Pools, deal: Deal, number: int, seed: int, before: Hands | None
-    ) -> Hands:
+    def allocate_samples(
+        self,
+        pools: Pools,
+        allocation: Allocation,
+        number: int,
+        seed: int,
+        before: SamplePair | None,
+    ) -> SamplePair:
         """Return the indices of each owner's samples.
 
         Raises
@@ -407,14 +419,14 @@ class Natural(Partition):
                 "partition=natural needs a dataset that knows whose samples are whose; "
                 "use another partition"
             )
-        clients = len(deal.takers)
+        clients = len(allocation.takers)
         count = max(int(owner.max(initial=-1)) for owner in owners) + 1
         if clients > count:
             raise ConfigError(
                 f"clients={clients} is not allowed; use at most the {count} owners of "
                 "the dataset"
             )
-        # In the order of the draw: sorted, a larger deal would renumber everyone, and
+        # In the order of the draw: sorted, a larger number would renumber everyone, and
         # clients that are asked about after a run would be others.
         chosen = generator(seed, "owners").permutation(count)[:clients]
         train, test = (_samples_of(owner, chosen) for owner in owners)
@@ -428,13 +440,13 @@ def _samples_of(owners: IntArray, chosen: IntArray) -> list[IntArray]:
     return [order[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def deal_once(
+def divide_once(
     labels: IntArray,
     demand: FloatArray,
     rng: np.random.Generator,
     minimum: int = 0,
 ) -> list[IntArray]:
-    """Deal every sample to exactly one client, label by label.
+    """Allocate every sample to exactly one client, label by label.
 
     Parameters
     ----------
@@ -451,7 +463,7 @@ def deal_once(
     list of int arrays
         Disjoint, together all indices of labels that anyone wants.
     """
-    hands: list[list[IntArray]] = [[] for _ in demand]
+    allocated: list[list[IntArray]] = [[] for _ in demand]
     for label in range(demand.shape[1]):
         shuffled = rng.permutation(np.flatnonzero(labels == label))
         # Clients in a new order for each label: roundings favour nobody twice.
@@ -465,9 +477,9 @@ def deal_once(
         rest = len(shuffled) - least * first[-1]
         cuts = least * first + np.rint(shares / shares[-1] * rest).astype(int)
         for client, part in zip(order, np.split(shuffled, cuts[:-1]), strict=True):
-            hands[client].append(part)
+            allocated[client].append(part)
     none = np.zeros(0, np.int64)
-    return [np.sort(np.concatenate([none, *hand])) for hand in hands]
+    return [np.sort(np.concatenate([none, *own])) for own in allocated]
 
 
 def draw(
@@ -488,10 +500,10 @@ def draw(
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     present = demand * (sizes > 0)
     present[~present.any(axis=1)] = sizes > 0
-    hands = []
+    allocated = []
     for limits, count in zip(np.cumsum(present, axis=1), counts, strict=True):
         point = rng.random(count) * limits[-1]
         wanted = np.searchsorted(limits[:-1], point, side="right")
         offsets = (rng.random(count) * sizes[wanted]).astype(np.int64)
-        hands.append(np.sort(order[starts[wanted] + offsets]))
-    return hands
+        allocated.append(np.sort(order[starts[wanted] + offsets]))
+    return allocated

@@ -27,7 +27,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Pool:
-    """Samples that are dealt out to clients.
+    """Samples that are allocated to clients.
 
     Attributes
     ----------

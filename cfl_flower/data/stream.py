@@ -13,11 +13,18 @@ from torch import Tensor
 
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
-from cfl_flower.data.partition import Hands, Partition
+from cfl_flower.data.partition import Partition, SamplePair
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
 from cfl_flower.data.timeline import Timeline
-from cfl_flower.data.world import AT_RANDOM, BY_RANK, Deal, World, same_deal, traits
+from cfl_flower.data.world import (
+    AT_RANDOM,
+    BY_RANK,
+    Allocation,
+    World,
+    same_allocation,
+    traits,
+)
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray
@@ -151,7 +158,7 @@ class Stream:
         self._partition, self._seed = partition, seed
         train, test = dataset.load(data_dir)
         self._pools = train.to(device), test.to(device)
-        self._dealt: dict[int, tuple[Deal, Hands]] = {}
+        self._allocated: dict[int, tuple[Allocation, SamplePair]] = {}
         self._shared = partition.shared_samples(train.labels, seed)
         # Those of a round and of the next one.
         self._views = lru_cache(maxsize=2 * clients)(self._make_view)
@@ -185,10 +192,10 @@ class Stream:
             state.update(repr(round).encode())
             for _, value in sorted(traits(world).items()):
                 state.update(np.ascontiguousarray(value).tobytes())
-        for number in range(len(world.deals)):
-            for hands in self._hands(world, number):
+        for number in range(len(world.allocations)):
+            for samples in self._samples_of_allocation(world, number):
                 for client in range(world.clients):
-                    state.update(hands[client].tobytes())
+                    state.update(samples[client].tobytes())
         state.update(self._shared.tobytes())
         return state.hexdigest()
 
@@ -197,19 +204,19 @@ class Stream:
 
     def _indices(self, world: World, client: int, part: int) -> IntArray:
         """Collect a client's samples of one pool, label by label if it must be."""
-        deals, sources = world.deal[client], world.source[client]
+        allocations, sources = world.allocation[client], world.source[client]
         visible, pool, parts = world.visible[client], self._pools[part], []
         since, until = float(world.since[client]), float(world.until[client])
         order = int(world.order[client])
         # At random only training samples arrive.
         streaming = (since, until) != (0, 1) and (part == 0 or order != AT_RANDOM)
-        origins = zip(deals.tolist(), sources.tolist(), strict=True)
+        origins = zip(allocations.tolist(), sources.tolist(), strict=True)
         for number, source in sorted(set(origins)):
-            hand = self._hands(world, number)[part][source]
+            hand = self._samples_of_allocation(world, number)[part][source]
             if streaming:
                 place = self._places(order, part, number, source, hand)
                 hand = hand[(since <= place) & (place < until)]
-            wanted = visible & (deals == number) & (sources == source)
+            wanted = visible & (allocations == number) & (sources == source)
             parts.append(hand if wanted.all() else hand[wanted[pool.labels_at(hand)]])
         return parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
 
@@ -245,13 +252,15 @@ class Stream:
             )
         return [(each - first) / (last + 1 - first) for each in times]
 
-    def _hands(self, world: World, number: int) -> Hands:
-        deal, known = world.deals[number], self._dealt.get(number)
-        # A timeline that was walked again has equal deals, another world may not.
-        if known is None or not same_deal(known[0], deal):
-            before = self._hands(world, 0) if number else None
-            hands = self._partition.hands(self._pools, deal, number, self._seed, before)
+    def _samples_of_allocation(self, world: World, number: int) -> SamplePair:
+        allocation, known = world.allocations[number], self._allocated.get(number)
+        # A timeline that was walked again has equal allocations, another world may not.
+        if known is None or not same_allocation(known[0], allocation):
+            before = self._samples_of_allocation(world, 0) if number else None
+            samples = self._partition.allocate_samples(
+                self._pools, allocation, number, self._seed, before
+            )
         else:
-            hands = known[1]
-        self._dealt[number] = deal, hands
-        return hands
+            samples = known[1]
+        self._allocated[number] = allocation, samples
+        return samples

@@ -45,20 +45,20 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Deal:
-    """Samples dealt out at one time.
+class Allocation:
+    """Samples allocated at one time.
 
     Attributes
     ----------
     layout : Layout
     takers : bool array of shape (clients,)
-        Who was dealt samples; the others keep what they have.
+        Who was allocated samples; the others keep what they have.
     domains : int array of shape (clients,)
-        Which of the datasets of a hybrid they were dealt from.
+        Which of the datasets of a hybrid they were allocated from.
     copies : int array of shape (clients,)
-        Which copy of the dataset they were dealt from, where there are several.
+        Which copy of the dataset they were allocated from, where there are several.
     draws : int array of shape (clients,)
-        How often each client was dealt samples before.
+        How often each client was allocated samples before.
     """
 
     layout: Layout
@@ -74,13 +74,13 @@ class World:
 
     Attributes
     ----------
-    deals : tuple of Deal
-        All that were dealt so far.
-    deal, source : int arrays of shape (clients, L)
-        The samples of a label are those that client ``source`` got in deal ``deal``.
+    allocations : tuple of Allocation
+        All that were allocated so far.
+    allocation, source : int arrays of shape (clients, L)
+        The samples of a label are those that client ``source`` got in ``allocation``.
     groups : int array of shape (clients, L)
-        The label distribution that the samples of a label were dealt by; -1 where there
-        are none.
+        The label distribution that the samples of a label were allocated by; -1 without
+        any.
     domains : int array of shape (clients,)
         Which of the datasets of a hybrid a client's samples are from.
     degrees : array of shape (clients,)
@@ -97,8 +97,8 @@ class World:
         `BY_RANK` or `BY_TIME`.
     """
 
-    deals: tuple[Deal, ...]
-    deal: IntArray
+    allocations: tuple[Allocation, ...]
+    allocation: IntArray
     source: IntArray
     groups: IntArray
     domains: IntArray
@@ -116,7 +116,7 @@ class World:
 
     @property
     def demand(self) -> FloatArray:
-        """What each client was dealt by, label by label, shape (clients, L)."""
+        """What each client was allocated by, label by label, shape (clients, L)."""
         taken = np.zeros(self.groups.shape)
         for layout, mask in self._origins():
             label = np.nonzero(mask)[1]
@@ -125,11 +125,11 @@ class World:
 
     @property
     def mixture(self) -> FloatArray:
-        """Share of each distribution in what a client was dealt, shape (clients, K).
+        """Share of each distribution in a client's samples, shape (clients, K).
 
-        Where its labels come from several deals, the mean over labels.
+        Where its labels come from several allocations, the mean over labels.
         """
-        first = self.deals[0].layout.mixture
+        first = self.allocations[0].layout.mixture
         if first is None:
             return np.ones((self.clients, 1))
         taken = np.zeros((*self.groups.shape, first.shape[1]))
@@ -170,21 +170,21 @@ class World:
 
     def _origins(self) -> Iterator[tuple[Layout, BoolArray]]:
         """Yield each layout that anything is held by, and where it is."""
-        for number in np.unique(self.deal):
-            yield self.deals[number].layout, self.deal == number
+        for number in np.unique(self.allocation):
+            yield self.allocations[number].layout, self.allocation == number
 
 
 def first_world(
     layout: Layout, domains: IntArray | None = None, copies: IntArray | None = None
 ) -> World:
-    """Return the world in which everyone holds what was dealt first, as it is."""
+    """Return the world in which everyone holds what was allocated first, as it is."""
     clients, classes = layout.demand.shape
     zeros = np.zeros(clients, np.int64)
     domains = zeros if domains is None else domains
     copies = zeros if copies is None else copies
     return World(
-        (Deal(layout, np.ones(clients, bool), domains, copies, zeros),),
-        deal=np.zeros((clients, classes), np.int64),
+        (Allocation(layout, np.ones(clients, bool), domains, copies, zeros),),
+        allocation=np.zeros((clients, classes), np.int64),
         source=np.tile(np.arange(clients)[:, None], classes),
         groups=_groups(layout),
         domains=domains,
@@ -197,10 +197,10 @@ def first_world(
     )
 
 
-def deal_anew(
+def allocate(
     world: World, layout: Layout, takers: BoolArray, draws: IntArray | None = None
 ) -> World:
-    """Deal samples of a new layout to some clients.
+    """Allocate samples of a new layout to some clients.
 
     Parameters
     ----------
@@ -208,37 +208,41 @@ def deal_anew(
     layout : Layout
     takers : bool array of shape (clients,)
     draws : int array of shape (clients,), optional
-        How often they were dealt samples before, if not as often as in this world.
+        How often they were allocated samples before, if not as often as in this world.
     """
     mask = takers[:, None]
-    copies = world.deals[0].copies
-    draws = times_dealt(world.deals) if draws is None else draws
-    deal = Deal(layout, takers, world.domains, copies, draws)
+    copies = world.allocations[0].copies
+    draws = times_allocated(world.allocations) if draws is None else draws
+    allocation = Allocation(layout, takers, world.domains, copies, draws)
     return replace(
         world,
-        deals=(*world.deals, deal),
-        deal=np.where(mask, len(world.deals), world.deal),
+        allocations=(*world.allocations, allocation),
+        allocation=np.where(mask, len(world.allocations), world.allocation),
         source=np.where(mask, np.arange(world.clients)[:, None], world.source),
         groups=np.where(mask, _groups(layout), world.groups),
     )
 
 
-def same_deal(one: Deal, two: Deal) -> bool:
-    """Tell whether two deals are of the same samples to the same clients."""
+def same_allocation(one: Allocation, two: Allocation) -> bool:
+    """Tell whether two allocations are of the same samples to the same clients."""
     if one is two:
         return True
     parts = (
-        (deal.layout.demand, deal.layout.groups, *list(vars(deal).values())[1:])
-        for deal in (one, two)
+        (
+            allocation.layout.demand,
+            allocation.layout.groups,
+            *list(vars(allocation).values())[1:],
+        )
+        for allocation in (one, two)
     )
     return all(np.array_equal(*pair) for pair in zip(*parts, strict=True))
 
 
-def times_dealt(deals: Sequence[Deal]) -> IntArray:
-    """Return how often each client was dealt samples, shape (clients,) or ()."""
-    if not deals:
+def times_allocated(allocations: Sequence[Allocation]) -> IntArray:
+    """Return how often each client was allocated samples, shape (clients,) or ()."""
+    if not allocations:
         return np.zeros((), np.int64)
-    return deals[-1].draws + deals[-1].takers
+    return allocations[-1].draws + allocations[-1].takers
 
 
 def _groups(layout: Layout) -> IntArray:
@@ -247,7 +251,7 @@ def _groups(layout: Layout) -> IntArray:
 
 def traits(world: World) -> dict[str, Any]:
     """Return all that is said of each client, by name: arrays with a row for each."""
-    names = [each.name for each in fields(world) if each.name != "deals"]
+    names = [each.name for each in fields(world) if each.name != "allocations"]
     return {name: getattr(world, name) for name in names}
 
 

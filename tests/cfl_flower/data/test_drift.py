@@ -51,7 +51,7 @@ def same(one: World, two: World, names: Sequence[str] = World.__annotations__) -
     return all(
         np.array_equal(getattr(one, name), getattr(two, name))
         for name in names
-        if name != "deals"
+        if name != "allocations"
     )
 
 

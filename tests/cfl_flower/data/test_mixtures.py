@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cfl_flower.data.mixtures import Mixtures, apportion
 from cfl_flower.data.pool import Pool
 from cfl_flower.errors import ConfigError
-from tests.cfl_flower.data.test_partition import deal_again
+from tests.cfl_flower.data.test_partition import allocate_again
 
 
 def zeros(clients: int) -> np.ndarray:
@@ -81,7 +81,7 @@ def test_training_and_testing_follow_the_same_mixture() -> None:
         partition = Mixtures(test_samples=tests)
         world = partition.begin(20, 10, seed=1)
         pools = plain_pool(700), plain_pool(90)
-        hands = partition.hands(pools, world.deals[0], 0, 1, None)
+        hands = partition.allocate_samples(pools, world.allocations[0], 0, 1, None)
         for client in range(20):
             train, test = (
                 np.bincount(hand[client] // len(pool.labels), minlength=4)
@@ -94,7 +94,7 @@ def test_training_and_testing_follow_the_same_mixture() -> None:
 
 
 def test_a_new_deal_of_mixtures_keeps_the_main_distribution() -> None:
-    first, second = deal_again(Mixtures(), 20, 10, times=2)
+    first, second = allocate_again(Mixtures(), 20, 10, times=2)
     assert first.layout.groups.tolist() == second.layout.groups.tolist()
     assert second.draws.tolist() == [1] * 20
     assert (first.layout.mixture != second.layout.mixture).any(axis=1).all()  # type: ignore[union-attr]

@@ -11,11 +11,11 @@ from cfl_flower.data.partition import (
     LabelGroups,
     Natural,
     Partition,
-    deal_once,
+    divide_once,
     draw,
 )
 from cfl_flower.data.pool import Pool
-from cfl_flower.data.world import Deal, Layout, deal_anew, first_world
+from cfl_flower.data.world import Allocation, Layout, allocate, first_world
 from cfl_flower.errors import ConfigError
 
 
@@ -23,14 +23,14 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def deal_again(
+def allocate_again(
     partition: Partition, clients: int, classes: int, times: int, seed: int = 0
-) -> tuple[Deal, ...]:
+) -> tuple[Allocation, ...]:
     world = first_world(partition.layout(clients, classes, [], seed))
     for _ in range(times - 1):
-        layout = partition.layout(clients, classes, world.deals, seed)
-        world = deal_anew(world, layout, np.ones(clients, bool))
-    return world.deals
+        layout = partition.layout(clients, classes, world.allocations, seed)
+        world = allocate(world, layout, np.ones(clients, bool))
+    return world.allocations
 
 
 def kinds(layout: Layout) -> np.ndarray:
@@ -51,8 +51,10 @@ def test_label_groups_are_disjoint_and_hold_their_share() -> None:
 
 
 def test_a_new_layout_has_no_group_that_ever_existed() -> None:
-    deals = deal_again(LabelGroups(groups=3), 9, 10, times=4)
-    rows = [row.tobytes() for deal in deals for row in kinds(deal.layout)]
+    allocations = allocate_again(LabelGroups(groups=3), 9, 10, times=4)
+    rows = [
+        row.tobytes() for allocation in allocations for row in kinds(allocation.layout)
+    ]
     assert len(set(rows)) == len(rows)
 
 
@@ -72,25 +74,25 @@ def test_more_groups_than_labels_are_refused() -> None:
 
 
 @given(st.integers(0, 99), st.integers(1, 12), st.integers(0, 300))
-def test_every_sample_is_dealt_to_exactly_one_client(
+def test_every_sample_is_allocated_to_exactly_one_client(
     seed: int, clients: int, samples: int
 ) -> None:
     labels = rng(seed).integers(0, 4, samples)
     demand = rng(seed + 1).dirichlet(np.full(4, 0.3), clients)
-    hands = deal_once(labels, demand, rng(seed))
+    hands = divide_once(labels, demand, rng(seed))
     assert len(hands) == clients
     assert sorted(np.concatenate(hands).tolist()) == list(range(samples))
 
 
 def test_a_label_is_shared_in_proportion_to_the_demand() -> None:
     labels = np.array([0] * 60 + [1] * 40)
-    hands = deal_once(labels, np.array([[1.0, 0], [2.0, 1]]), rng())
+    hands = divide_once(labels, np.array([[1.0, 0], [2.0, 1]]), rng())
     counts = [np.bincount(labels[hand], minlength=2).tolist() for hand in hands]
     assert counts == [[20, 0], [40, 40]]
 
 
 def test_a_label_that_nobody_wants_is_nobodys() -> None:
-    hands = deal_once(np.array([0, 0, 1, 1]), np.array([[0, 1.0], [0, 1.0]]), rng())
+    hands = divide_once(np.array([0, 0, 1, 1]), np.array([[0, 1.0], [0, 1.0]]), rng())
     assert sorted(np.concatenate(hands).tolist()) == [2, 3]
 
 
@@ -124,7 +126,7 @@ def test_a_label_without_samples_is_drawn_by_nobody(absent: int) -> None:
 @pytest.mark.parametrize(("groups", "events"), [(1, 1), (7, 2), (10, 1)])
 def test_without_new_groups_the_drift_is_refused(groups: int, events: int) -> None:
     with pytest.raises(ConfigError, match=rf"groups={groups} .* event {events} of"):
-        deal_again(LabelGroups(groups=groups), 20, 10, times=events + 1)
+        allocate_again(LabelGroups(groups=groups), 20, 10, times=events + 1)
 
 
 @given(st.integers(0, 99), st.integers(1, 9), st.integers(0, 200))
@@ -132,7 +134,7 @@ def test_shares_of_a_label_are_off_by_rounding_only(
     seed: int, clients: int, samples: int
 ) -> None:
     demand = rng(seed).dirichlet(np.ones(clients))[:, None]
-    hands = deal_once(np.zeros(samples, int), demand, rng(seed))
+    hands = divide_once(np.zeros(samples, int), demand, rng(seed))
     sizes = np.array([len(hand) for hand in hands])
     assert (abs(sizes - samples * demand[:, 0]) <= 1 + 1e-6).all()
 
@@ -158,42 +160,44 @@ def test_who_follows_which_group_is_drawn() -> None:
 
 
 def test_a_client_may_get_nothing() -> None:
-    hands = deal_once(np.array([0, 1]), np.array([[1.0, 1], [0, 0]]), rng())
+    hands = divide_once(np.array([0, 1]), np.array([[1.0, 1], [0, 0]]), rng())
     assert [hand.tolist() for hand in hands] == [[0, 1], []]
 
 
 def test_which_samples_a_client_gets_is_drawn() -> None:
-    hands = [deal_once(np.zeros(50, int), np.ones((2, 1)), rng(s))[0] for s in (0, 1)]
+    hands = [divide_once(np.zeros(50, int), np.ones((2, 1)), rng(s))[0] for s in (0, 1)]
     assert len(hands[0]) == len(hands[1]) == 25
     assert hands[0].tolist() != hands[1].tolist() != list(range(25))
 
 
 def test_rounding_favours_no_client_over_all_labels() -> None:
     # One sample of each of 400 labels for two clients: half each, not all to one.
-    hands = deal_once(np.arange(400), np.ones((2, 400)), rng())
+    hands = divide_once(np.arange(400), np.ones((2, 400)), rng())
     assert len(hands[0]) == pytest.approx(200, abs=50)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_only_groups_that_are_left_are_found(seed: int) -> None:
     # Four labels split into two pairs in three ways.
-    deals = deal_again(LabelGroups(groups=2), 4, 4, times=3, seed=seed)
-    rows = [row.tobytes() for deal in deals for row in kinds(deal.layout)]
+    allocations = allocate_again(LabelGroups(groups=2), 4, 4, times=3, seed=seed)
+    rows = [
+        row.tobytes() for allocation in allocations for row in kinds(allocation.layout)
+    ]
     assert len(set(rows)) == 6
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_single_sample_goes_to_who_wants_it_most(seed: int) -> None:
-    hands = deal_once(np.array([0]), np.array([[0.1], [0.9]]), rng(seed))
+    hands = divide_once(np.array([0]), np.array([[0.1], [0.9]]), rng(seed))
     assert [len(hand) for hand in hands] == [0, 1]
 
 
 def test_a_minimum_comes_first_and_the_rest_follows_the_demand() -> None:
     labels = np.zeros(100, int)
-    hands = deal_once(labels, np.array([[0.0], [1.0], [3.0]]), rng(), minimum=10)
+    hands = divide_once(labels, np.array([[0.0], [1.0], [3.0]]), rng(), minimum=10)
     assert [len(hand) for hand in hands] == [0, 30, 70]
     # 60 for each of two clients would be more than half of 100 samples: 25 each.
-    hands = deal_once(labels, np.array([[1.0], [0.001]]), rng(), minimum=60)
+    hands = divide_once(labels, np.array([[1.0], [0.001]]), rng(), minimum=60)
     assert [len(hand) for hand in hands] == [75, 25]
 
 
@@ -236,7 +240,9 @@ def test_a_natural_client_is_the_same_owner_in_training_and_testing() -> None:
     pools = owned([2, 0, 1, 0, 2, 2]), owned([1, 2, 3, 0])
     for clients in (4, 2):
         world = first_world(Natural().layout(clients, 1, [], 0))
-        train, test = Natural().hands(pools, world.deals[0], 0, 0, None)
+        train, test = Natural().allocate_samples(
+            pools, world.allocations[0], 0, 0, None
+        )
         assert len(train) == len(test) == clients
         owner_of = [set(pools[1].owners[hand].tolist()) for hand in test]
         assert all(len(owner) == 1 for owner in owner_of)
@@ -250,8 +256,8 @@ def test_more_natural_clients_come_after_those_there_were() -> None:
     pools = owned(owners), owned(owners)
 
     def dealt(clients: int) -> list[list[int]]:
-        deal = first_world(Natural().layout(clients, 1, [], 3)).deals[0]
-        hands = Natural().hands(pools, deal, 0, 3, None)
+        allocation = first_world(Natural().layout(clients, 1, [], 3)).allocations[0]
+        hands = Natural().allocate_samples(pools, allocation, 0, 3, None)
         return [hands[0][client].tolist() for client in range(clients)]
 
     everyone = dealt(20)
@@ -261,14 +267,14 @@ def test_more_natural_clients_come_after_those_there_were() -> None:
 
 
 def test_natural_clients_need_owners_and_enough_of_them() -> None:
-    deal = first_world(Natural().layout(3, 1, [], 0)).deals[0]
+    allocation = first_world(Natural().layout(3, 1, [], 0)).allocations[0]
     with pytest.raises(ConfigError, match="at most the 2 owners"):
-        Natural().hands((owned([0, 1]), owned([0])), deal, 0, 0, None)
+        Natural().allocate_samples((owned([0, 1]), owned([0])), allocation, 0, 0, None)
     nobody = Pool.from_arrays(
         {"x": np.zeros((1, 2), np.float32), "y": np.zeros(1, int)}
     )
     with pytest.raises(ConfigError, match="use another partition"):
-        Natural().hands((nobody, nobody), deal, 0, 0, None)
+        Natural().allocate_samples((nobody, nobody), allocation, 0, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -301,10 +307,10 @@ def test_traits_are_spread_evenly_within_each_label_group() -> None:
     assert counts.tolist() == [2] * 8
 
 
-def test_natural_clients_are_not_dealt_anew() -> None:
+def test_natural_clients_are_not_allocated_anew() -> None:
     layout = Natural().layout(3, 2, [], 0)
-    with pytest.raises(ConfigError, match="cannot be dealt anew"):
-        Natural().layout(3, 2, first_world(layout).deals, 0)
+    with pytest.raises(ConfigError, match="cannot be allocated anew"):
+        Natural().layout(3, 2, first_world(layout).allocations, 0)
 
 
 def test_named_groups_are_the_labels_that_are_named() -> None:
@@ -315,7 +321,7 @@ def test_named_groups_are_the_labels_that_are_named() -> None:
         assert np.flatnonzero(layout.demand[client]).tolist() == named[group]
     assert np.bincount(layout.groups).tolist() == [2] * 4
     with pytest.raises(ConfigError, match="did not exist before"):
-        partition.layout(8, 10, first_world(layout).deals, 0)
+        partition.layout(8, 10, first_world(layout).allocations, 0)
 
 
 @pytest.mark.parametrize("named", [[[0, 1]], [[0], []], [[0], [12]]])
