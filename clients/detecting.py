@@ -23,10 +23,9 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch.nn.functional import cross_entropy
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.learning.training import sample_losses
 from cfl_flower.types import FloatArray, Scalar, Vector
 from clients.base import ClusteredClient
 
@@ -82,7 +81,8 @@ class DetectingClient(ClusteredClient):
             raise ConfigError("river is missing; pip install 'river>=0.21'")
         state = self.context.state.part("losses")
         known = state.load(before=self.context.round).get("losses", np.zeros(0))
-        losses = self.sample_losses(self.served(list(parameters)), round)
+        served = self.context.model.load(self.served(list(parameters)))
+        losses = sample_losses(served, *self.samples(round)).double().numpy()
         every = np.concatenate([known, losses])[-WINDOW:]
         old = max(0, len(every) - len(losses))
         drifted = old > 0 and rises(self.detector(), every, old)
@@ -90,14 +90,6 @@ class DetectingClient(ClusteredClient):
             self.context.round, {"losses": losses[-WINDOW:] if drifted else every}
         )
         return super().report(config, round, parameters) if drifted else {}
-
-    def sample_losses(self, model: Vector, round: int) -> FloatArray:
-        """Return the model's loss on each training sample of a round, shape (n,)."""
-        x, y = self.samples(round)
-        network = self.context.model.load(model).module.eval()
-        with torch.no_grad():
-            losses: FloatArray = cross_entropy(network(x), y, reduction="none").numpy()
-        return losses.astype(np.float64)
 
 
 class AdwinClient(DetectingClient):

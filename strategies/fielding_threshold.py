@@ -1,4 +1,4 @@
-"""Which threshold of re-clustering is best is learned while training goes on.
+"""The threshold of re-clustering, fixed or learned: `strategy/threshold_learning`.
 
 Li et al., "Fielding: Clustered Federated Learning with Data Drift", Appendix F.1: "in
 the early rounds, we explore various thresholds and select those yielding the best
@@ -16,10 +16,14 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, field, replace
+from typing import Annotated, TypeAlias
 
 import numpy as np
+from pydantic import Field
 from scipy.stats import dunnett
 
+from cfl_flower.runs.record import RoundRecord
+from cfl_flower.settings import Count, Natural, settings
 from cfl_flower.types import FloatArray
 
 THRESHOLDS = (0.0, 1 / 6, 1 / 3, 1 / 2, 2 / 3)
@@ -78,6 +82,92 @@ class Trials:
         if self.before is not None or self.latest is None:
             return self
         return replace(self, before=self.latest)
+
+
+@settings("strategy.threshold_learning")
+class FixedThreshold:
+    """The configured threshold stays."""
+
+    def in_force(self, configured: float, trials: Trials) -> float:
+        """Return the threshold that decides now, as a fraction of theta."""
+        del trials
+        return configured
+
+    def after_round(
+        self,
+        trials: Trials,
+        record: RoundRecord,
+        drifted: bool,
+        configured: float,
+        rng: np.random.Generator,
+    ) -> Trials:
+        """Return the trials after a round."""
+        del record, drifted, configured, rng
+        return trials
+
+    def measures(self, configured: float, trials: Trials) -> dict[str, float]:
+        """Return what a round's record says about the threshold."""
+        del configured, trials
+        return {}
+
+
+@settings("strategy.threshold_learning")
+class LearnedThreshold:
+    """Five thresholds and the configured one are tried on drifts, and one is chosen."""
+
+    rounds: Count = 5
+    """Tested rounds after a drift by which a threshold is judged."""
+    events: Annotated[int, Field(ge=2)] = 2
+    """Drifts on which each threshold is tried: what one does cannot be told from
+    chance."""
+    relearn_every: Natural = 0
+    """Rounds until the thresholds are tried again; 0: never."""
+
+    def in_force(self, configured: float, trials: Trials) -> float:
+        """Return the threshold that is tried, else the learned or configured one."""
+        if trials.before is not None:
+            tried = candidates(configured)
+            return tried[turn(len(trials.scores), len(tried))]
+        return configured if trials.learned is None else trials.learned
+
+    def after_round(
+        self,
+        trials: Trials,
+        record: RoundRecord,
+        drifted: bool,
+        configured: float,
+        rng: np.random.Generator,
+    ) -> Trials:
+        """Return the trials after a round; the best threshold is chosen after the last.
+
+        Parameters
+        ----------
+        trials : Trials
+        record : RoundRecord
+            With the accuracy, if the round was tested.
+        drifted : bool
+            Whether clients reported drift at the end of the round, for a new trial.
+        configured : float
+        rng : numpy.random.Generator
+        """
+        if record.accuracy is not None:
+            trials = trials.tested(record.accuracy, self.rounds)
+        tried = candidates(configured)
+        if trials.learned is None:
+            if len(trials.scores) >= len(tried) * self.events:
+                place = tried.index(configured)
+                best = best_candidate(trials.scores, len(tried), place, rng)
+                trials = replace(trials, learned=tried[best], since=record.round)
+        elif 0 < self.relearn_every <= record.round - trials.since:
+            trials = Trials(latest=trials.latest)
+        return trials.drifted() if drifted and trials.learned is None else trials
+
+    def measures(self, configured: float, trials: Trials) -> dict[str, float]:
+        """Return the threshold that decides now."""
+        return {"threshold": self.in_force(configured, trials)}
+
+
+ThresholdLearning: TypeAlias = FixedThreshold | LearnedThreshold
 
 
 def candidates(configured: float) -> tuple[float, ...]:

@@ -1,109 +1,142 @@
 """Noise on reported label histograms: differential privacy of single samples.
 
 Neighbouring data sets are those of one client in which one sample has another label;
-their number of samples n, which a client reports beside, is the same. So two label
-counts differ by 1 each: the counts have L1 sensitivity 2 and L2 sensitivity sqrt(2),
+their number of samples n, which a client reports, too, is the same. So two label counts
+differ by 1 each: the counts have L1 sensitivity 2 and L2 sensitivity sqrt(2),
 the normalised histogram 2 / n and sqrt(2) / n. The noise is added to the counts;
-clipping at 0 and normalising afterwards do not look at the data again.
+clipping at 0 and normalising afterwards do not use the data again.
 
-What one report promises: nobody can tell, better than by epsilon (and delta), what the
-label of any one sample was, whatever they know of all others. What it does not:
+One report is (epsilon, delta)-differentially private in the label of any one sample.
+Limits of this guarantee:
 
-* Reports compose. A client whose labels changed k times has told k + 1 histograms: at
+* Reports compose. A client whose labels changed k times has sent k + 1 histograms: at
   worst (k + 1) epsilon and (k + 1) delta for a sample that was in all of them, which
-  `epsilon_spent` and, of Gaussian noise, `delta_spent` count. The same counts get the
-  same noise, so telling them again tells nothing new, and a client whose data stayed is
-  not taken for a drifted one.
-* That a client reports says that its labels changed, and n says how many it has.
-* A trained model tells about its samples, too: this is about the histogram alone.
-* The whole client is not hidden, only single samples.
+  `epsilon_spent` and, for Gaussian noise, `delta_spent` count. The same counts get the
+  same noise, so that a repeated report reveals nothing new, and a client whose data did
+  not change is not taken for a drifted one.
+* A report reveals that the client's labels changed, and n their number.
+* A trained model reveals information about its samples, too; only the histogram is
+  protected.
+* Single samples are protected, not the client as a whole.
 * Floating-point noise is not exactly continuous (Mironov, CCS 2012).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
+from pydantic import Field
 from scipy.special import log_ndtr, ndtr
 
-from cfl_flower.settings import require, require_one_of
-from cfl_flower.types import Vector
+from cfl_flower.settings import Positive, settings
+from cfl_flower.types import FloatArray, IntArray, Vector
 
 L1_SENSITIVITY = 2.0
 L2_SENSITIVITY = math.sqrt(2)
 
 
-@dataclass(frozen=True)
-class LabelNoise:
-    """Noise on the label counts behind a histogram, on the client.
+@settings("strategy.privacy")
+class NoNoise:
+    """Reports are sent as they are."""
 
-    Attributes
-    ----------
-    noise : {"laplace", "gaussian"}
-    epsilon : float, optional
-        Privacy of one report; none for no noise.
-    delta : float
-        Of Gaussian noise: the probability that epsilon does not bound.
-    """
+    on: ClassVar[bool] = False
+    variance: ClassVar[float] = 0.0
+    """Of the noise on one label's count."""
 
-    noise: str = "laplace"
-    epsilon: float | None = None
-    delta: float = 1e-5
+    def spent(self, reports: IntArray) -> dict[str, float]:
+        """Return the measures of the privacy that was lost."""
+        del reports
+        return {}
 
-    def __post_init__(self) -> None:
-        require_one_of("strategy.privacy.noise", self.noise, ("laplace", "gaussian"))
-        ok = self.epsilon is None or 0 < self.epsilon < math.inf
-        what = "a number above 0, or null for no noise"
-        require(ok, "strategy.privacy.epsilon", self.epsilon, what)
-        ok, what = 0 < self.delta < 1, "a number between 0 and 1"
-        require(ok, "strategy.privacy.delta", self.delta, what)
 
-    @property
-    def on(self) -> bool:
-        """Whether there is any noise."""
-        return self.epsilon is not None
+@settings("strategy.privacy")
+class LaplaceNoise:
+    """Laplace noise on the label counts behind a histogram, on the client."""
+
+    on: ClassVar[bool] = True
+
+    epsilon: Positive = 1.0
+    """Privacy of one report, for one sample's label."""
 
     @property
     def scale(self) -> float:
-        """Laplace's b or Gauss's sigma, in samples; 0 without noise."""
-        if self.epsilon is None:
-            return 0.0
-        if self.noise == "laplace":
-            return L1_SENSITIVITY / self.epsilon
-        return gaussian_scale(self.epsilon, self.delta)
+        """Laplace's b, in samples."""
+        return L1_SENSITIVITY / self.epsilon
 
     @property
     def variance(self) -> float:
         """The variance of the noise on one label's count."""
-        return self.scale**2 * (2 if self.noise == "laplace" else 1)
+        return self.scale**2 * 2
+
+    def draw(self, rng: np.random.Generator, count: int) -> FloatArray:
+        """Draw the noise on so many label counts."""
+        return rng.laplace(0.0, self.scale, count)
+
+    def spent(self, reports: IntArray) -> dict[str, float]:
+        """Return the measures of the privacy lost by the client that reported most.
+
+        Parameters
+        ----------
+        reports : int array of shape (n,)
+            The number of reports of each client: they compose.
+        """
+        return {"epsilon_spent": int(reports.max(initial=0)) * self.epsilon}
 
     def protect(
         self, histogram: Vector, count: int, rng: np.random.Generator
     ) -> Vector:
-        """Return a histogram after noise on its counts.
+        """Return a histogram with noise on its counts.
 
         Parameters
         ----------
         histogram : Vector, shape (L,)
         count : int
-            n, the samples behind it. Without any there is nothing to protect.
-        rng : numpy.random.Generator
+            n, the samples behind it; with 0 the histogram stays as it is.
 
         Returns
         -------
         Vector, shape (L,)
-            A distribution; uniform if the noise left nothing.
+            A distribution; uniform if no noisy count is above 0.
         """
-        if not self.on or count == 0:
+        if count == 0:
             return histogram
-        draw = rng.laplace if self.noise == "laplace" else rng.normal
-        noisy = histogram * float(count) + draw(0.0, self.scale, len(histogram))
+        noisy = histogram * float(count) + self.draw(rng, len(histogram))
         left = np.maximum(noisy, 0.0)
         total = left.sum()
         shares = left / total if total > 0 else np.full(len(left), 1 / len(left))
         return shares.astype(np.float32)
+
+
+@settings("strategy.privacy")
+class GaussianNoise(LaplaceNoise):
+    """Gaussian noise instead, for an epsilon that holds with probability 1 - delta."""
+
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """Probability that epsilon does not hold."""
+
+    @property
+    def scale(self) -> float:
+        """Gauss's sigma, in samples."""
+        return gaussian_scale(self.epsilon, self.delta)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise on one label's count."""
+        return self.scale**2
+
+    def draw(self, rng: np.random.Generator, count: int) -> FloatArray:
+        """Draw the noise on so many label counts."""
+        return rng.normal(0.0, self.scale, count)
+
+    def spent(self, reports: IntArray) -> dict[str, float]:
+        """Return the measures of the privacy lost by the client that reported most."""
+        lost = int(reports.max(initial=0)) * self.delta
+        return {**super().spent(reports), "delta_spent": lost}
+
+
+Privacy: TypeAlias = NoNoise | LaplaceNoise | GaussianNoise
 
 
 def gaussian_scale(epsilon: float, delta: float) -> float:
@@ -120,7 +153,7 @@ def gaussian_scale(epsilon: float, delta: float) -> float:
     >>> round(sigma, 3), sigma < math.sqrt(2 * 2 * math.log(1.25e5))
     (5.276, True)
     """
-    # A second, which a device without Gaussian noise shall not pay for every message.
+    # The import takes a second, which devices without Gaussian noise need not spend.
     from scipy.optimize import brentq  # noqa: PLC0415
 
     def excess(log_sigma: float) -> float:

@@ -36,7 +36,7 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
         if isinstance(value, Mapping):
             if key != AGAIN:
                 yield from _flat(value, f"{prefix}{key}.")
-        elif f"{prefix}{key}" not in ("client", "name") and key != "_target_":
+        elif f"{prefix}{key}" != "client" and key not in ("_target_", "name"):
             yield f"{prefix}{key}", shown(value)
 
 

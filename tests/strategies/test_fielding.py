@@ -28,7 +28,9 @@ from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.types import ClientId, Result
 from simulations.inprocess import InProcessGrid
-from strategies.fielding import Fielding, FieldingSettings
+from strategies import fielding as fielding_module
+from strategies.fielding import Fielding, FieldingSettings, FieldingState
+from strategies.fielding_triggers import CentreTrigger
 
 Runner = Callable[..., Any]
 
@@ -167,7 +169,7 @@ def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path: Path) -> N
     steps = [(0, 0, 0, 5), (0, 0, 5, 5), (0, 5, 5, 5)]
     reclustered = {}
     for reference in ("event", "recluster"):
-        option = f"strategy.centre_reference={reference}"
+        option = f"strategy.trigger.reference={reference}"
         fielding = two_groups(tmp_path, option, "strategy.threshold=0.6")
         found = []
         for labels in steps:
@@ -255,12 +257,16 @@ def test_a_histogram_without_its_number_of_samples_is_refused(
         strategy(tmp_path).read_result("query", report(0, 1, samples=samples))
 
 
-@pytest.mark.parametrize(
-    "options", [{"threshold": -0.1}, {"tolerance": -1.0}, {"centre_reference": "old"}]
-)
+@pytest.mark.parametrize("options", [{"threshold": -0.1}, {"tolerance": -1.0}])
 def test_settings_out_of_range_name_themselves(options: dict) -> None:
     with pytest.raises(ConfigError, match=rf"strategy\.{next(iter(options))}="):
         FieldingSettings(**options)
+
+
+def test_an_unknown_reference_of_a_shift_names_itself() -> None:
+    unknown: Any = "old"
+    with pytest.raises(ConfigError, match=r"strategy\.trigger\.reference=old"):
+        CentreTrigger(reference=unknown)
 
 
 # End to end, in process
@@ -333,15 +339,19 @@ def test_bytes_are_models_of_participants_and_histograms(run_small: Runner) -> N
 
 
 def test_at_a_drift_new_models_are_means_of_the_members_old_models(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[list[np.ndarray], np.ndarray, list[np.ndarray]]] = []
+    recluster = fielding_module.recluster
 
-    class Watched(Fielding):
-        def recluster(self, rng: np.random.Generator) -> None:
-            old = [self.state.models[k] for k in self.state.clusters]
-            super().recluster(rng)
-            seen.append((old, self.state.clusters, list(self.state.models)))
+    def watched(
+        state: FieldingState, settings: FieldingSettings, rng: np.random.Generator
+    ) -> None:
+        old = [state.models[k] for k in state.clusters]
+        recluster(state, settings, rng)
+        seen.append((old, state.clusters, list(state.models)))
+
+    monkeypatch.setattr(fielding_module, "recluster", watched)
 
     config = compose_config(
         [
@@ -354,7 +364,7 @@ def test_at_a_drift_new_models_are_means_of_the_members_old_models(
             f"output_dir={tmp_path}",
         ]
     )
-    Watched(config, Fleet(InProcessGrid([{}]), config), config.timeline).run()
+    Fielding(config, Fleet(InProcessGrid([{}]), config), config.timeline).run()
     ((old, clusters, models),) = seen
     assert len(models) == 3
     for cluster, model in enumerate(models):

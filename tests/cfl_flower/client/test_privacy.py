@@ -14,7 +14,13 @@ from scipy.stats import norm
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_reporter import DriftReporter
-from cfl_flower.client.privacy import L2_SENSITIVITY, LabelNoise, gaussian_scale
+from cfl_flower.client.privacy import (
+    L2_SENSITIVITY,
+    GaussianNoise,
+    LaplaceNoise,
+    NoNoise,
+    gaussian_scale,
+)
 from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.representations import chance_explains, parse_histogram
 from cfl_flower.config.compose import compose_config
@@ -23,13 +29,14 @@ from clients.base import ClusteredClient
 from strategies.fielding import FieldingSettings
 
 Runner = Callable[..., Any]
-NOISY = ["strategy=fielding", "strategy.privacy.epsilon=1"]
+NOISY = ["strategy=fielding", "strategy/privacy=laplace"]
+KINDS = {"laplace": LaplaceNoise, "gaussian": GaussianNoise}
 
 
 def test_laplace_noise_has_the_scale_that_two_changed_counts_need() -> None:
-    assert LabelNoise(epsilon=0.5).scale == 4
-    assert LabelNoise(epsilon=0.5).variance == 32
-    assert LabelNoise().variance == 0
+    assert LaplaceNoise(epsilon=0.5).scale == 4
+    assert LaplaceNoise(epsilon=0.5).variance == 32
+    assert NoNoise().variance == 0
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1, 1e-5), (8, 1e-6)])
@@ -46,7 +53,7 @@ def test_gaussian_noise_keeps_its_promise_and_no_more(
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_counts_are_off_by_the_scale(kind: str) -> None:
-    noise, labels, each = LabelNoise(kind, epsilon=0.2), 4000, 1000
+    noise, labels, each = KINDS[kind](epsilon=0.2), 4000, 1000
     histogram = np.full(labels, 1 / labels, np.float32)
     told = noise.protect(histogram, labels * each, np.random.default_rng(0))
     off = told.astype(float) * labels * each - each
@@ -66,18 +73,18 @@ def test_what_is_told_is_a_distribution(
     total = sum(counts)
     histogram = (np.array(counts) / total).astype(np.float32)
     rng = np.random.default_rng(seed)
-    told = LabelNoise(kind, epsilon).protect(histogram, total, rng)
+    told = KINDS[kind](epsilon).protect(histogram, total, rng)
     assert np.array_equal(parse_histogram(told.tobytes(), len(counts)), told)
 
 
-def test_without_noise_or_samples_nothing_changes() -> None:
+def test_without_samples_nothing_changes() -> None:
     histogram, rng = np.float32([0.5, 0.5]), np.random.default_rng(0)
-    assert LabelNoise().protect(histogram, 8, rng) is histogram
-    assert LabelNoise(epsilon=1).protect(histogram, 0, rng) is histogram
+    assert LaplaceNoise(epsilon=1).protect(histogram, 0, rng) is histogram
+    assert NoNoise().spent(np.array([3])) == {}
 
 
 def test_noise_alone_makes_no_groups() -> None:
-    noise, counts = LabelNoise(epsilon=1), np.full(30, 60)
+    noise, counts = LaplaceNoise(epsilon=1), np.full(30, 60)
     rng = np.random.default_rng(1)
     drawn = (rng.multinomial(60, np.full(5, 0.2), 30) / 60).astype(np.float32)
     told = np.stack([noise.protect(each, 60, rng) for each in drawn])
@@ -91,7 +98,7 @@ def test_noise_alone_makes_no_groups() -> None:
 def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
     """Return a client that reports with noise; with a folder it is a real device."""
     nothing: Any = None
-    settings = FieldingSettings(privacy=LabelNoise(epsilon=1))
+    settings = FieldingSettings(privacy=LaplaceNoise(epsilon=1))
     state = ClientState(root, "a")
     context = ClientContext(
         "a", 1, seed, nothing, nothing, nothing, settings, state, nothing, folder=folder
@@ -121,7 +128,7 @@ def test_who_has_the_same_data_reports_once(run_small: Runner) -> None:
     assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
     assert [row["epsilon_spent"] for row in run.rounds] == [1, 2, 2, 2]
     assert "delta_spent" not in run.rounds[0]
-    gaussian = run_small(*NOISY, "strategy.privacy.noise=gaussian", folder="gaussian")
+    gaussian = run_small("strategy/privacy=gaussian", folder="gaussian")
     spent = [row["delta_spent"] for row in gaussian.rounds]
     assert spent == pytest.approx([1e-5, 2e-5, 2e-5, 2e-5])
     static = run_small("strategy=static", NOISY[1], folder="static")
@@ -142,26 +149,29 @@ def test_a_tolerance_is_about_the_data_and_not_the_noise(
     tolerance: float, drifted: int, run_small: Runner
 ) -> None:
     options = ["strategy.privacy.epsilon=0.05", f"strategy.tolerance={tolerance}"]
-    run = run_small("strategy=fielding", *options)
+    run = run_small(*NOISY, *options)
     assert [row["drifted"] for row in run.rounds] == [0, drifted, 0, 0]
 
 
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [
-        (["privacy.epsilon=0"], "strategy.privacy.epsilon=0 is not allowed"),
-        (["privacy.epsilon=-1"], "a number above 0"),
-        (["privacy.epsilon=nan"], "a number above 0"),
-        (["privacy.noise=uniform"], "laplace or gaussian"),
-        (["privacy.delta=1"], "strategy.privacy.delta=1 is not allowed"),
         (
-            ["privacy.epsilon=1", "representation=combined", "distance=l2"],
-            "representation=label_histogram",
+            ["/privacy=laplace", ".privacy.epsilon=0"],
+            "strategy.privacy.epsilon=0 is not",
+        ),
+        (["/privacy=laplace", ".privacy.epsilon=-1"], "a number above 0"),
+        (["/privacy=laplace", ".privacy.epsilon=nan"], "a number above 0"),
+        (["/privacy=uniform"], "use one of gaussian, laplace, none"),
+        (["/privacy=gaussian", ".privacy.delta=1"], "strategy.privacy.delta=1 is not"),
+        (
+            ["/privacy=laplace", "/representation=combined", ".distance=l2"],
+            "label_histogram with strategy/privacy",
         ),
     ],
 )
 def test_bad_settings_are_one_line(overrides: list[str], part: str) -> None:
     with pytest.raises(ConfigError) as error:
-        compose_config([f"strategy.{each}" for each in overrides])
+        compose_config([f"strategy{each}" for each in overrides])
     assert part in str(error.value)
     assert "\n" not in str(error.value)
