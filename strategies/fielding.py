@@ -58,7 +58,7 @@ class FieldingSettings(StrategySettings):
     distance: Distance = "l1"
     """D, between representations; `js` is for label histograms, `l2` is squared."""
     threshold: NonNegative = 1 / 3
-    """tau / theta: all clients are clustered anew when a centre moves this far."""
+    """tau / theta: all clients are re-clustered when a centre moves this far."""
     tolerance: NonNegative = 0.0
     """Change of a representation, in D, up to which a client does not report."""
     significance: Fraction = 0.001
@@ -139,10 +139,10 @@ def handle_drift(
     parts: Sequence[slice],
     rng: np.random.Generator,
 ) -> tuple[int, bool]:
-    """Move drifted clients; if the trigger fires, cluster all clients anew.
+    """Move drifted clients; if the trigger fires, re-cluster all clients.
 
     The state has the latest representations already. Returns how many clients moved,
-    and whether all were clustered anew.
+    and whether all clients were re-clustered.
     """
     clusters, centres, distance = state.clusters, state.centres, settings.distance
     points, trim = state.representations, settings.robustness.trim
@@ -205,10 +205,10 @@ class Fielding(ClusteredStrategy):
         self.classes = self.config.dataset.classes
         self.width = representation.width(self.hollow_network(), self.classes)
         self.shared = representation.shared_models(self.config, simulated is not None)
-        nobody, no_centres = no_clusters(), np.zeros((0, self.width))
+        none, no_centres = no_clusters(), np.zeros((0, self.width))
         no_rows, model = np.zeros((0, self.width), np.float32), self.initial_model()
         return FieldingState(
-            [], nobody, [model], no_rows, nobody, nobody, no_centres, no_centres
+            [], none, [model], no_rows, none, none, no_centres, no_centres
         )
 
     @property
@@ -285,7 +285,7 @@ class Fielding(ClusteredStrategy):
         record.reclustered |= reclustered
 
     def describe(self) -> Description:
-        """Return what the latest representations say of the clusters."""
+        """Return what is known of the clusters from the latest representations."""
         state, distance = self.state, self.settings.distance
         points, clusters, centres = state.representations, state.clusters, state.centres
         measure = partial(own_centre_distances, points, clusters, centres, distance)

@@ -1,4 +1,4 @@
-"""What Fielding's clients represent their data by: `strategy/representation`.
+"""Representations of clients' data: `strategy/representation`.
 
 Li et al., "Fielding: Clustered Federated Learning with Data Drift", section 2.3 (label
 histograms) and Appendix E (embeddings, gradients). A class has both sides: what a

@@ -1,7 +1,7 @@
-"""How Fielding's clusters are guarded against forged reports: `strategy/robustness`.
+"""Protection of clusters against forged reports: `strategy/robustness`.
 
-Beyond the paper: trimmed means and one common cluster for those who agree with nobody,
-so that forged representations neither move centres nor open clusters.
+Beyond the paper: trimmed means, and one common cluster for clients that are like no
+other, so that forged representations neither move centres nor open clusters.
 """
 
 from __future__ import annotations

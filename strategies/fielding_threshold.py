@@ -2,9 +2,9 @@
 
 Li et al., "Fielding: Clustered Federated Learning with Data Drift", Appendix F.1: "in
 the early rounds, we explore various thresholds and select those yielding the best
-accuracy". How, the paper does not say. Here a threshold is tried on a whole drift: what
-counts is the mean accuracy of some rounds after it, less that of the round before it.
-Rounds without a drift say nothing of a threshold, which decides nothing in them.
+accuracy". The paper does not describe how. Here a threshold is tried on a whole drift:
+what counts is the mean accuracy of some rounds after it, less that of the round before
+it. Rounds without a drift do not count: the threshold decides nothing in them.
 
 Accuracy rises over a run, whatever the threshold. So the thresholds take turns, forth
 and back again, and one takes the place of the configured one only if Dunnett's test,
@@ -106,7 +106,7 @@ class FixedThreshold:
         return trials
 
     def measures(self, configured: float, trials: Trials) -> dict[str, float]:
-        """Return what a round's record says about the threshold."""
+        """Return the measures of a round's record."""
         del configured, trials
         return {}
 
@@ -118,7 +118,7 @@ class LearnedThreshold:
     rounds: Count = 5
     """Tested rounds after a drift by which a threshold is judged."""
     events: Annotated[int, Field(ge=2)] = 2
-    """Drifts on which each threshold is tried: what one does cannot be told from
+    """Drifts on which each threshold is tried; a single one is not enough to exclude
     chance."""
     relearn_every: Natural = 0
     """Rounds until the thresholds are tried again; 0: never."""
@@ -227,7 +227,7 @@ def best_candidate(
         return best
     control = samples.pop(configured)
     with warnings.catch_warnings():
-        # Of thresholds that always do the same SciPy says so; others decide then.
+        # SciPy warns of thresholds with constant scores; the others decide then.
         warnings.simplefilter("ignore", RuntimeWarning)
         found = dunnett(*samples, control=control, alternative="greater", rng=rng)
     chance = found.pvalue[best - (best > configured)]

@@ -1,4 +1,4 @@
-"""What leads Fielding to cluster all clients anew: `strategy/trigger`.
+"""The trigger of global re-clustering: `strategy/trigger`.
 
 Li et al., "Fielding: Clustered Federated Learning with Data Drift": a centre moved far
 (Algorithm 2, lines 4 and 5), or a cluster became wide (Algorithm 4, line 9, with the
@@ -67,7 +67,7 @@ class CentreTrigger:
         return False
 
     def measures(self, state: FieldingState) -> dict[str, float]:
-        """Return what a round's record says about the trigger."""
+        """Return the measures of a round's record."""
         del state
         return {}
 

@@ -49,7 +49,7 @@ def test_only_drifted_clients_move_each_to_its_nearest_centre() -> None:
 
 
 @given(st.permutations(range(8)), st.integers(0, 99))
-def test_the_order_of_reports_is_of_no_effect(order: list[int], seed: int) -> None:
+def test_the_order_of_reports_has_no_effect(order: list[int], seed: int) -> None:
     points = np.random.default_rng(seed).dirichlet(np.ones(3), 8)
     clusters = np.zeros(8, np.int64)
     one = move_drifted(np.arange(8), points, clusters, CENTRES, "l1")
@@ -141,7 +141,7 @@ def test_a_shift_reclusters_and_new_models_are_means_over_members(
     tmp_path: Path,
 ) -> None:
     fielding = two_groups(tmp_path)
-    # Half of each group goes to labels that nobody had.
+    # Half of each group gets labels that no client had.
     reports = [report(c, 8, 8, 8, 9) for c in (0, 1, 4)]
     fielding.absorb_evaluate(1, reports)
     record, state = fielding.record, fielding.state
@@ -208,7 +208,7 @@ def alike(clients: int) -> list[Result]:
 
 
 @pytest.mark.parametrize(("significance", "one"), [(0.001, True), (0.0, False)])
-def test_clients_that_chance_alone_tells_apart_are_one_cluster(
+def test_clients_that_differ_by_chance_alone_are_one_cluster(
     significance: float, one: bool, tmp_path: Path
 ) -> None:
     fielding = strategy(tmp_path, f"strategy.significance={significance}")

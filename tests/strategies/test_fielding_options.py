@@ -143,7 +143,7 @@ def test_the_pairwise_trigger_reclusters_wide_clusters(run_small: Runner) -> Non
         ("combined", "l2", True),
     ],
 )
-def test_who_sees_a_covariate_shift(
+def test_embeddings_and_gradients_see_a_covariate_shift(
     representation: str, distance: str, sees: bool, run_small: Runner
 ) -> None:
     options = ["strategy=fielding"]
@@ -178,7 +178,7 @@ def test_labels_and_gradient_together_follow_every_kind_of_drift(
     """Reports alone are not enough: the clusters have to follow the concepts."""
     options = ["clients=24", "participants=12", "rounds=6", *KINDS[kind]]
     labels = run_small(*options)
-    # Images that are turned are told apart by a better model than two passes give.
+    # Rotated images are distinguished by a better model than two passes give.
     better = ["shared.epochs=10"] if kind == "covariate" else []
     both = [*by_shared_model("combined", *better), "strategy.distance=l2"]
     combined = run_small(*both, *options, folder="combined")
@@ -258,7 +258,7 @@ def test_a_trimmed_centre_of_histograms_is_one() -> None:
     (centre,) = find_centres(points, np.zeros(4, int), 1, 0.25)
     # The middle two of each label are 0.55, 0.45 and 0.
     assert centre == pytest.approx([0.55, 0.45, 0])
-    # Nobody shares a label with another one: there is nothing but the mean.
+    # No label is shared by two clients: the mean is left.
     (centre,) = find_centres(np.eye(4), np.zeros(4, int), 1, 0.25)
     assert centre == pytest.approx([0.25] * 4)
 
@@ -284,7 +284,7 @@ def test_a_compared_option_goes_only_to_methods_that_have_its_group() -> None:
     ]
 
 
-def test_liars_open_no_clusters_of_their_own(run_small: Runner) -> None:
+def test_malicious_clients_open_no_clusters_of_their_own(run_small: Runner) -> None:
     lies = ["clients=24", "faults.malicious=0.5", "rounds=3"]
     plain = run_small(*lies)
     robust = run_small(*lies, "strategy/robustness=trimmed", folder="robust")
@@ -305,7 +305,9 @@ def test_liars_open_no_clusters_of_their_own(run_small: Runner) -> None:
     ],
     ids=["pairwise", "learned"],
 )
-def test_triggers_go_on_where_they_were(options: list[str], run_small: Runner) -> None:
+def test_a_resumed_run_goes_on_with_the_state_of_its_trigger(
+    options: list[str], run_small: Runner
+) -> None:
     run = [*options, "rounds=5", "drift.rounds=[2,3,4,5]", "participants=3"]
     whole = run_small(*run)
     # Delta and the trials are in the state of a round with a trial under way.

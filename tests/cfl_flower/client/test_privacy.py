@@ -22,7 +22,7 @@ from cfl_flower.client.privacy import (
     gaussian_scale,
 )
 from cfl_flower.client.state import ClientState
-from cfl_flower.clustering.representations import chance_explains, parse_histogram
+from cfl_flower.clustering.representations import chance_explains, check_histogram
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from clients.base import ClusteredClient
@@ -40,11 +40,11 @@ def test_laplace_noise_has_the_scale_that_two_changed_counts_need() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1, 1e-5), (8, 1e-6)])
-def test_gaussian_noise_keeps_its_promise_and_no_more(
+def test_gaussian_noise_gives_its_guarantee_and_no_more(
     epsilon: float, delta: float
 ) -> None:
     sigma = gaussian_scale(epsilon, delta)
-    # The promise itself, integrated: what p exceeds e^epsilon q by is delta.
+    # The guarantee, integrated: what p exceeds e^epsilon q by is delta.
     x, step = np.linspace(-12 * sigma, 12 * sigma, 2_000_001, retstep=True)
     p, q = norm.pdf(x, L2_SENSITIVITY, sigma), norm.pdf(x, 0, sigma)
     exceeding = np.maximum(p - np.exp(epsilon) * q, 0).sum() * step
@@ -55,8 +55,8 @@ def test_gaussian_noise_keeps_its_promise_and_no_more(
 def test_counts_are_off_by_the_scale(kind: str) -> None:
     noise, labels, each = KINDS[kind](epsilon=0.2), 4000, 1000
     histogram = np.full(labels, 1 / labels, np.float32)
-    told = noise.protect(histogram, labels * each, np.random.default_rng(0))
-    off = told.astype(float) * labels * each - each
+    noisy = noise.protect(histogram, labels * each, np.random.default_rng(0))
+    off = noisy.astype(float) * labels * each - each
     assert off.std() == pytest.approx(noise.variance**0.5, rel=0.05)
     assert abs(off.mean()) < noise.scale / 10
 
@@ -67,14 +67,16 @@ def test_counts_are_off_by_the_scale(kind: str) -> None:
     st.sampled_from(["laplace", "gaussian"]),
     st.integers(0, 99),
 )
-def test_what_is_told_is_a_distribution(
+def test_a_noisy_histogram_is_a_distribution(
     counts: list[int], epsilon: float, kind: str, seed: int
 ) -> None:
     total = sum(counts)
     histogram = (np.array(counts) / total).astype(np.float32)
     rng = np.random.default_rng(seed)
-    told = KINDS[kind](epsilon).protect(histogram, total, rng)
-    assert np.array_equal(parse_histogram(told.tobytes(), len(counts)), told)
+    noisy = KINDS[kind](epsilon).protect(histogram, total, rng)
+    check_histogram(noisy)
+    assert np.isfinite(noisy).all()
+    assert noisy.shape == histogram.shape
 
 
 def test_without_samples_nothing_changes() -> None:
@@ -87,12 +89,12 @@ def test_noise_alone_makes_no_groups() -> None:
     noise, counts = LaplaceNoise(epsilon=1), np.full(30, 60)
     rng = np.random.default_rng(1)
     drawn = (rng.multinomial(60, np.full(5, 0.2), 30) / 60).astype(np.float32)
-    told = np.stack([noise.protect(each, 60, rng) for each in drawn])
-    assert not chance_explains(told, counts, 0.001)
-    assert chance_explains(told, counts, 0.001, noise.variance)
-    told[:10] = told[:10][:, ::-1] * [0, 0, 0, 1, 4]
-    told /= told.sum(axis=1, keepdims=True)
-    assert not chance_explains(told, counts, 0.001, noise.variance)
+    noisy = np.stack([noise.protect(each, 60, rng) for each in drawn])
+    assert not chance_explains(noisy, counts, 0.001)
+    assert chance_explains(noisy, counts, 0.001, noise.variance)
+    noisy[:10] = noisy[:10][:, ::-1] * [0, 0, 0, 1, 4]
+    noisy /= noisy.sum(axis=1, keepdims=True)
+    assert not chance_explains(noisy, counts, 0.001, noise.variance)
 
 
 def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
@@ -106,24 +108,24 @@ def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
     return ClusteredClient(context)
 
 
-def test_a_real_devices_noise_follows_from_no_ones_seed(tmp_path: Path) -> None:
+def test_a_real_devices_noise_does_not_follow_from_the_seed(tmp_path: Path) -> None:
     histogram = np.full(10, 0.1, np.float32)
 
-    def told(root: str, own: bool, count: int = 100) -> list[float]:
+    def report(root: str, own: bool, count: int = 100) -> list[float]:
         client = device(tmp_path / root, tmp_path if own else None)
         reporter = DriftReporter(client.context, client.changed)
         return reporter.protect(histogram, count).tolist()
 
-    assert told("one", own=True) == told("one", own=True)
-    assert told("one", own=True) != told("two", own=True)
-    assert told("one", own=True) != told("one", own=False)
+    assert report("one", own=True) == report("one", own=True)
+    assert report("one", own=True) != report("two", own=True)
+    assert report("one", own=True) != report("one", own=False)
     # Other data have other noise.
-    assert told("one", own=True) != told("one", own=True, count=101)
+    assert report("one", own=True) != report("one", own=True, count=101)
     # A simulation repeats itself, wherever it is.
-    assert told("one", own=False) == told("two", own=False)
+    assert report("one", own=False) == report("two", own=False)
 
 
-def test_who_has_the_same_data_reports_once(run_small: Runner) -> None:
+def test_a_client_with_unchanged_data_reports_once(run_small: Runner) -> None:
     run = run_small(*NOISY)
     assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
     assert [row["epsilon_spent"] for row in run.rounds] == [1, 2, 2, 2]
