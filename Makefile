@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test test-fast test-devices check benchmark clean help
+.PHONY: run test test-fast test-devices check docs benchmark clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -29,13 +29,17 @@ test-devices: $(READY)  ## Real SuperNodes over TLS, killed and coming back (10 
 test-fast: $(READY)  ## Unit and contract tests, no Ray (three minutes)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses auto
 
-check: $(READY)  ## Formatting, lint and types
+check: $(READY)  ## Formatting, lint, imports and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-benchmark: $(READY)  ## What the frame costs, against a plain loop
+docs: $(READY)  ## Rewrite the settings tables of docs/methods
+	$(BIN)/python -m cfl_flower.config.reference
+
+benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark
 
 clean:  ## Remove the environment and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,7 +7,7 @@ one client; a SuperNode of a simulation hosts any virtual client.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +31,8 @@ from cfl_flower.client.state import ClientState
 from cfl_flower.client.time_limit import interruptible, time_limit
 from cfl_flower.code_version import code_digest
 from cfl_flower.communication.partial_sums import PartialSumBuilder
-from cfl_flower.communication.records import Batch, mark, pack_answers, unpack_tasks
+from cfl_flower.communication.records import TaskBatch, mark, pack_answers, unpack_tasks
+from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.drift import Regroup
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Stream
@@ -147,20 +148,22 @@ def work(message: Message, context: Context) -> Message:
     models = zip(batch.plan.models, batch.sharers, strict=True)
     evaluator = Evaluator(resources.model, {id(m): count for m, count in models})
     builder = PartialSumBuilder(batch.plan, batch.phase)
+    answers = []
     with interruptible():
-        answers = [
-            builder.take(task, do_task(resources, batch, evaluator, task, node))
-            for task in batch.plan.tasks
-        ]
-    sent = (answer for answer in answers if answer is not None)
-    content = pack_answers(sent, builder.sums)
+        for task in batch.plan.tasks:
+            answer = do_task(resources, batch, evaluator, task, node)
+            if answer and batch.plan.sum_spec:
+                answer = builder.take(task, answer)
+            if answer:
+                answers.append(answer)
+    content = pack_answers(answers, builder.sums)
     mark(content, resources.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)
 
 
 def do_task(
     resources: WorkerResources,
-    batch: Batch,
+    batch: TaskBatch,
     evaluator: Evaluator,
     task: Task,
     node: NodeConfig | None = None,
@@ -183,13 +186,13 @@ def do_task(
     return inject_fault_after(fault, answer)
 
 
-def own_round(batch: Batch, task: Task) -> int:
+def own_round(batch: TaskBatch, task: Task) -> int:
     """Return a task's round: clients of asynchronous methods have each their own."""
     return int(task.config.get("round", batch.round))
 
 
 def own_data(
-    batch: Batch, node: NodeConfig | None
+    batch: TaskBatch, node: NodeConfig | None
 ) -> tuple[Path | None, Callable[[], Stream] | None]:
     """Return the folder of a device with data of its own, and how to read it again."""
     if node is None or not node.data_dir:
@@ -202,48 +205,61 @@ def own_data(
     return Path(node.data_dir), look
 
 
+def make_context(
+    resources: WorkerResources,
+    batch: TaskBatch,
+    evaluator: Evaluator,
+    task: Task,
+    node: NodeConfig | None = None,
+) -> ClientContext:
+    """Return what the client of a task may touch."""
+    settings, client = resources.settings, task.client
+    kept = task.config.get("keep_from", batch.plan.config.get("keep_from", 0))
+    root, alone = resources.state_root, node is not None
+    folder, look = own_data(batch, node)
+    return ClientContext(
+        client=client,
+        round=own_round(batch, task),
+        seed=settings["seed"],
+        stream=resources.stream,
+        model=resources.model,
+        evaluator=evaluator,
+        settings=settings["strategy"],
+        state=ClientState(root, client, int(kept), alone=alone),
+        initial=resources.copy_initial,
+        attack=settings["faults"].attack if client in resources.malicious else "",
+        place=None if folder is None else 0,
+        folder=folder,
+        look=look,
+    )
+
+
 def call_client(
     resources: WorkerResources,
-    batch: Batch,
+    batch: TaskBatch,
     evaluator: Evaluator,
     task: Task,
     node: NodeConfig | None = None,
 ) -> Answer:
     """Call the NumPyClient method of a batch's phase."""
-    settings, plan = resources.settings, batch.plan
-    seed = settings["seed"]
+    plan, context = batch.plan, make_context(resources, batch, evaluator, task, node)
     config = {**plan.config, **task.config} if task.config else plan.config
-    round = own_round(batch, task)
-    client = resources.client_class(
-        ClientContext(
-            task.client,
-            round,
-            seed,
-            resources.stream,
-            resources.model,
-            evaluator,
-            settings["strategy"],
-            ClientState(
-                resources.state_root,
-                task.client,
-                int(config.get("keep_from", 0)),
-                alone=node is not None,
-            ),
-            resources.copy_initial,
-            settings["faults"].attack if task.client in resources.malicious else "",
-            0 if node is not None and node.data_dir else None,
-            *own_data(batch, node),
-        )
-    )
+    client = resources.client_class(context)
     parameters = [plan.models[index] for index in task.models]
     # For whatever draws from torch's own generator, such as dropout.
-    seed_torch(torch_seed(seed, f"torch/{batch.phase}", round, task.client))
+    purpose = f"torch/{batch.phase}"
+    seed_torch(torch_seed(context.seed, purpose, context.round, task.client))
     resources.model.passes = 0
-    if batch.phase in ("query", "train"):
-        act = client.answer if batch.phase == "query" else client.participate
-        arrays, count, metrics = act(parameters, config)
-        metrics[PASSES] = resources.model.passes
-        return Answer(task.client, arrays, count, metrics=metrics)
-    loss, count, metrics = client.evaluate(parameters, config)
+    arrays: Sequence[Vector] = ()
+    loss: float | None = None
+    if batch.phase == "query":
+        arrays, count, metrics = client.answer(parameters, config)
+    elif batch.phase == "train":
+        arrays, count, metrics = client.fit(parameters, config)
+        # Here, so that no method's own `fit` can forget what clients are selected by.
+        if asks_for_losses(config) and "start_rms" not in metrics:
+            metrics |= client.start_loss(client.starting_model(parameters), config)
+    else:
+        loss, count, metrics = client.evaluate(parameters, config)
     metrics[PASSES] = resources.model.passes
-    return Answer(task.client, (), count, loss, metrics)
+    return Answer(task.client, arrays, count, loss, metrics)

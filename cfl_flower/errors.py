@@ -1,13 +1,13 @@
-"""What can end a run, each with one line that says what to do."""
+"""Errors that end a run, each with a one-line message and an exit code."""
 
 from __future__ import annotations
 
 LONGEST = 200
-"""Characters of a client's text that a person gets to see."""
+"""Characters of a client's text that are shown."""
 
 
 def printable(text: str) -> str:
-    r"""Return what a client says as one short line that no log mistakes for another.
+    r"""Return a client's text as one short line that cannot forge another log line.
 
     Control characters, line ends and lone surrogates, which Flower cannot send on, are
     written as Python writes them in a string.
@@ -17,7 +17,7 @@ def printable(text: str) -> str:
     >>> printable("no memory\nclient 7 is well")
     'no memory\\nclient 7 is well'
     """
-    # Cut first: what is escaped is never much.
+    # Cut first, so that little is escaped.
     shown = "".join(map(_escape, text[: LONGEST + 1]))
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
 
@@ -29,25 +29,25 @@ def _escape(character: str) -> str:
 
 
 class CflError(Exception):
-    """A problem that is told to the user in one line."""
+    """An error that is shown to the user as one line."""
 
     exit_code = 1
 
 
 class ConfigError(CflError):
-    """Bad input, found before any training: what, which value, allowed, remedy."""
+    """Invalid input, found before any training: key, value, allowed values, remedy."""
 
     exit_code = 2
 
 
 class CheckpointError(CflError):
-    """A checkpoint that is torn, foreign or missing."""
+    """A checkpoint that is damaged, missing or of another run."""
 
     exit_code = 2
 
 
 class NoValidResultError(CflError):
-    """A round in which no client gave a valid result."""
+    """A round without any valid result."""
 
 
 class WorkerLostError(CflError):
@@ -59,7 +59,7 @@ class RunFailedError(CflError):
 
 
 class FailedRunsError(CflError):
-    """Some of several runs failed; the others are done."""
+    """Some of several runs failed; the others are complete."""
 
 
 class TaskTimeoutError(Exception):
@@ -69,15 +69,15 @@ class TaskTimeoutError(Exception):
 class InvalidResultError(ValueError):
     """A client's answer that must not enter the server's state.
 
-    All that a client says about itself comes to logs and files through here, so here
-    it becomes `printable`.
+    The text of a client reaches logs and files through this error only, which makes it
+    `printable`.
 
     Parameters
     ----------
     reason : str
         One of the reasons of `types.Failure`; a client may give any other.
     detail : str
-        What was found and what was expected.
+        The value found and the value expected.
     """
 
     def __init__(self, reason: str, detail: str) -> None:

@@ -1,4 +1,4 @@
-"""Files that are complete or not there, after kill -9 or the power switch."""
+"""Files that are complete or absent, even after kill -9 or a power failure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes, sync_name: bool = True) -> None:
-    """Write a file in full, or leave what was there before.
+    """Replace a file in one step.
 
     Parameters
     ----------
-    path : Path
-    data : bytes
     sync_name : bool
-        Whether the file has its name on the disk, too, when this returns.
+        Whether the file's name is synced to disk, too.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
@@ -28,7 +26,7 @@ def write_atomically(path: Path, data: bytes, sync_name: bool = True) -> None:
 
 
 def append_durably(path: Path, text: str) -> None:
-    """Add to a file's end; on the disk itself when this returns."""
+    """Append to a file, synced to disk."""
     with path.open("a", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -36,14 +34,14 @@ def append_durably(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Let a folder's names reach the disk: until then a new file may have none."""
+    """Sync a folder's file names to disk; until then a new file may have none."""
     if not hasattr(os, "O_DIRECTORY"):
         return  # Windows opens no folders.
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems have nothing to sync of a folder.
+        # Some network file systems cannot sync folders.
         if error.errno != errno.EINVAL:
             raise
     finally:

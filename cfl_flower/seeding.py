@@ -1,8 +1,8 @@
-"""Every random draw of a run, keyed by what it is for.
+"""Every random draw of a run, keyed by its purpose.
 
 A draw depends on (run seed, purpose, round, client) and on nothing else: not on the
-worker, the order of messages, or what was drawn before. So a resumed run needs no
-generator state, and the number of workers cannot change a result.
+worker, the order of messages, or earlier draws. So a resumed run needs no generator
+state, and the number of workers cannot change a result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cfl_flower.types import ClientId
 def key(name: ClientId) -> int:
     """Map a client id or a purpose to a stable 64-bit number.
 
-    Python's own ``hash`` changes from process to process.
+    Python's ``hash`` differs between processes.
 
     Examples
     --------
@@ -38,18 +38,9 @@ def key(name: ClientId) -> int:
 def generator(
     seed: int, purpose: str, round: int = 0, client: ClientId = 0
 ) -> np.random.Generator:
-    """Return the generator of one purpose, round and client.
+    """Return the generator of one purpose, for example ``"batches"``, round and client.
 
-    Parameters
-    ----------
-    seed : int
-        The run's seed.
-    purpose : str
-        What is drawn, for example ``"batches"``.
-    round : int
-        The round, 0 before the first.
-    client : ClientId
-        The client, 0 for the server.
+    The round is 0 before the first, the client 0 for the server.
 
     Examples
     --------
@@ -63,7 +54,7 @@ def generator(
 def torch_seed(seed: int, purpose: str, round: int = 0, client: ClientId = 0) -> int:
     """Return a seed for torch's own generators (dropout, initialisation).
 
-    A hash: a numpy generator for one number costs a tenth of a millisecond.
+    Hashed, as a numpy generator for one number takes a tenth of a millisecond.
     """
     return key(f"{seed}/{purpose}/{round}/{key(client)}") >> 1
 
@@ -71,8 +62,7 @@ def torch_seed(seed: int, purpose: str, round: int = 0, client: ClientId = 0) ->
 def seed_torch(seed: int) -> None:
     """Seed torch's own generators.
 
-    `torch.manual_seed` does the same and, without a GPU, takes a millisecond to note
-    the call for one that may come.
+    `torch.manual_seed` does the same, but takes a millisecond without a GPU.
     """
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -80,14 +70,14 @@ def seed_torch(seed: int) -> None:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Limit the libraries behind numpy, scipy and scikit-learn while it is open."""
+    """Limit the threads of numpy, scipy and scikit-learn to one in the body."""
     context: AbstractContextManager[object] = _controller().limit(limits=1)
     return context
 
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Limit torch while it is open, as it is limited on the workers."""
+    """Limit torch to one thread in the body, as on the workers."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -105,7 +95,7 @@ def usable_cores() -> int:
 
 @cache
 def _controller() -> ThreadpoolController:
-    # Looking the libraries up takes 8 ms; limiting them, 0.02.
+    # Finding the libraries takes 8 ms, limiting them 0.02 ms.
     import sklearn.cluster  # noqa: PLC0415, F401
 
     return ThreadpoolController()

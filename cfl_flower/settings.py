@@ -1,16 +1,17 @@
-"""Settings: declared once, checked wherever they are built.
+"""Settings, declared once and checked wherever they are built.
 
 A group of settings is a frozen pydantic dataclass (`settings`) that carries the
-behaviour it configures. The annotation of a field says its type and bounds, the string
-below it its meaning: checks, error lines and the tables in docs/ all come from there.
-On the wire a group is a plain mapping whose ``_target_`` names the class, so a device
-needs neither Hydra nor OmegaConf.
+behaviour it configures. The annotation of a field declares its type and bounds, the
+string below it its meaning; checks, error lines and tables in docs/ come from there.
+In messages a group is a plain mapping whose ``_target_`` names the class, so that a
+device needs neither Hydra nor OmegaConf.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,6 @@ from typing import (
     get_origin,
 )
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
@@ -61,7 +61,7 @@ STRICTNESS = ConfigDict(
 )
 
 PACKAGES = ("cfl_flower", "strategies", "clients")
-"""Where a ``_target_`` may point to."""
+"""Packages of the classes that a ``_target_`` may name."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
@@ -127,7 +127,7 @@ def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
 
 
 def allowed_values(declared: FieldInfo) -> str:
-    """Say in words what a setting may be.
+    """Describe the values that a setting may have.
 
     Examples
     --------
@@ -135,12 +135,12 @@ def allowed_values(declared: FieldInfo) -> str:
     ... class Example:
     ...     share: Fraction = 0.0
     ...     tries: Count | None = None
-    ...     rounds: list[int] = field(default_factory=list)
+    ...     rounds: list[Count] = field(default_factory=list)
     >>> for each in Example.__pydantic_fields__.values():
     ...     print(allowed_values(each))
     a number from 0 to 1
     null or a whole number of at least 1
-    a list of whole numbers
+    a list of whole numbers of at least 1
     """
     return _describe(declared.annotation, declared.metadata)
 
@@ -158,31 +158,36 @@ def _describe(annotation: Any, metadata: list[Any]) -> str:
     if origin in (Union, types.UnionType):
         given = [_describe(part, metadata) for part in parts if part is not type(None)]
         return " or ".join([*(["null"] if len(given) < len(parts) else []), *given])
-    if origin in (list, tuple) and parts and parts[0] in NOUNS:
-        plural = NOUNS[parts[0]].removeprefix("a ")
-        return f"a list of {plural}s" if parts[0] is not str else "a list of texts"
+    if origin in (list, tuple):
+        items = re.sub(
+            r"(?:a )?(number|whole number|text)", r"\1s", _describe(parts[0], [])
+        )
+        return f"a list of {items}"
     noun = NOUNS.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
     return " ".join([noun, *_bounds(metadata)])
 
 
 def _bounds(metadata: list[Any]) -> list[str]:
-    low: list[str] = []
-    high: list[str] = []
-    for each in metadata:
-        if isinstance(each, Ge):
-            low = [f"of at least {each.ge}"]
-        elif isinstance(each, Gt):
-            low = [f"above {each.gt}"]
-        elif isinstance(each, Le):
-            high = [f"{each.le}"]
-        elif isinstance(each, Lt):
-            high = [f"below {each.lt}"]
-    if not high:
-        return low
-    if not low:
-        return [high[0] if high[0].startswith("below") else f"of at most {high[0]}"]
-    least = low[0].replace("of at least", "from")
-    return [f"{least} to {high[0]}"]
+    names = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+    limits = {n: getattr(m, n) for m in metadata for n in names if hasattr(m, n)}
+    if "ge" in limits and len(limits) > 1:
+        high = limits["le"] if "le" in limits else f"below {limits['lt']}"
+        return [f"from {limits['ge']} to {high}"]
+    words = (f"{names[name]} {limit}" for name, limit in limits.items())
+    return [" and ".join(words)] if limits else []
+
+
+def show_value(value: object, digits: int = 10) -> str:
+    """Write a value as the configuration does.
+
+    Examples
+    --------
+    >>> show_value(None), show_value(True), show_value(1 / 3, digits=4)
+    ('null', 'true', '0.3333')
+    """
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def locate(path: str) -> Any:
@@ -221,8 +226,7 @@ def settings_class(path: str) -> Any:
     settings = getattr(target, "Settings", target)
     if not (isinstance(settings, type) and is_dataclass(settings)):
         raise ConfigError(
-            f"_target_: {path!r} is no settings; name a strategy or a dataclass of "
-            "settings"
+            f"_target_: {path!r} has no settings; name a strategy or a settings class"
         )
     return settings
 
@@ -234,32 +238,6 @@ def build(node: Any) -> Any:
     hidden = ("_target_", "name") if "_target_" in node else ()
     values = {key: build(value) for key, value in node.items() if key not in hidden}
     return settings_class(node["_target_"])(**values) if hidden else values
-
-
-def differences(
-    one: Any, two: Any, key: str = ""
-) -> Iterator[tuple[str, object, object]]:
-    """Yield where two configurations differ: the full key, and the value in each.
-
-    What is absent is None. Options of a group with another name differ in that name,
-    which says more than what follows from it.
-
-    Examples
-    --------
-    >>> old = {"seed": 1, "model": {"name": "mlp", "hidden": 64}}
-    >>> list(differences(old, {"seed": 1, "model": {"name": "mlp", "hidden": 32}}))
-    [('model.hidden', 64, 32)]
-    >>> list(differences(old, {"seed": 1, "model": {"name": "cnn", "channels": 8}}))
-    [('model.name', 'mlp', 'cnn')]
-    """
-    if not (isinstance(one, Mapping) and isinstance(two, Mapping)):
-        if one != two:
-            yield key, one, two
-        return
-    named = one.get("name") != two.get("name")
-    for inner in ["name"] if named else {**one, **two}:
-        path = f"{key}.{inner}" if key else inner
-        yield from differences(one.get(inner), two.get(inner), path)
 
 
 def require(condition: bool, field: str, value: object, allowed: str) -> None:
@@ -282,13 +260,13 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
 
 @contextmanager
 def located(place: str) -> Iterator[None]:
-    """Let the errors of settings within others name their full key.
+    """Complete the key in errors of nested settings.
 
     Parameters
     ----------
     place : str
-        Where they are, for example ``drift.steps.first``. They themselves only know
-        their group, ``drift``.
+        Their full key, for example ``drift.steps.first``, of which they know only the
+        group, ``drift``.
 
     Examples
     --------
@@ -312,24 +290,24 @@ def require_fraction(field: str, value: float) -> None:
 
 
 def require_one_of(field: str, value: str, allowed: Sequence[str]) -> None:
-    """Require one of a few words."""
+    """Require one of several words."""
     require(value in allowed, field, value, " or ".join(allowed))
 
 
 @settings("system")
 class System:
-    """How a run is carried out, without effect on its numbers."""
+    """Execution of a run, without effect on its numbers."""
 
     task_timeout: NonNegative = 120.0
     """Seconds that one client's task may take; 0 for no limit."""
     message_timeout: NonNegative = 3600.0
-    """Seconds after which a node that has not answered is given up."""
+    """Seconds after which a node without an answer is given up."""
     evaluate_every: Count = 1
     """Rounds between tests of all clients (the last round is always tested)."""
     checkpoint_every: Count = 1
     """Rounds between checkpoints."""
     tensorboard: bool = False
-    """Write the rounds for TensorBoard, too, into `output_dir`/tensorboard."""
+    """Write the rounds for TensorBoard into `output_dir`/tensorboard."""
 
     def __post_init__(self) -> None:
         require(
@@ -338,32 +316,3 @@ class System:
             self.tensorboard,
             "false, or true after pip install 'cfl-flower[tensorboard]'",
         )
-
-
-FAULTS = ("raises", "nan", "shape", "hangs", "drops")
-"""What can go wrong with any task of a client."""
-
-
-@settings("faults")
-class Faults:
-    """What real devices do, and what malicious ones do on purpose."""
-
-    raises: Fraction = 0.0
-    """Probability, per client and task, that the client raises."""
-    nan: Fraction = 0.0
-    """That it answers with NaN."""
-    shape: Fraction = 0.0
-    """That it answers with a wrong shape."""
-    hangs: Fraction = 0.0
-    """That it never finishes."""
-    drops: Fraction = 0.0
-    """That it sends nothing."""
-    malicious: Fraction = 0.0
-    """Share of clients that attack in every round."""
-    attack: Literal["permute", "random", "flip"] = "permute"
-    """Malicious clients permute the coordinates of their representation; report a
-    random one; or train on flipped labels, and report these."""
-
-    def __post_init__(self) -> None:
-        total = sum(getattr(self, name) for name in FAULTS)
-        require(total <= 1 + 1e-9, "the sum of faults", total, "at most 1 in all")

@@ -1,4 +1,4 @@
-"""What a method is told, and what of it survives a round."""
+"""The settings that every method has, and the state that survives a round."""
 
 from __future__ import annotations
 

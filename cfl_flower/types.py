@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -53,8 +55,8 @@ class Task:
 class SumSpec:
     """That the results of a phase are added up, and never held one by one.
 
-    A worker adds up what its virtual clients send (see `folding`); what is not valid is
-    left out there, so the method's own check of a result comes too late for arrays.
+    A worker adds up what its virtual clients send (`communication.partial_sums`) and
+    leaves out what is not valid: `Method.read_result` comes too late for arrays.
 
     Attributes
     ----------
@@ -91,6 +93,11 @@ class Plan:
     config: dict[str, Scalar] = field(default_factory=dict)
     reply: tuple[int, ...] = ()
     sum_spec: SumSpec | None = None
+
+    @cached_property
+    def sharers(self) -> Counter[int]:
+        """How many of the tasks send each model."""
+        return Counter(index for task in self.tasks for index in task.models)
 
 
 @dataclass(frozen=True)

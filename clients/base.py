@@ -9,7 +9,7 @@ Keeps: nothing; with ``strategy.local.buffers=local`` its running statistics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
@@ -20,13 +20,14 @@ from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_labels, spoil_report
 from cfl_flower.client.context import ClientContext
+from cfl_flower.client.drift_report import ReportRequest
 from cfl_flower.client.drift_reporter import DriftReporter
 from cfl_flower.clustering.representations import label_histogram
-from cfl_flower.communication.drift_report import ReportRequest
+from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.stream import View
 from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train
 from cfl_flower.seeding import generator
-from cfl_flower.types import START_LOSSES, FloatArray, Scalar, Vector
+from cfl_flower.types import FloatArray, Scalar, Vector
 
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""
@@ -88,19 +89,6 @@ class ClusteredClient(NumPyClient):
         del config
         trained, count = self.train_from(parameters[0])
         return [trained], count, {}
-
-    def participate(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
-        """Train; tell the loss that training started from, if `fit` did not.
-
-        Here, so that no method with a `fit` of its own can forget what clients are
-        selected by.
-        """
-        arrays, count, metrics = self.fit(parameters, config)
-        if "start_rms" not in metrics and asks_for_losses(config):
-            metrics |= self.start_loss(self.starting_model(parameters), config)
-        return arrays, count, metrics
 
     def starting_model(self, parameters: list[Vector]) -> Vector:
         """Return the model that this round's training started from, shape (d,)."""
@@ -267,8 +255,3 @@ class ClusteredClient(NumPyClient):
     def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
         """Return whether a histogram changed by more than is tolerated, in L1."""
         return float(abs(now - last).sum()) > tolerance
-
-
-def asks_for_losses(config: Mapping[str, Any]) -> bool:
-    """Return whether the server weighs or selects by losses at a round's start."""
-    return any(config.get(name) for name in START_LOSSES)

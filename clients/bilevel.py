@@ -1,7 +1,6 @@
 """A client that trains the global model, and another one near it: Ditto and StoCFL.
 
-Computes: local SGD on both. The orders of their batches are drawn apart, so neither
-depends on the other.
+Computes: local SGD on both, with independent orders of batches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""CFL's client: trains its cluster's model, and may be served one of before a split.
+"""CFL's client: trains its cluster's model, and may be served one from before a split.
 
 Computes: local SGD; with `service=best` the training loss of its cluster's model and of
-the models that it comes from. Sends: the trained model (d floats). Keeps: nothing.
+that model's ancestors. Sends: the trained model (d floats). Keeps: nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from clients.base import ClusteredClient
 
 
 class CFLClient(ClusteredClient):
-    """Chooses among its cluster's model and its ancestors, if they come along."""
+    """Chooses among its cluster's model and its ancestors, if they are sent."""
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return the model with the smallest training loss, the cluster's on a tie."""

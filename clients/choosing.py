@@ -1,8 +1,8 @@
 """A client that chooses its cluster: FlexCFL, IFCA and FeSEM.
 
-Computes: beside training and tests, its choice; the label counts of what arrives next,
-if clients migrate. Sends: the number of the cluster it chose. Keeps: the label counts
-of the data that it chose by.
+Computes: beside training and tests, its choice; with migration the label counts of the
+next round's data. Sends: the number of the chosen cluster. Keeps: the label counts of
+the data by which it chose.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ChoosingClient(ClusteredClient):
         Parameters
         ----------
         received : sequence of vectors
-            One for each cluster, or what the method introduces newcomers with.
+            What the method's clients compare themselves with, one for each cluster.
         config : dict
         round : int
         """
@@ -35,11 +35,11 @@ class ChoosingClient(ClusteredClient):
     def choose_again(
         self, received: Sequence[Vector], config: dict[str, Any], round: int
     ) -> int | None:
-        """Return the cluster to migrate to; None if it cannot be told."""
+        """Return the cluster to migrate to; None if the device lost what it needs."""
         return self.choose(received, config, round)
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Scalar]:
-        """Answer the server's hello, and remember what the first choice is made by."""
+        """Answer the server's hello, and keep the label counts of the first choice."""
         if self.context.settings.migration:
             self.remember(self.context.round + 1)
         return super().get_properties(config)
@@ -47,7 +47,7 @@ class ChoosingClient(ClusteredClient):
     def answer(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
-        """Answer the hello, or the question of the first cluster."""
+        """Answer the hello, or choose the first cluster."""
         if not config.get("choose"):
             return super().answer(parameters, config)
         upcoming = self.context.round + 1
@@ -62,27 +62,26 @@ class ChoosingClient(ClusteredClient):
     ) -> dict[str, Scalar]:
         """Choose again if the label counts shifted since the last choice.
 
-        ``config["chosen"]`` is the round in which the server took that choice: one that
-        was lost on the way is made again. A client without data stays where it is.
+        ``config["chosen"]`` is the round in which the server took the last choice: one
+        that was lost is made again. A client without data stays where it is.
         """
-        if "chosen" not in config:
-            return {}
         context, labels = self.context, self.data(round).labels
-        if len(labels) == 0:
+        if "chosen" not in config or len(labels) == 0:
             return {}
-        before = context.state.part("choice").at(int(config["chosen"])).get("counts")
+        taken = int(config["chosen"])
+        before = context.state.part("choice").at(taken).get("counts")
         counts = label_counts(labels, context.stream.classes)
         if before is not None and not context.settings.shift.detects(counts, before):
             return {}
-        offered = parameters[1:] if config["test"] else parameters
-        cluster = self.choose_again(offered, config, round)
+        candidates = parameters[1:] if config["test"] else parameters
+        cluster = self.choose_again(candidates, config, round)
         if cluster is None:
             return {"lost": True}
-        self.remember(round, int(config["chosen"]))
+        self.remember(round, taken)
         return {"cluster": cluster}
 
     def remember(self, round: int, taken: int | None = None) -> None:
-        """Keep the label counts of a round's data, beside those of the choice taken."""
+        """Keep the label counts of a round's data, beside those of the last choice."""
         labels = self.data(round).labels
         counts = label_counts(labels, self.context.stream.classes)
         self.context.state.part("choice").save(

@@ -18,7 +18,7 @@ class DittoClient(BilevelClient):
     def fit(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
-        """Train the received model, parameters[0], and this client's own near it."""
+        """Train the received omega, parameters[0], and this client's v near it."""
         del config
         context, omega = self.context, parameters[0]
         own = self.own(before=context.round)

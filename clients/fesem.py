@@ -23,7 +23,7 @@ class FeSEMClient(ChoosingClient):
 
     @property
     def trained(self) -> ClientState:
-        """Its last trained model, which changes in other rounds than its choice."""
+        """Its last trained model, which has versions of its own."""
         return self.context.state.part("trained")
 
     def fit(

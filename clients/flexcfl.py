@@ -44,17 +44,17 @@ class FlexCFLClient(ChoosingClient):
     def choose(
         self, received: Sequence[Vector], config: dict[str, Any], round: int
     ) -> int:
-        """Return the group of the nearest direction; these are received."""
+        """Return the group of the nearest received direction: eq. 8."""
         self.keep(received, config)
         gaps = dissimilarities(self.pretrain(round), received)
-        # A group that started empty has no direction to be near to.
+        # A group that started empty has no direction, and is chosen by nobody.
         gaps[[not direction.any() for direction in received]] = np.inf
         return int(gaps.argmin())
 
     def choose_again(
         self, received: Sequence[Vector], config: dict[str, Any], round: int
     ) -> int | None:
-        """Choose by the directions that were kept; None if the device lost them."""
+        """Return the group of the nearest kept direction; None if they were lost."""
         kept = self.context.state.kept(config["directions"])
         if not kept:
             return None
@@ -67,7 +67,7 @@ class FlexCFLClient(ChoosingClient):
         round: int,
         parameters: Sequence[Vector] = (),
     ) -> dict[str, Scalar]:
-        """Keep the directions if they come along, then choose again if need be."""
+        """Keep the directions if they were sent; choose again after a shift."""
         self.keep(parameters[1:] if config.get("test") else parameters, config)
         return super().report(config, round, parameters)
 

@@ -1,8 +1,8 @@
-"""StoCFL's client: says where its loss falls, trains the global and a cluster's model.
+"""StoCFL's client: reports psi, and trains the global and its cluster's model.
 
 Computes: psi, the direction of its loss at the anchor w_0, once; local SGD on omega,
 and on theta near omega. Sends: psi (d floats, or its sketch); both models (2d floats).
-Keeps: with `refresh=on_drift` a digest of the data that psi was taken of.
+Keeps: with `refresh=on_drift` a digest of the data from which psi was computed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_report
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
-from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.learning.training import full_gradient, predictions, train
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Scalar, Vector
@@ -30,7 +30,7 @@ class StoCFLClient(BilevelClient):
     def answer(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
-        """Answer as others; or send psi, or the trained omega = parameters[0]."""
+        """Send psi at the anchor parameters[0], or omega = parameters[0] trained."""
         upcoming = self.context.round + 1
         count = len(self.data(upcoming).labels)
         if config.get("represent"):
@@ -43,7 +43,7 @@ class StoCFLClient(BilevelClient):
     def fit(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
-        """Train theta = parameters[1] near omega = parameters[0], and omega."""
+        """Train theta = parameters[1], and omega = parameters[0]: lines 20 to 23."""
         del config
         omega, theta = parameters
         trained, count = self.train_near(theta, omega)
@@ -59,20 +59,20 @@ class StoCFLClient(BilevelClient):
         """Return psi of a round's data; zero for a client without any."""
         context = self.context
         honest = self.direction_of(anchor, *self.samples(round), round)
-        told = spoil_report(context.attack, honest, context.seed, context.client)
-        return normalise(told)
+        reported = spoil_report(context.attack, honest, context.seed, context.client)
+        return normalise(reported)
 
     def direction_of(self, anchor: Vector, x: Tensor, y: Tensor, round: int) -> Vector:
-        """Return psi of samples, as the settings have it.
+        """Return psi of samples: GetDatasetRepresentation, line 6.
 
-        A sketch is normalised: all members of a cluster have one weight.
+        A sketch is normalised, too: all members of a cluster have the same weight.
 
         Parameters
         ----------
         anchor : Vector, shape (d,)
         x, y : Tensor, shapes (n, ...) and (n,)
         round : int
-            Names the draws of the batches of a difference.
+            Seeds the batches of a difference.
         """
         context, settings = self.context, self.context.settings
         model = context.model.load(anchor)
@@ -102,9 +102,9 @@ class StoCFLClient(BilevelClient):
         """Return how well unlabelled samples fit each cluster, as a cosine.
 
         The paper's psi needs labels. Without any, each cluster's model labels the
-        samples, and psi of these is compared with that cluster's: data that the model
-        was made for get the direction of its members. Clusters that differ in what the
-        same samples are called cannot be told apart by anyone who knows no label.
+        samples, and their psi is compared with that cluster's: data that resemble those
+        of its members get their direction. Clusters that label the same samples
+        differently cannot be distinguished without labels.
 
         Parameters
         ----------
@@ -117,8 +117,8 @@ class StoCFLClient(BilevelClient):
         """
         found = []
         for model, total in zip(models, sums, strict=True):
-            named = predictions(self.context.model.load(model), x)
-            direction = self.direction_of(anchor, x, named, round)
+            labels = predictions(self.context.model.load(model), x)
+            direction = self.direction_of(anchor, x, labels, round)
             found.append(nearest_direction(direction, [total])[1])
         return found
 
@@ -130,30 +130,31 @@ class StoCFLClient(BilevelClient):
     ) -> dict[str, Scalar]:
         """Report psi anew if the data are not those of the last report.
 
-        ``config["reported"]`` is the round in which the server took that: a report
-        that was lost on the way is made again. The anchor follows from the seed.
+        ``config["reported"]`` is the round in which the server took the last report: a
+        report that was lost is made again. The anchor follows from the seed.
         """
-        if "reported" not in config or len(self.data(round).labels) == 0:
+        samples = len(self.data(round).labels)
+        if "reported" not in config or samples == 0:
             return {}
-        state = self.context.state.part("report")
-        before = state.at(int(config["reported"])).get("data")
+        taken = int(config["reported"])
+        before = self.context.state.part("report").at(taken).get("data")
         if before is not None and np.array_equal(before, self.fingerprint(round)):
             return {}
-        self.remember(round, int(config["reported"]))
+        self.remember(round, taken)
         direction = self.direction(self.context.initial(), round)
-        return DriftReport(direction, len(self.data(round).labels)).to_metrics()
+        return DriftReport(direction, samples).to_metrics()
 
     def remember(self, round: int, taken: int | None = None) -> None:
-        """Keep the digest of a round's data, beside that of the report taken."""
+        """Keep the digest of a round's data, beside that of the last report taken."""
         if self.context.settings.refresh == "on_drift":
             state = self.context.state.part("report")
             data = {"data": self.fingerprint(round)}
             state.save(self.context.round, data, taken)
 
     def fingerprint(self, round: int) -> np.ndarray:
-        """Return 8 bytes that name a round's training samples and their labels.
+        """Return 8 bytes that identify a round's training samples and their labels.
 
-        On a device with a folder by what they show: it counts whatever it has from 0.
+        On a device by their content: the indices of its own folder always start at 0.
         """
         view = self.data(round)
         state = blake2b(digest_size=8)

@@ -1,14 +1,15 @@
-"""How long a run will take one core of this machine: a guess from a few real steps.
+"""How long a run will take one core of this machine, estimated from a few real steps.
 
-It counts the training of the participants and the tests of one model, which is what
-FedAvg does; a method that trains two models, or tests several, takes a multiple.
+Counted are the training of the participants and the tests of one model, as in FedAvg;
+a method that trains two models, or tests several, takes a multiple.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,29 +20,19 @@ from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
 
-LOOKED_AT = 50
+COUNTED_CLIENTS = 50
 """Clients whose samples are counted; the others are taken to be like them."""
 
 STEPS = 4
 """Training steps that are timed at once."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a round of FedAvg does.
-
-    Attributes
-    ----------
-    steps : float
-        Training steps of all participants.
-    batch : int
-        Samples of a step, in the mean: a client may have fewer than a batch.
-    tests : float
-        Samples that are tested.
-    """
+class Work(NamedTuple):
+    """The work of a round of FedAvg: all participants' steps, all tested samples."""
 
     steps: float
     batch: int
+    """Mean samples of a step: a client may have fewer than a batch."""
     tests: float
 
 
@@ -51,7 +42,7 @@ def estimate_seconds(config: RunConfig) -> float:
     Raises
     ------
     ConfigError
-        If its data are not here.
+        If its data are missing.
     """
     work = count_work(config)
     of_step, of_test = time_step(config, work.batch)
@@ -60,15 +51,9 @@ def estimate_seconds(config: RunConfig) -> float:
 
 
 def count_work(config: RunConfig) -> Work:
-    """Return the work of a round of mean clients.
-
-    Raises
-    ------
-    ConfigError
-        If its data are not here.
-    """
+    """Return the work of a round in which all clients are mean ones."""
     stream, local = open_stream(config), config.strategy.local
-    count = min(config.clients, LOOKED_AT)
+    count = min(config.clients, COUNTED_CLIENTS)
     some = generator(config.seed, "estimate").choice(config.clients, count, False)
     views = [stream.view(client, 1) for client in some.tolist()]
     sizes = [len(view.labels) for view in views]
@@ -100,7 +85,7 @@ def time_step(config: RunConfig, batch: int) -> tuple[float, float]:
 
 
 def _best_of_two(step: Callable[[], object]) -> float:
-    """Time it when it is warm."""
+    """Return the seconds of a step once caches are warm."""
     times = []
     for _ in range(2):
         start = time.perf_counter()

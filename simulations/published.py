@@ -1,51 +1,43 @@
-"""What the papers published: tables and figures, and how a run's figure is compared.
+"""The tables and figures of the papers, and how a run's figure is compared with them.
 
-The data are in published.yaml, with their sources. What the papers show and no run of
-`simulations.reproduce` makes is listed there, too, as ``elsewhere``.
+The data are in published.yaml, with their sources. What the papers show and
+`simulations.reproduce` does not run is listed there, too, as ``elsewhere``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import yaml
 
-from cfl_flower.analysis.drift_metrics import make_mark, score
+from cfl_flower.analysis.drift_metrics import make_reference, score
 from cfl_flower.models import initial_vector
 from cfl_flower.runs.reading import Finished
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
-
 ELSEWHERE = "elsewhere"
-"""The key of what no run of this door makes."""
+INHERITED = ("overrides", "methods", "columns", "against")
+"""What a table takes from the one that it is ``like``, or whose ``runs`` it shares."""
 
 SPEEDUP = "speed-up"
-"""The kind of measure that is a time, against another run's."""
+DISTANCES = ("heterogeneity", "discrepancy")
+"""Measures that are not shares."""
 
-PLAIN = ("heterogeneity", "discrepancy")
-"""Distances, which are no shares of anything."""
-
-MEANS = {"last": lambda known: known[-1], "mean": fmean, "median": median}
-"""What is made of the values of all rounds."""
+AVERAGES = {"last": lambda known: known[-1], "mean": fmean, "median": median}
+"""How the values of all rounds become one."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One published figure, and what makes it here.
+    """One published figure (None if the paper has none), and what reproduces it.
 
-    Attributes
-    ----------
-    row, method : str
-    published : float or None
-        As printed; None if the paper has none.
-    overrides : list of str
-    folder : str
-        Where its runs are kept, below `--output`.
+    Its runs are kept in `folder`, below `--output`.
     """
 
     row: str
@@ -56,7 +48,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedTable:
     """A table of a paper.
 
     Attributes
@@ -66,21 +58,23 @@ class Published:
         What is compared: ``best`` or ``final``, whose accuracy is in `summary.json`;
         ``last KEY``, ``mean KEY`` or ``median KEY``, of all rounds that have it in
         `rounds.jsonl`; ``bytes``, both ways, relative to the models of a FedAvg of as
-        many rounds; or ``speed-up KEY``, how many times sooner than the run that it is
-        compared with it stays at that one's last value.
+        many rounds; or ``speed-up KEY``, how many times sooner than the reference run
+        it stays at the reference's last value.
     tolerance : float
-        How far a figure may be that counts as reproduced.
+        The largest difference that counts as reproduced.
     methods : dict of str to list of str
         The overrides of each method.
     columns : list of str
-        The methods in the table's order.
-    rows : dict
-        The overrides and the values of each row, and what a method has beside in it.
+        The methods that have figures; others only serve as references.
+    rows : dict of str to dict
+        The ``values`` of each row in the order of the columns, its ``overrides``, and
+        its own further overrides of some ``methods``.
+    overrides : list of str
+        Those of all rows.
     runs : str, optional
-        The table that has the same runs, and looks at something else.
+        The table whose runs these are, measured in another way.
     against : str, optional
-        What figures are told relative to, seed by seed: a method, of the same row; or
-        a table, whose cell has the same row and method.
+        The reference runs: a method of this table, or another table.
     """
 
     name: str
@@ -91,6 +85,7 @@ class Published:
     methods: Mapping[str, list[str]]
     columns: list[str]
     rows: Mapping[str, Mapping[str, Json]]
+    overrides: Sequence[str] = ()
     runs: str | None = None
     against: str | None = None
 
@@ -107,58 +102,52 @@ class Published:
             return "bytes in % of FedAvg's"
         if kind == SPEEDUP:
             return f"times as fast as {self.against} to its last {key}"
-        what = self.measure if key in PLAIN else f"accuracy in %, {self.measure}"
+        what = self.measure if key in DISTANCES else f"accuracy in %, {self.measure}"
         return f"{what}, less that of {self.against}" if self.against else what
 
     @property
     def decimals(self) -> int:
         """With how many a figure is printed."""
         kind, _, key = self.measure.partition(" ")
-        return 2 if kind == SPEEDUP or key in PLAIN else 1
+        return 2 if kind == SPEEDUP or key in DISTANCES else 1
 
-    def value(self, run: Finished, mark: Finished | None = None) -> float | None:
-        """Return what is compared of a run, relative to another one if there is one.
+    def value(self, run: Finished, reference: Finished | None = None) -> float | None:
+        """Return the figure of a run, relative to its reference if it has one.
 
         Returns
         -------
         float or None
-            Shares in percent; None if it never became as good as the other one.
+            Shares in percent; None if it never became as good as the reference.
         """
         kind, _, key = self.measure.partition(" ")
-        if mark is None:
+        if reference is None:
             return self._figure(run)
         if kind == SPEEDUP:
-            return score(_curve(run, key), (), make_mark(_curve(mark, key))).speedup
-        return self._figure(run) - self._figure(mark)
+            goal = make_reference(_curve(reference, key))
+            return score(_curve(run, key), (), goal).speedup
+        return self._figure(run) - self._figure(reference)
 
     def _figure(self, run: Finished) -> float:
-        """Return what is compared of one run alone."""
         kind, _, key = self.measure.partition(" ")
         if kind == "bytes":
             return _share_of_bytes(run)
         if not key:
             return 100 * float(run.summary[kind]["accuracy"])
-        found = float(MEANS[kind](_values(run, key)))
-        return found if key in PLAIN else 100 * found
+        known = [row[key] for row in run.rounds if row.get(key) is not None]
+        found = float(AVERAGES[kind](known))
+        return found if key in DISTANCES else 100 * found
 
     def cells(self, rows: Sequence[str], methods: Sequence[str]) -> list[Cell]:
-        """Return the cells of the methods, and of the rows asked for.
+        """Return the cells of some methods and rows, of all if none are named.
 
-        A row is asked for by its name, or with others by how their names start.
+        A row is selected by its name, or several by the beginning of their names.
 
         Raises
         ------
         ConfigError
-            If one is not there.
+            If one is unknown.
         """
-        starts = tuple(each for each in rows if each not in self.rows)
-        found = [
-            self.cell(name, method)
-            for name in self.rows
-            for method in self.columns
-            if (not rows or name in rows or name.startswith(starts))
-            and (not methods or method in methods)
-        ]
+        prefixes = tuple(each for each in rows if each not in self.rows)
         known = f"rows {', '.join(self.rows)} and methods {', '.join(self.columns)}"
         unknown = [each for each in methods if each not in self.columns]
         unknown += [
@@ -167,15 +156,29 @@ class Published:
             if not any(name.startswith(each) for name in self.rows)
         ]
         require(not unknown, "--rows or --methods", unknown, known)
-        return found
+        return [
+            self.cell(name, method)
+            for name in self.rows
+            for method in self.columns
+            if (not rows or name in rows or name.startswith(prefixes))
+            and (not methods or method in methods)
+        ]
 
     def cell(self, row: str, method: str) -> Cell:
         """Return one cell; a method that is no column has no published figure."""
-        values = dict(zip(self.columns, self.rows[row]["values"], strict=True))
-        overrides = self._overrides(self.rows[row], method)
-        return Cell(row, method, values.get(method), overrides, self.folder)
+        own = self.rows[row]
+        values = dict(zip(self.columns, own["values"], strict=True))
+        overrides = [
+            self.overrides,
+            own.get("overrides", []),
+            self.methods[method],
+            own.get("methods", {}).get(method, []),
+        ]
+        return Cell(row, method, values.get(method), _flatten(overrides), self.folder)
 
-    def mark(self, cell: Cell, tables: Mapping[str, Published]) -> Cell | None:
+    def reference(
+        self, cell: Cell, tables: Mapping[str, PublishedTable]
+    ) -> Cell | None:
         """Return the cell that another one is compared with."""
         if self.against is None:
             return None
@@ -183,15 +186,13 @@ class Published:
             return self.cell(cell.row, self.against)
         return tables[self.against].cell(cell.row, cell.method)
 
-    def _overrides(self, row: Mapping[str, Json], method: str) -> list[str]:
-        """Return what makes a cell; a row can have its own settings of a method."""
-        own = row.get("methods", {}).get(method, [])
-        return [*row["overrides"], *self.methods[method], *own]
 
-
-def _values(run: Finished, key: str) -> list[float]:
-    """Return what was measured in the rounds that measured it."""
-    return [row[key] for row in run.rounds if row.get(key) is not None]
+def _flatten(overrides: Iterable[Any]) -> list[str]:
+    """Unpack lists within lists, as YAML's aliases leave them."""
+    found: list[str] = []
+    for each in overrides:
+        found += [each] if isinstance(each, str) else _flatten(each)
+    return found
 
 
 def _curve(run: Finished, key: str) -> list[dict[str, Json]]:
@@ -208,14 +209,29 @@ def _share_of_bytes(run: Finished) -> float:
     return 100 * float(own) / (exchanges * model.nbytes)
 
 
-def load_published() -> dict[str, Published]:
+def load_tables() -> dict[str, PublishedTable]:
     """Return all tables by name."""
-    found = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
-    found.pop(ELSEWHERE, None)
-    return {name: Published(name, **table) for name, table in found.items()}
+    found: dict[str, dict[str, Json]] = {}
+    for name, own in _read().items():
+        if name == ELSEWHERE:
+            continue
+        base = found.get(own.pop("like", own.get("runs")), {})
+        rows = {
+            row: {
+                **base.get("rows", {}).get(row, {}),
+                **(entry if isinstance(entry, dict) else {"values": entry}),
+            }
+            for row, entry in own["rows"].items()
+        }
+        inherited = {key: base[key] for key in INHERITED if key in base}
+        found[name] = {**inherited, **own, "rows": rows}
+    return {name: PublishedTable(name, **table) for name, table in found.items()}
 
 
 def load_elsewhere() -> dict[str, str]:
-    """Return what no run of this door makes, by name, and where it is to be seen."""
-    found = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
-    return {each["name"]: each["where"] for each in found.get(ELSEWHERE, [])}
+    """Return what is not reproduced by a run, by name, and where to see it."""
+    return {each["name"]: each["where"] for each in _read().get(ELSEWHERE, [])}
+
+
+def _read() -> dict[str, Any]:
+    return dict(yaml.safe_load(PUBLISHED.read_text(encoding="utf-8")))

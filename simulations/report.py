@@ -23,8 +23,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from cfl_flower.analysis.comparison import require_one_stream
-from cfl_flower.analysis.drift_metrics import make_mark, score
-from cfl_flower.analysis.reference import find_marks
+from cfl_flower.analysis.drift_metrics import make_reference, score
+from cfl_flower.analysis.reference import find_reference_runs
 from cfl_flower.analysis.tables import ACCURACIES, CLUSTERS, COSTS, cell
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import write_atomically
@@ -127,10 +127,10 @@ COLUMNS = (*ACCURACIES, *COSTS, *CLUSTERS)
 def score_rows(runs: figures.Runs) -> list[list[str]]:
     """Return the lines of the comparison: a name, its numbers, its failures."""
     every = list(runs.values())
-    places = find_marks([run.config for run in every])
+    places = find_reference_runs([run.config for run in every])
     rows = []
     for (name, run), place in zip(runs.items(), places, strict=True):
-        mark = None if place is None else make_mark(every[place].rounds)
+        mark = None if place is None else make_reference(every[place].rounds)
         scores = [score(run.rounds, run.drifts, mark, run.tests)]
         failures = sum(len(row["failures"]) for row in run.rounds)
         numbers = [cell(scores, column) for column in COLUMNS]

@@ -6,11 +6,11 @@
     python -m simulations.reproduce flexcfl_table3 --rows mnist --scale 0.1 --seeds 1
     python -m simulations.reproduce fielding_figure4 --rows mnist --data-dir FOLDER
 
-Runs are kept below `--output`: the same command goes on where it was interrupted, and
-does nothing again that is finished. The published figures are in published.yaml, and so
-is where to see what no run of this door makes. Datasets are looked for in `--data-dir`,
-and those that torchvision knows are fetched into it with `--download`. Exit codes as
-`simulations.run`; 1 also if a run failed, whose reason the table shows.
+Runs are kept below `--output`: the same command resumes what was interrupted and does
+not repeat what is finished. The published figures are in published.yaml, which also
+says where to see what this command does not run. Datasets are looked for in
+`--data-dir`; `--download` fetches those that torchvision knows into it. Exit codes as
+`simulations.run`; 1 also if a run failed, with the reason below the table.
 """
 
 from __future__ import annotations
@@ -34,21 +34,18 @@ from cfl_flower.runs.reading import broken, read_finished
 from cfl_flower.server_app import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import Json
-from simulations.catalogue import compose_here, listing, show_elsewhere
+from simulations.catalogue import compose_here, list_elsewhere, list_tables
 from simulations.jobs import Job, at_once, carry_out
-from simulations.published import (
-    Cell,
-    Published,
-    load_elsewhere,
-    load_published,
-)
+from simulations.published import Cell, PublishedTable, load_elsewhere, load_tables
 from simulations.run import report
 from simulations.terminal import Parser
 
+HEADER = ("row", "method", "ours", "published", "difference", "verdict")
+
 
 @dataclass
-class Measured:
-    """What came of a cell.
+class Outcome:
+    """The results of a cell.
 
     Attributes
     ----------
@@ -57,17 +54,17 @@ class Measured:
     reasons : list of str
         Why other seeds failed.
     never : int
-        Seeds that never became as good as the run that they are compared with.
+        Seeds that never became as good as their reference run.
     """
 
     values: list[float] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     never: int = 0
 
-    def take(
-        self, table: Published, jobs: Sequence[Job], reasons: Mapping[str, str]
+    def add(
+        self, table: PublishedTable, jobs: Sequence[Job], reasons: Mapping[str, str]
     ) -> None:
-        """Add a seed: its run, and the one that it is compared with, if there is one.
+        """Add a seed: its run, and its reference run if it has one.
 
         Raises
         ------
@@ -89,43 +86,63 @@ class Measured:
         else:
             self.values.append(value)
 
-    def told(self, decimals: int) -> str:
-        """Say mean and deviation."""
+    def line(self, table: PublishedTable, cell: Cell) -> list[str]:
+        """Return the entries of the printed row, in the order of `HEADER`."""
+        digits, published = table.decimals, cell.published
+        known = "-" if published is None else f"{published:.{digits}f}"
         if not self.values:
-            return "never" if self.never else "failed"
-        many = len(self.values) > 1
-        end = f" ± {stdev(self.values):.{decimals}f}" if many else ""
-        return f"{fmean(self.values):.{decimals}f}{end}"
+            ours = "never" if self.never else "failed"
+            return [cell.row, cell.method, ours, known, "-", ""]
+        mean = fmean(self.values)
+        ours = f"{mean:.{digits}f}"
+        if len(self.values) > 1:
+            ours += f" ± {stdev(self.values):.{digits}f}"
+        gap = None if published is None else mean - published
+        judged = verdict(gap, table.tolerance)
+        judged += f", without {self.never} never" if self.never else ""
+        judged += f", without {len(self.reasons)} failed" if self.reasons else ""
+        difference = "-" if gap is None else f"{gap:+.{digits}f}"
+        return [cell.row, cell.method, ours, known, difference, judged]
 
-    def judged(self, gap: float | None, tolerance: float) -> str:
-        """Say how it compares with what was published, and what is not in it."""
-        if not self.values:
-            return ""
-        said = verdict(gap, tolerance)
-        said += f", without {self.never} never" if self.never else ""
-        without = len(self.reasons)
-        return said + (f", without {without} failed" if without else "")
+
+def verdict(gap: float | None, tolerance: float) -> str:
+    """Say in a word how a figure compares with the published one.
+
+    Examples
+    --------
+    >>> verdict(-0.4, 1.5), verdict(3.0, 1.5), verdict(-3.0, 1.5), verdict(None, 1.5)
+    ('reproduced', 'above', 'below', 'no published figure')
+    """
+    if gap is None:
+        return "no published figure"
+    if abs(gap) <= tolerance:
+        return "reproduced"
+    return "above" if gap > 0 else "below"
 
 
-def make_job(cell: Cell, seed: int, asked: argparse.Namespace) -> RunConfig:
-    """Compose and check one run of a cell; it goes on if it was interrupted.
+def run_folder(cell: Cell, seed: int, options: argparse.Namespace) -> Path:
+    """Return where a run is kept."""
+    part = "" if options.scale == 1 else f"-x{options.scale:g}"
+    name = f"{cell.method}-s{seed}{part}"
+    return Path(options.output, cell.folder, cell.row, name).absolute()
+
+
+def compose_cell(cell: Cell, seed: int, options: argparse.Namespace) -> RunConfig:
+    """Compose and check one run of a cell, which resumes if it was interrupted.
 
     Raises
     ------
     ConfigError
     """
-    scale = asked.scale
-    part = "" if scale == 1 else f"-x{scale:g}"
-    folder = asked.output / cell.folder / cell.row / f"{cell.method}-s{seed}{part}"
     fixed = [f"seed={seed}", "engine=inprocess", "resume=true"]
-    fixed.append(f"output_dir={quoted(str(folder.absolute()))}")
-    config = compose_here([*cell.overrides, *fixed], asked)
-    if scale == 1:
+    fixed.append(f"output_dir={quoted(str(run_folder(cell, seed, options)))}")
+    config = compose_here([*cell.overrides, *fixed], options)
+    if options.scale == 1:
         return config
-    rounds = max(1, round(config.rounds * scale))
-    drift = scaled_drift(config.resolved["drift"], scale)
+    rounds = max(1, round(config.rounds * options.scale))
+    drift = scaled_drift(config.resolved["drift"], options.scale)
     scaled = [*cell.overrides, f"rounds={rounds}", *drift, *fixed]
-    return compose_here(scaled, asked)
+    return compose_here(scaled, options)
 
 
 def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
@@ -153,96 +170,48 @@ def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
         moments.append(max(moment(each), moments[-1] + 1 if moments else 0))
     if moments:
         found.append(f"drift.rounds=[{','.join(map(str, moments))}]")
-    if every := drift.get("every"):
-        found.append(f"drift.every={max(1, round(every * scale))}")
-    if window := drift.get("window"):
-        found.append(f"drift.window={max(1, round(window * scale))}")
+    for key in ("every", "window"):
+        if period := drift.get(key):
+            found.append(f"drift.{key}={max(1, round(period * scale))}")
     if first := drift.get("first"):
         found.append(f"drift.first={moment(first)}")
     return found
 
 
 def reproduce(
-    table: Published,
+    table: PublishedTable,
     cells: Iterable[Cell],
-    asked: argparse.Namespace,
-    tables: Mapping[str, Published],
-) -> dict[tuple[str, str], Measured]:
-    """Run what is not finished, several at a time; return what each cell came to.
+    options: argparse.Namespace,
+    tables: Mapping[str, PublishedTable],
+) -> list[tuple[Cell, Outcome]]:
+    """Run what is not finished, several at a time.
 
     Raises
     ------
     ConfigError
         If any run has bad input, before the first starts.
     """
-    pairs = [
-        (cell, seed, [each for each in (cell, table.mark(cell, tables)) if each])
-        for cell in cells
-        for seed in range(asked.seeds)
-    ]
-    runs: dict[tuple[str, str, str, int], Job] = {}
-    for _, seed, both in pairs:
-        for each in both:
-            key = (each.folder, each.row, each.method, seed)
-            if key not in runs:
-                runs[key] = Job(_label(each, seed), make_job(each, seed, asked))
-    for job in runs.values():
+    jobs: dict[Path, Job] = {}
+    outcomes, seeds = [], []
+    for cell in cells:
+        outcomes.append((cell, Outcome()))
+        for seed in range(options.seeds):
+            paths = []
+            for each in filter(None, (cell, table.reference(cell, tables))):
+                paths.append(path := run_folder(each, seed, options))
+                if path not in jobs:
+                    label = f"{each.row} {each.method} seed {seed}"
+                    jobs[path] = Job(label, compose_cell(each, seed, options))
+            seeds.append((outcomes[-1][1], [jobs[path] for path in paths]))
+    for job in jobs.values():
         check_output_dir(job.config)
         read_finished(job.config)
-    most = at_once([job.config for job in runs.values()], asked.jobs)
-    reasons = carry_out(list(runs.values()), most, asked.verbosity, table.title)
-    found: dict[tuple[str, str], Measured] = {}
-    for cell, seed, both in pairs:
-        jobs = [runs[each.folder, each.row, each.method, seed] for each in both]
-        measured = found.setdefault((cell.row, cell.method), Measured())
-        measured.take(table, jobs, reasons)
-    return found
-
-
-def _label(cell: Cell, seed: int) -> str:
-    return f"{cell.row} {cell.method} seed {seed}"
-
-
-def lines(
-    table: Published, cells: Iterable[Cell], found: Mapping[tuple[str, str], Measured]
-) -> list[list[str]]:
-    """Return row, method, ours, published, difference and verdict of each cell."""
-    result = []
-    digits = table.decimals
-    for cell in cells:
-        measured = found[cell.row, cell.method]
-        mean = fmean(measured.values) if measured.values else None
-        known = mean is not None and cell.published is not None
-        gap = mean - cell.published if known else None  # type: ignore[operator]
-        result.append(
-            [
-                cell.row,
-                cell.method,
-                measured.told(digits),
-                "-" if cell.published is None else f"{cell.published:.{digits}f}",
-                "-" if gap is None else f"{gap:+.{digits}f}",
-                measured.judged(gap, table.tolerance),
-            ]
-        )
-    return result
-
-
-def verdict(gap: float | None, tolerance: float) -> str:
-    """Say in a word how a figure compares with the published one.
-
-    Examples
-    --------
-    >>> verdict(-0.4, 1.5), verdict(3.0, 1.5), verdict(-3.0, 1.5), verdict(None, 1.5)
-    ('reproduced', 'above', 'below', 'no published figure')
-    """
-    if gap is None:
-        return "no published figure"
-    if abs(gap) <= tolerance:
-        return "reproduced"
-    return "above" if gap > 0 else "below"
-
-
-HEADER = ("row", "method", "ours", "published", "difference", "verdict")
+    at_a_time = at_once([job.config for job in jobs.values()], options.jobs)
+    every = list(jobs.values())
+    reasons = carry_out(every, at_a_time, options.verbosity, table.title)
+    for outcome, runs in seeds:
+        outcome.add(table, runs, reasons)
+    return outcomes
 
 
 def draw(title: str, rows: Iterable[Sequence[str]], caption: str = "") -> Table:
@@ -275,64 +244,55 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     ConfigError
     """
     parser = Parser("reproduce", str(__doc__))
-    parser.add_argument("table", nargs="?")
-    parser.add_argument("--list", action="store_true", help="show what there is")
-    parser.add_argument(
-        "--rows", nargs="+", default=[], help="their names, or how several start"
-    )
-    parser.add_argument("--methods", nargs="+", default=[])
-    parser.add_argument("--seeds", type=int, default=1, help="how many, from 0 on")
-    parser.add_argument(
-        "--scale",
-        type=float,
-        default=1.0,
-        help="of the rounds, and of those of the drift",
-    )
-    parser.add_argument("--jobs", type=int, help="at a time (default: as fit)")
-    parser.add_argument("--output", type=Path, default=Path("outputs/reproduce"))
-    parser.add_argument("--data-dir", type=Path, help="where the datasets are")
-    parser.add_argument(
-        "--download", action="store_true", help="fetch what torchvision can, if missing"
-    )
-    parser.add_argument("--markdown", action="store_true", help="print it as Markdown")
+    add = parser.add_argument
+    add("table", nargs="?")
+    add("--list", action="store_true", help="list tables, rows, data and costs")
+    add("--rows", nargs="+", default=[], help="names of rows, or how they begin")
+    add("--methods", nargs="+", default=[])
+    add("--seeds", type=int, default=1, help="number of seeds, from 0 on")
+    add("--scale", type=float, default=1.0, help="of the rounds and the drift's rounds")
+    add("--jobs", type=int, help="runs at a time (default: as fit)")
+    add("--output", type=Path, default=Path("outputs/reproduce"))
+    add("--data-dir", type=Path, help="where the datasets are")
+    add("--download", action="store_true", help="fetch missing data by torchvision")
+    add("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_verbosity()
-    asked = parser.parse_args(arguments)
-    if where := load_elsewhere().get(asked.table):
-        raise ConfigError(f"{asked.table} is no run of this door: {where}")
-    known = asked.table is None or asked.table in tables
-    require(known, "table", asked.table, f"one of {', '.join(tables)}")
-    require(asked.seeds >= 1, "--seeds", asked.seeds, "at least 1")
-    ok = 0 < asked.scale < math.inf
-    require(ok, "--scale", asked.scale, "a number above 0")
-    require(asked.jobs is None or asked.jobs >= 1, "--jobs", asked.jobs, "at least 1")
-    return asked
+    options = parser.parse_args(arguments)
+    if where := load_elsewhere().get(options.table):
+        raise ConfigError(f"{options.table} is not run by this command: {where}")
+    known = options.table is None or options.table in tables
+    require(known, "table", options.table, f"one of {', '.join(tables)}")
+    require(options.seeds >= 1, "--seeds", options.seeds, "at least 1")
+    ok = 0 < options.scale < math.inf
+    require(ok, "--scale", options.scale, "a number above 0")
+    ok = options.jobs is None or options.jobs >= 1
+    require(ok, "--jobs", options.jobs, "at least 1")
+    return options
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
-    tables = load_published()
+    """Run the command and return the exit code."""
+    tables = load_tables()
     console = make_console()
     try:
-        asked = parse(arguments, tables)
-        if asked.list or asked.table is None:
-            some = {asked.table: tables[asked.table]} if asked.table else tables
-            console.print(listing(some, asked))
-            if asked.table is None and not asked.rows:
-                show_elsewhere(console)
+        options = parse(arguments, tables)
+        if options.list or options.table is None:
+            some = {options.table: tables[options.table]} if options.table else tables
+            console.print(list_tables(some, options))
+            if options.table is None and not options.rows:
+                list_elsewhere(console)
             return 0
-        table = tables[asked.table]
-        cells = table.cells(asked.rows, asked.methods)
-        found = reproduce(table, cells, asked, tables)
+        table = tables[options.table]
+        cells = table.cells(options.rows, options.methods)
+        outcomes = reproduce(table, cells, options, tables)
     except CflError as error:
         return report(error)
-    rows = lines(table, cells, found)
-    reasons = [reason for measured in found.values() for reason in measured.reasons]
-    if asked.markdown:
-        print(markdown(rows))
-        for reason in reasons:
-            print(f"\n{reason}")
+    rows = [outcome.line(table, cell) for cell, outcome in outcomes]
+    reasons = [reason for _, outcome in outcomes for reason in outcome.reasons]
+    if options.markdown:
+        print(markdown(rows), *(f"\n{reason}" for reason in reasons), sep="\n")
     else:
-        part = "" if asked.scale == 1 else f", after {asked.scale:g} of the rounds"
+        part = "" if options.scale == 1 else f", after {options.scale:g} of the rounds"
         title = f"{table.title}; {table.unit}{part}"
         console.print(draw(title, rows, "\n".join(reasons)))
     return int(bool(reasons))

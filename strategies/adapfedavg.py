@@ -9,47 +9,34 @@ min(eta_0, eta_0 r_t / t): it decays with 1/t, and rises when the variance does.
 Server keeps: the model, its moving average (d floats), three numbers. Leaves the
 device: the model.
 
-Deviations and readings, as in FedCCFA's comparison where not said otherwise:
-
-* The variance is one number for all parameters, the mean over them.
-* The current rate goes with the model to every participant; there, a client that was
-  not in the last round trains with an older one.
-* Where the variance before was 0, the ratio is 1.
+Readings and deviations: docs/methods/adapfedavg.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from cfl_flower.communication.results import Results
-from cfl_flower.settings import require
+from cfl_flower.settings import settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, Plan, Vector
 from strategies.base import ClusteredStrategy, StrategySettings
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class AdapFedAvgSettings(StrategySettings):
-    """Adaptive-FedAvg's settings.
+    """Adaptive-FedAvg's settings."""
 
-    Attributes
-    ----------
-    beta1, beta2, beta3 : float
-        Memory of the moving averages of model, variance and ratio.
-    """
-
-    beta1: float = 0.7
-    beta2: float = 0.3
-    beta3: float = 0.7
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("beta1", "beta2", "beta3"):
-            value, allowed = getattr(self, name), "a number from 0 to below 1"
-            require(0 <= value < 1, f"strategy.{name}", value, allowed)
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.7
+    """Memory of the moving average of the model."""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.3
+    """Memory of the moving average of the variance."""
+    beta3: Annotated[float, Field(ge=0, lt=1)] = 0.7
+    """Memory of the moving average of the ratio."""
 
 
 @dataclass

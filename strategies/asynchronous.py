@@ -188,7 +188,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         self._tests, self._said = [], []
         # The files of the last round, before the state changes.
         self.fleet.grid.finish()
-        self._greet(round)
+        self._meet_newcomers(round)
         self._pump(None)
 
     @property
@@ -235,7 +235,7 @@ class AsynchronousStrategy(ClusteredStrategy):
     def _look_around(self, patience: float) -> None:
         """Greet devices that are new, and give up those that left or are too late."""
         self._looked = time.monotonic()
-        self._greet(self.record.round)
+        self._meet_newcomers(self.record.round)
         self._receive_all(self._dispatcher.give_up(patience))
 
     def _urgency(self, row: int) -> tuple[float, Any]:
@@ -259,16 +259,16 @@ class AsynchronousStrategy(ClusteredStrategy):
                 self.record.failures.append(answer)
             else:
                 self.record.bytes_up += payload_bytes([], answer.metrics)
-                self.let_in(self.record.round, [answer])
+                self._welcome(self.record.round, [answer])
 
-    def _greet(self, round: int) -> None:
+    def _meet_newcomers(self, round: int) -> None:
         """Greet who is new; among real devices, go on while they answer."""
         if self.fleet.simulated or not self.state.clients:
-            super()._greet(round)
+            super()._meet_newcomers(round)
             return
         away = self._dispatcher.busy_clients
-        strangers = [each for each in self.find_strangers() if each not in away]
-        self._dispatcher.send("query", round - 1, strangers, self.hello)
+        newcomers = [each for each in self.find_newcomers() if each not in away]
+        self._dispatcher.send("query", round - 1, newcomers, self.hello)
 
     def _waiting(self) -> list[ClientId]:
         """Return whose task is to be sent, the most urgent first."""

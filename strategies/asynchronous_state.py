@@ -1,44 +1,36 @@
-"""What methods without rounds are told, and what of them survives an upload."""
+"""The settings of methods without rounds, and what of them survives an upload."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from cfl_flower.client.upload_policy import UploadPolicy
-from cfl_flower.settings import require, require_one_of
+from cfl_flower.settings import require, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, FloatArray, IntArray, Result, Vector
 from strategies.base import StrategySettings, no_clusters
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class AsynchronousSettings(StrategySettings):
-    """What every method without rounds can be told.
-
-    Attributes
-    ----------
-    arrival : {"devices", "shuffled"}
-        When simulated clients upload: when their device (group `devices`) has received,
-        trained and sent; or once in every unit of time, at a moment drawn anew.
-    policy : UploadPolicy
-        When real devices upload.
-    stream : {"rounds", "cycles"}
-        What the stream of data advances with: the server's rounds, or each client's own
-        uploads, so that it holds other data after each.
-    """
+    """The settings of every method without rounds."""
 
     client: str = "clients.asynchronous.AsynchronousClient"
-    arrival: str = "devices"
-    stream: str = "rounds"
+    """Dotted path of the NumPyClient that does this method's tasks."""
+    arrival: Literal["devices", "shuffled"] = "devices"
+    """When simulated clients upload: when their device (group `devices`) has received,
+    trained and sent; or once in every unit of time, at a moment drawn anew."""
+    stream: Literal["rounds", "cycles"] = "rounds"
+    """What the stream of data advances with: the server's rounds, or each client's own
+    uploads, so that it holds other data after each."""
     policy: UploadPolicy = field(default_factory=UploadPolicy)
+    """When real devices upload."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_one_of("strategy.arrival", self.arrival, ("devices", "shuffled"))
-        require_one_of("strategy.stream", self.stream, ("rounds", "cycles"))
         # A fast device has more cycles than the run has rounds: its data would freeze.
         ok = self.stream == "rounds" or self.arrival == "shuffled"
         allowed = "rounds, or cycles with strategy.arrival=shuffled"

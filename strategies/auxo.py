@@ -11,47 +11,27 @@ Server keeps: of each client and cohort a reward and one for each of its two sid
 else: who does not take part stays where it was, whatever happened to its data. This is
 Fielding's criticism of it (section 2.1).
 
-Deviations and readings (the paper says little of the numbers, which are those of the
-authors' code in FedScale):
-
-* The first sides of a cohort are MiniBatchKMeans' two clusters, made once: of all
-  participants, after a split of its known ones (the code then rewards other clients, by
-  places in the list). Later a participant takes the side of the nearest other
-  participant that has one; its code leaves those who have a side where they are. If all
-  who have a side have the same one, a quarter of the participants, those nearest to
-  any of them (in the code to the first of them), take it, and the others none; if
-  nobody has one, nothing is learned of sides.
-* The reward of a cohort is (R0 - R0 d / (mean + deviation)) times the share of
-  participants that are known, with d the distance of a centred update to the mean of
-  these. Known is whose own cohort it is; in the code who trained there and has a reward
-  above 1. Fewer than two teach nothing. A negative reward makes the client forget its
-  sides; in the code a negative sum hides them as well.
-* When a cohort splits, a client's reward for each part is that of the cohort plus that
-  of the side (in the code plus 1 for the preferred one); the sides are forgotten.
-  Clients without a side have no favourite.
-* Exploration decays once in a round; in the code at every call.
-* `split_rounds` are config.yml's, counted as there in a cohort's own rounds: those in
-  which it learned, its parent's included. It splits then whatever its sides' sizes, but
-  not if one is empty, which would be a cohort of nobody.
-* Without any, a cohort splits when it has `split_at` members and both sides are large
-  enough. The code wants 100 n / M members, that is 100 in a round: never with fewer
-  participants than that.
-* The code merges no cohorts by default, and here none are.
-* Who is explored trains in the other cohort, and is tested in its own.
+Readings and deviations: docs/methods/auxo.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 from scipy.spatial.distance import cdist
 from sklearn.cluster import MiniBatchKMeans
 
 from cfl_flower.communication.results import Results
 from cfl_flower.seeding import one_thread
-from cfl_flower.settings import require, require_fraction
+from cfl_flower.settings import (
+    Count,
+    Fraction,
+    Positive,
+    settings,
+)
 from cfl_flower.state import ClusteredState, Sampling, Weighting
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
 from strategies.base import (
@@ -65,50 +45,27 @@ NEITHER = -1
 """The side of a client that has none."""
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class AuxoSettings(StrategySettings):
-    """Auxo's settings.
-
-    Attributes
-    ----------
-    split_rounds : list of int
-        Of a cohort's own rounds, in which it splits; empty: whenever it has `split_at`
-        members and both sides are large enough.
-    split_at : int
-    smallest : int
-        Participants of a cohort from which anything is learned.
-    reward, side_reward : float
-        R0 and r0.
-    exploration, decay : float
-        Probability of asking for any cohort in the first round, and its factor in each.
-    """
+    """Auxo's settings."""
 
     weighting: Weighting = "samples"
     sampling: Sampling = "clusters"
-    split_rounds: list[int] = field(default_factory=lambda: [50, 100])
-    split_at: int = 100
-    smallest: int = 5
-    reward: float = 5.0
-    side_reward: float = 1.0
-    exploration: float = 0.01
-    decay: float = 0.99
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            all(round >= 1 for round in self.split_rounds),
-            "strategy.split_rounds",
-            self.split_rounds,
-            "rounds of at least 1",
-        )
-        for name in ("split_at", "smallest"):
-            value = getattr(self, name)
-            require(value >= 2, f"strategy.{name}", value, "at least 2")
-        for name in ("reward", "side_reward"):
-            value = getattr(self, name)
-            require(value > 0, f"strategy.{name}", value, "a number above 0")
-        for name in ("exploration", "decay"):
-            require_fraction(f"strategy.{name}", getattr(self, name))
+    split_rounds: list[Count] = field(default_factory=lambda: [50, 100])
+    """A cohort's own rounds in which it splits; empty: whenever it has `split_at`
+    members and both sides are large enough."""
+    split_at: Annotated[int, Field(ge=2)] = 100
+    """Members from which a cohort splits, without `split_rounds`."""
+    smallest: Annotated[int, Field(ge=2)] = 5
+    """Participants of a cohort from which anything is learned."""
+    reward: Positive = 5.0
+    """R0, the reward for a cohort."""
+    side_reward: Positive = 1.0
+    """r0, the reward for a side of a cohort."""
+    exploration: Fraction = 0.01
+    """Probability of asking for any cohort in the first round."""
+    decay: Fraction = 0.99
+    """Factor of that probability in each round."""
 
 
 @dataclass
@@ -320,7 +277,7 @@ class Auxo(ClusteredStrategy):
 
     def describe(self) -> Description:
         """Return no models: participants may have trained in another cohort."""
-        return Description([])
+        return Description(comparable=False)
 
     def favourites(self, own: IntArray) -> IntArray:
         """Return the cohort with the largest reward; without a largest, their own."""

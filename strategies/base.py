@@ -32,19 +32,23 @@ from cfl_flower.communication.results import Results
 from cfl_flower.communication.validation import is_bounded
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.runs.callbacks import Callback
-from cfl_flower.runs.measures import class_scores, discrepancies, note_tests
+from cfl_flower.runs.measures import (
+    note_class_agreement,
+    note_discrepancies,
+    note_tests,
+)
 from cfl_flower.runs.record import ClientRow, RoundRecord
-from cfl_flower.simulated_devices import VirtualClock, first_to_finish
+from cfl_flower.simulated_devices import VirtualClock
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import (
     ClientId,
     Failure,
     FloatArray,
-    IntArray,
     Plan,
     Result,
 )
-from strategies.method import Description, Draw, Method, Published, Supports
+from strategies.method import Description, Method, Published, Supports
+from strategies.participation import NO_DRAW, learn_from_participants
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -102,10 +106,13 @@ class ClusteredStrategy(Method, Strategy):
         """
         results: list[Result] = []
         for part in portions(plan) if plan.tasks else []:
-            replies = self._exchange(self._send("query", part, round - 1))
-            results += self._receive("query", replies)
+            part.config["keep_from"] = self.keep_from
+            messages = self.fleet.messages("query", round - 1, part)
+            answers = self.fleet.collect("query", self._exchange(messages))
+            self._note_traffic("query", answers)
+            results += answers
         self.fleet.grid.finish()
-        self._wait()
+        self._advance_clock()
         return results
 
     def screen(
@@ -117,8 +124,7 @@ class ClusteredStrategy(Method, Strategy):
             try:
                 sound.append(read(result))
             except InvalidResultError as error:
-                failure = Failure(result.client, phase, error.reason, error.detail)
-                self.fleet.note(failure)
+                failure = self.fleet.fail(result.client, phase, error)
                 self.record.failures.append(failure)
         return sound
 
@@ -152,70 +158,68 @@ class ClusteredStrategy(Method, Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Open a round: greet who is new, then send out the training tasks."""
+        """Open a round: meet newcomers, then send out the training tasks."""
         del arrays, config, grid
         round = self._done + server_round
         self.record = RoundRecord(round)
         self.record.virtual_seconds = 0.0 if self.fleet.simulated else None
-        self._draw = Draw({}, no_clusters())
-        self._greet(round)
+        self._draw = NO_DRAW
+        self._meet_newcomers(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
         self._late = {}
         plan.config.update(dict.fromkeys(self._losses_to_report(), True))
+        plan.config["keep_from"] = self.keep_from
         self._withheld = plan if plan.sum_spec and self._over_committed else None
         if self._withheld:
             # Who is among the first is known only when all have finished.
             plan = replace(plan, sum_spec=None)
-        first, *self._later = self._portions(plan)
-        return self._send("train", first)
-
-    def _portions(self, plan: Plan) -> list[Plan]:
-        """Return the parts of a round whose answers together would take much memory.
-
-        Not one of whom some are late, nor of devices, which would wait for each other;
-        but those of what is folded, as the server could not hold all.
-        """
-        apart = plan.sum_spec or self.fleet.simulated
-        if self._over_committed or not apart:
-            return [plan]
-        return portions(plan, self.fleet.summing_nodes)
+        parts = [plan]
+        # Not of whom some are late, nor of devices, which would wait for each other;
+        # but of what is summed, as the server could not hold all.
+        if not self._over_committed and (plan.sum_spec or self.fleet.simulated):
+            parts = portions(plan, self.fleet.summing_nodes)
+        first, *self._later = parts
+        return self.fleet.messages("train", round, first)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Absorb the training results."""
-        results = self._take_in(replies)
+        results = self._receive_trained(replies)
         for part in self._later:
-            more = self._take_in(self._exchange(self._send("train", part)))
+            messages = self.fleet.messages("train", self.record.round, part)
+            more = self._receive_trained(self._exchange(messages))
             results.extend(more)
             merge_sums(results.sums, more.sums)
         if self.record.participants:
             self.require_any(results, "train")
         clients = [result.client for result in results]
         seconds = self._clock.seconds(clients)
-        self._wait(clients)
+        self._advance_clock(clients)
         self._note_participants(results, seconds)
         self._memories = {}
         self.absorb_train(self.record.round, results)
-        self._forget()
-        self._note_discrepancies(results)
+        self._keep_memories()
+        if self.describe().comparable and all(result.arrays for result in results):
+            rows = self.rows(clients)
+            clusters, models = self.state.clusters[rows], self.state.models
+            note_discrepancies(self.record, results, clusters, models)
         return None, None
 
     def _note_participants(self, results: list[Result], seconds: FloatArray) -> None:
         """Note what selections know clients by, of those who were late as well."""
         if not self.config.selection.learns or not results:
             return
-        rows, round = self.rows(result.client for result in results), self.record.round
-        rms = [float(result.metrics["start_rms"]) for result in results]
-        utilities = np.array(rms) * [result.num_examples for result in results]
-        history = self.state.history.extended(len(self.state.clients))
-        history = history.noted(round, rows, utilities, seconds)
-        if self._late:
-            rows, mean = self.rows(self._late), float(utilities.mean())
-            seconds = np.array(list(self._late.values()))
-            history = history.noted_late(round, rows, seconds, mean)
-        self.state.history = history
+        state, late = self.state, self._late
+        state.history = learn_from_participants(
+            state.history.extended(len(state.clients)),
+            self.record.round,
+            results,
+            self.rows(result.client for result in results),
+            seconds,
+            (self.rows(late), np.array(list(late.values()))),
+        )
 
     def _losses_to_report(self) -> list[str]:
         """Return which losses participants are weighted or selected by."""
@@ -223,7 +227,7 @@ class ClusteredStrategy(Method, Strategy):
         weighed, selected = config.server_optimizer.by_loss, config.selection.learns
         return ["start_loss"] * weighed + ["start_rms"] * selected
 
-    def _forget(self) -> None:
+    def _keep_memories(self) -> None:
         """Keep the optimiser's memories of models that there still are."""
         if not self.config.server_optimizer.remembers:
             return
@@ -231,41 +235,36 @@ class ClusteredStrategy(Method, Strategy):
         alive = {digest(model) for model in self.state.models} & set(old)
         self.state.memories = {name: old[name] for name in alive} | self._memories
 
-    def _take_in(self, replies: Iterable[Message]) -> Results:
-        results = self._receive("train", replies)
+    def _receive_trained(self, replies: Iterable[Message]) -> Results:
+        results = self.fleet.collect("train", replies)
+        self._note_traffic("train", results)
         read = partial(self.read_result, "train")
-        kept = self._keep_first(self.screen("train", results, read))
-        results[:] = self._add_up(kept, results.sums)
+        results[:] = self.screen("train", results, read)
+        if self._over_committed and self.fleet.simulated and self._draw.strata:
+            results[:] = self._keep_first(results)
+        if self._withheld:
+            results[:] = self._add_up(self._withheld, results, results.sums)
         return results
 
-    def _add_up(self, results: list[Result], sums: PartialSums) -> list[Result]:
+    def _add_up(
+        self, plan: Plan, results: list[Result], sums: PartialSums
+    ) -> list[Result]:
         """Add up what could only be once it was known who counts."""
-        plan = self._withheld
-        if plan is None or plan.sum_spec is None:
-            return results
-        sum_spec, tasks = plan.sum_spec, {task.client: task for task in plan.tasks}
+        tasks, spec = {task.client: task for task in plan.tasks}, plan.sum_spec
+        assert spec is not None
 
         def add(result: Result) -> Result:
-            add_result(sums, tasks[result.client], result, sum_spec)
+            add_result(sums, tasks[result.client], result, spec)
             return replace(result, arrays=[])
 
         return self.screen("train", results, add)
 
     def _keep_first(self, results: list[Result]) -> list[Result]:
         """Leave out who finished after as many as were wanted of each stratum."""
-        draw = self._draw
-        if not (self._over_committed and self.fleet.simulated and draw.strata):
-            return results
         seconds = self._clock.seconds([result.client for result in results])
-        strata = np.array([draw.strata[result.client] for result in results], np.int64)
-        kept = first_to_finish(seconds, strata, draw.shares)
-        self._late = {
-            result.client: float(taken)
-            for result, taken, first in zip(results, seconds, kept, strict=True)
-            if not first
-        }
+        kept, self._late = self._draw.keep_first(results, seconds)
         self.record.measures["late"] = len(self._late)
-        return [result for result, first in zip(results, kept, strict=True) if first]
+        return kept
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -276,15 +275,16 @@ class ClusteredStrategy(Method, Strategy):
         every = self.config.system.evaluate_every
         test = round % every == 0 or round == self.config.rounds
         plan = self.plan_evaluate(round, test)
-        plan.config["test"] = test
-        return self._send("evaluate", plan)
+        plan.config.update(test=test, keep_from=self.keep_from)
+        return self.fleet.messages("evaluate", round, plan)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Close a round: note the tests, absorb the reports, tell the callbacks."""
-        results = self._receive("evaluate", replies)
-        self._wait()
+        results = self.fleet.collect("evaluate", replies)
+        self._note_traffic("evaluate", results)
+        self._advance_clock()
         rows = self._note_tests([result for result in results if result.num_examples])
         self._note_clusters()
         read = partial(self.read_result, "evaluate")
@@ -293,38 +293,33 @@ class ClusteredStrategy(Method, Strategy):
         now = time.perf_counter()
         self.record.seconds, self._started = round(now - self._started, 4), now
         # Files are written while the clients train; results change the state later.
-        self.fleet.grid.meanwhile(partial(self._tell, self.record, rows))
+        self.fleet.grid.meanwhile(partial(self._run_callbacks, self.record, rows))
         return None
 
-    def _tell(self, record: RoundRecord, rows: list[ClientRow]) -> None:
+    def _run_callbacks(self, record: RoundRecord, rows: list[ClientRow]) -> None:
         for callback in self.callbacks:
             callback.on_round(record, rows, self.state)
 
-    def _greet(self, round: int) -> None:
+    def _meet_newcomers(self, round: int) -> None:
         """Ask every client that is not in the state yet for its sizes."""
-        if strangers := self.find_strangers():
-            self.let_in(round, self.ask(round, self.hello(strangers)))
+        if newcomers := self.find_newcomers():
+            self._welcome(round, self.ask(round, self.hello(newcomers)))
         for client in self.fleet.disputes.keys() - set(self.state.clients):
             detail = self.fleet.disputes[client]
             self.record.failures.append(Failure(client, "query", "node", detail))
         self.require_any(self.state.clients, "query")
 
-    def find_strangers(self) -> list[ClientId]:
+    def find_newcomers(self) -> list[ClientId]:
         """Return the clients that are there and not in the state."""
         self.fleet.discover()
         known = set(self.state.clients)
         return [client for client in self.fleet.clients if client not in known]
 
-    def let_in(self, round: int, answers: list[Result]) -> None:
+    def _welcome(self, round: int, answers: list[Result]) -> None:
         """Welcome those whose answer to the hello is sound."""
         read = partial(self.read_result, "query")
         if newcomers := self.screen("query", answers, read):
             self.welcome(round, newcomers)
-
-    def _send(self, phase: str, plan: Plan, round: int | None = None) -> list[Message]:
-        number = self.record.round if round is None else round
-        plan.config["keep_from"] = self.keep_from
-        return self.fleet.messages(phase, number, plan)
 
     @property
     def keep_from(self) -> int:
@@ -340,9 +335,9 @@ class ClusteredStrategy(Method, Strategy):
         timeout = self.config.system.message_timeout
         return self.fleet.grid.send_and_receive(messages, timeout=timeout)
 
-    def _receive(self, phase: str, replies: Iterable[Message]) -> Results:
-        """Collect a phase; without any valid result of a test, end the run."""
-        results, record = self.fleet.collect(phase, replies), self.record
+    def _note_traffic(self, phase: str, results: Results) -> None:
+        """Note failures, bytes and time; end the run if no test gave a result."""
+        record = self.record
         record.failures.extend(results.failures)
         record.bytes_up += results.bytes_up
         # A model sent only to be tested is part of the measurement.
@@ -351,9 +346,8 @@ class ClusteredStrategy(Method, Strategy):
             self.require_any(results, phase)
         if self.fleet.simulated:
             self._clock.note(results, results.traffic)
-        return results
 
-    def _wait(self, clients: Iterable[ClientId] | None = None) -> None:
+    def _advance_clock(self, clients: Iterable[ClientId] | None = None) -> None:
         """Let virtual time pass until the slowest of some, or of all, is done."""
         longest = self._clock.wait(clients)
         if self.record.virtual_seconds is not None:
@@ -395,49 +389,20 @@ class ClusteredStrategy(Method, Strategy):
         )
 
     def _note_clusters(self) -> None:
-        record, state = self.record, self.state
+        record, state, described = self.record, self.state, self.describe()
         record.cluster_sizes = state.sizes.tolist()
         record.num_clusters = int(np.count_nonzero(state.sizes))
-        description = self.describe()
-        record.heterogeneity = description.heterogeneity
-        if self.timeline is not None:
-            self._note_agreement(self.timeline, description.class_clusters)
-
-    def _note_discrepancies(self, results: Results) -> None:
-        """Note how far the participants' models are from their clusters' new ones."""
-        state, models = self.state, self.describe().models
-        if not (models and all(result.arrays for result in results)):
+        record.heterogeneity = described.heterogeneity
+        if self.timeline is None:
             return
-        clusters = state.clusters[self.rows(result.client for result in results)]
-        gaps = discrepancies(results, clusters, models)
-        measures = self.record.measures
-        measures["discrepancy"] = float(np.mean(gaps)) if len(gaps) else None
-        if models is state.models:
-            measures["discrepancies"] = [
-                float(gaps[clusters == cluster].mean()) if cluster in clusters else None
-                for cluster in range(len(models))
-            ]
-
-    def _note_agreement(
-        self,
-        timeline: Timeline,
-        by_class: tuple[Sequence[ClientId], IntArray] | None,
-    ) -> None:
-        """Note how well clusters fit the true concepts, and class by class.
-
-        Of methods with clusters of whole clients, the latter where any class means
-        different things to different clients.
-        """
-        record, state = self.record, self.state
-        meanings = timeline.world(record.round).meanings
-        if by_class is None:
+        meanings = self.timeline.world(record.round).meanings
+        clients, clusters = described.class_clusters or (state.clients, None)
+        if clusters is None:
             truth = self.true_concepts(record.round)
             record.ari = float(adjusted_rand_score(truth, state.clusters))
-            if not meanings.any():
-                return
-            shape = len(state.clients), meanings.shape[1]
-            by_class = state.clients, np.broadcast_to(state.clusters[:, None], shape)
-        clients, clusters = by_class
-        record.measures["class_meanings"] = (meanings.max(axis=0) + 1).tolist()
-        found = meanings[np.array(clients, np.int64)]
-        record.measures["class_ari"] = class_scores(found, clusters)
+            shape = len(clients), meanings.shape[1]
+            clusters = np.broadcast_to(state.clusters[:, None], shape)
+        # Clusters of whole clients are compared where any class has several meanings.
+        if described.class_clusters or meanings.any():
+            known = np.array(clients, np.int64)
+            note_class_agreement(record, meanings, known, clusters)

@@ -9,101 +9,69 @@ Server keeps: K cluster models and when each was last updated, K public sets, ea
 client's last estimate, all past losses, gaps and distances. Leaves the device: the
 trained model and the time stamp of the one that it started from (d floats, 8 bytes).
 
-Deviations and readings:
-
-* The bar l_bar = 8 of Table 2 fits the sum of 16 batch means over 2,000 public samples,
-  not a mean: losses are sums of that many batch means (`batches`). Losses below the
-  bar count as 0. `min` subtracts the smallest of the K values.
-* `ave`, the bar of the update ratios, is the mean of u, so 1/K.
-* Staleness counts missed cycles: epochs over the number of clients. In epochs, as
-  printed, b = 5 uploads of any client would freeze the clusters of 80 clients
-  (`staleness=epochs`). Uploads older than `tolerance` change nothing, as printed; that
-  is two cycles, where the paper's tau_0, "the number of clients", is one: of uploads
-  that come once in every cycle, at moments drawn anew, half would be too old.
-* Exactly K clusters; the normaliser is K - 1.
-* Global adjustment (section 5.3): from the given share of all epochs on, cluster k is
-  not updated by an upload whose loss, gap or distance is above the 70th percentile of
-  all before it.
-* The public sets come from the training part, so that no test sample is ever used; in
-  the paper they are 2,000 test images.
-* Model distances are over weights; running statistics are averaged with them.
+Readings and deviations: docs/methods/ccfl.md.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal
 
 import numpy as np
+from pydantic import Field
 from scipy.special import softmax
 
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.settings import require, require_fraction
+from cfl_flower.settings import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    require,
+    settings,
+)
 from cfl_flower.types import BoolArray, FloatArray, Result, Vector
 from strategies.soft import SoftSettings, SoftState, SoftStrategy, damping
 
-MIN = "min"
+MIN: Final = "min"
 """The bar that is the smallest of the K values."""
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class CCFLSettings(SoftSettings):
-    """CCFL's settings, by the paper's symbols.
+    """CCFL's settings, by the paper's symbols."""
 
-    Attributes
-    ----------
-    tolerance : float or None
-        tau_0: uploads that are staler change nothing; in the unit of `staleness`. None
-        for the paper's number of clients in epochs, and for two cycles.
-    c1, c2 : float
-        Weights of the loss and of the loss gap; the model distance has the rest.
-    amplifiers : list of float
-        A; the softmax is repeated for each.
-    l_bar, d1_bar, d2_bar : float or "min"
-        Subtracted from the K losses, gaps and distances.
-    alpha1_bar : float or None
-        Shares below it move no cluster; None for the mean, 1/K (`ave`).
-    batches : int
-        Batch means that a loss is the sum of; 1 for a mean over the public set.
-    adjust_from : float
-        Share of all epochs after which updates are adjusted; 1 for never.
-    percentile : float
-        Of earlier values, above which an update is refused then.
-    """
-
-    tolerance: float | None = None
-    c1: float = 0.5
-    c2: float = 0.25
-    amplifiers: list[float] = field(default_factory=lambda: [7.0])
-    l_bar: int | float | str = MIN
-    d1_bar: int | float | str = MIN
-    d2_bar: int | float | str = MIN
-    alpha1_bar: float | None = None
-    batches: int = 16
-    adjust_from: float = 0.5
-    percentile: float = 70.0
+    tolerance: NonNegative | None = None
+    """tau_0: uploads that are staler change nothing; in the unit of `staleness`. null
+    for the paper's number of clients in epochs, and for two cycles."""
+    c1: Fraction = 0.5
+    """Weight of the loss; the model distance has what c1 and c2 leave."""
+    c2: Fraction = 0.25
+    """Weight of the loss gap."""
+    amplifiers: Annotated[list[Positive], Field(min_length=1)] = field(
+        default_factory=lambda: [7.0]
+    )
+    """A; the softmax is repeated for each."""
+    l_bar: float | Literal["min"] = MIN
+    """Subtracted from the K losses; min: the smallest of them."""
+    d1_bar: float | Literal["min"] = MIN
+    """Subtracted from the K loss gaps."""
+    d2_bar: float | Literal["min"] = MIN
+    """Subtracted from the K model distances."""
+    alpha1_bar: Fraction | None = None
+    """Shares below it move no cluster; null for the mean, 1/K (`ave`)."""
+    batches: Count = 16
+    """Batch means that a loss is the sum of; 1 for a mean over the public set."""
+    adjust_from: Fraction = 0.5
+    """Share of all epochs after which updates are adjusted; 1 for never."""
+    percentile: Annotated[float, Field(ge=0, le=100)] = 70.0
+    """Percentile of earlier values above which an update is refused then."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("c1", "c2", "adjust_from"):
-            require_fraction(f"strategy.{name}", getattr(self, name))
         total = self.c1 + self.c2
         require(total <= 1 + 1e-9, "strategy.c1 + c2", total, "at most 1 in all")
-        ok = self.tolerance is None or self.tolerance >= 0
-        require(ok, "strategy.tolerance", self.tolerance, "null or at least 0")
-        ok = bool(self.amplifiers) and all(0 < a < math.inf for a in self.amplifiers)
-        require(ok, "strategy.amplifiers", self.amplifiers, "a list of numbers above 0")
-        for name in ("l_bar", "d1_bar", "d2_bar"):
-            value = getattr(self, name)
-            ok = value == MIN or (not isinstance(value, str) and math.isfinite(value))
-            require(ok, f"strategy.{name}", value, "min or a number")
-        ok = self.alpha1_bar is None or 0 <= self.alpha1_bar <= 1
-        allowed = "null for 1/K, or a number from 0 to 1"
-        require(ok, "strategy.alpha1_bar", self.alpha1_bar, allowed)
-        require(self.batches >= 1, "strategy.batches", self.batches, "at least 1")
-        ok = 0 <= self.percentile <= 100
-        require(ok, "strategy.percentile", self.percentile, "from 0 to 100")
 
 
 @dataclass

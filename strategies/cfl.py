@@ -9,40 +9,14 @@ far enough apart. Each part then goes on with FedAvg from the same model.
 
 Server keeps: a model for each cluster, and those of before each split. Leaves the
 device: the trained model (d floats), of every client in every round.
-
-Deviations and readings, where the paper and its code part ways:
-
-* All clients take part, whatever `participants` says. A cluster of which anyone's
-  update is missing in a round is not split in that round.
-* The norms of the mean and of the largest update are compared with eps1 and eps2 as
-  they are, as in the code, whose values are the defaults; or in multiples of the mean
-  norm of the first round's updates (`norms: relative`), since they depend on the
-  network. Updates mostly get shorter from there on, so that the code's 1.6 would hardly
-  be met: there the defaults are ours.
-* Complete linkage, as in the code, makes each side alike. It need not find the sides
-  with the smallest largest cosine between them, which joining the most alike first does
-  (single linkage): with a `gamma`, splits are left undone that those would have passed.
-* A split is kept if sqrt((1 - a) / 2) > gamma, a being the largest cosine across its
-  parts (paper, section 4). The code leaves that out; with gamma = 0 only parts with
-  equal updates stay together.
-* The code takes numbers within a cluster for numbers of clients, which is wrong from
-  the second level of splits on; here they are mapped back.
-* The paper lets a client go up the tree to the best of its cluster's ancestors, on
-  validation data; here, if asked to (`service: best`), by its training loss, which
-  favours the cluster's own model. What it fetches for that is part of the test and not
-  counted.
-* Updates are averaged plainly, as in the code.
-* Each round's optimiser starts afresh; the code keeps its momentum, and lets the
-  learning rate decay by 0.99 in a round.
-* A client that joins later goes to the largest cluster, until a split moves it; the
-  paper leads it down the tree by the updates of all splits.
+Readings and deviations: docs/methods/cfl.md.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,59 +24,43 @@ from cfl_flower.clustering.algorithms import complete_linkage, number_by_appeara
 from cfl_flower.clustering.similarity import cosine_matrix
 from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import mean_model
-from cfl_flower.settings import require, require_fraction, require_one_of
-from cfl_flower.state import ClusteredState, Weighting
+from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
+from cfl_flower.state import Weighting
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
-from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
+from strategies.base import (
+    ClusteredState,
+    ClusteredStrategy,
+    StrategySettings,
+    no_clusters,
+)
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
-"""eps1 and eps2 where they are not told: the code's, and ours."""
+"""The defaults of eps1 and eps2: the code's, and ours."""
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class CFLSettings(StrategySettings):
-    """CFL's settings.
-
-    Attributes
-    ----------
-    eps1 : float or None
-        A cluster is stationary if its mean update is shorter; None for `BOUNDS`.
-    eps2 : float or None
-        Its clients are not if their longest update is longer.
-    norms : {"absolute", "relative"}
-        How the two are meant: as they are, or in multiples of the mean norm of the
-        first round's updates.
-    gamma : float
-        How far apart the parts of a split must be, from 0 to 1.
-    first : int
-        Rounds without any split.
-    smallest : int
-        Members up to which a cluster is left whole.
-    service : {"cluster", "best"}
-        Clients are served their cluster's model, or the best of it and its ancestors.
-    """
+    """CFL's settings."""
 
     weighting: Weighting = "plain"
-    eps1: float | None = None
-    eps2: float | None = None
-    norms: str = "absolute"
-    gamma: float = 0.0
-    first: int = 20
-    smallest: int = 2
-    service: str = "cluster"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("eps1", "eps2"):
-            value = getattr(self, name)
-            ok = value is None or 0 <= value < math.inf
-            require(ok, f"strategy.{name}", value, "null or a number of at least 0")
-        require_fraction("strategy.gamma", self.gamma)
-        for name, least in (("first", 0), ("smallest", 1)):
-            value = getattr(self, name)
-            require(value >= least, f"strategy.{name}", value, f"at least {least}")
-        require_one_of("strategy.norms", self.norms, ("absolute", "relative"))
-        require_one_of("strategy.service", self.service, ("cluster", "best"))
+    """Weights of a cluster's mean: the clients' training samples, or all alike."""
+    eps1: NonNegative | None = None
+    """A cluster is split if its mean update is shorter than this; null: 0.4, or 0.2
+    with relative norms."""
+    eps2: NonNegative | None = None
+    """And if its longest update is longer than this; null: 1.6, or 0.3 with relative
+    norms."""
+    norms: Literal["absolute", "relative"] = "absolute"
+    """The unit of both: 1, as in the code; or the mean norm of the first round's
+    updates."""
+    gamma: Fraction = 0.0
+    """gamma_max, how far apart the parts of a split must be."""
+    first: Natural = 20
+    """Rounds without any split."""
+    smallest: Count = 2
+    """Members up to which a cluster is left whole."""
+    service: Literal["cluster", "best"] = "cluster"
+    """Clients are served their cluster's model, or the best of it and its ancestors."""
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -121,7 +79,7 @@ class CFLState(ClusteredState):
     Attributes
     ----------
     ancestors : list of vectors
-        The model of each cluster that was split, as of before.
+        The model of each cluster that was split, from before the split.
     lineage : list of K lists of int
         The ancestors of each cluster, the oldest first.
     scale : float or None
@@ -196,17 +154,17 @@ class CFL(ClusteredStrategy):
         rows = self.rows(result.client for result in results)
         found = dict(zip(rows.tolist(), results, strict=True))
         before = state.clusters.copy()
-        norms = [self.consider(round, cluster, found) for cluster in range(count)]
+        norms = [self.split_if_due(round, cluster, found) for cluster in range(count)]
         self.record.moved = int(np.count_nonzero(state.clusters != before))
         self.record.measures["mean_norm"] = [norm[0] for norm in norms]
         self.record.measures["largest_norm"] = [norm[1] for norm in norms]
         self.record.measures["split"] = len(state.models) - count
         super().absorb_train(round, results)
 
-    def consider(
+    def split_if_due(
         self, round: int, cluster: int, found: dict[int, Result]
     ) -> tuple[float | None, float | None]:
-        """Split a cluster if it must be.
+        """Split a cluster at a stationary point, if its parts are far enough apart.
 
         Parameters
         ----------
@@ -221,19 +179,19 @@ class CFL(ClusteredStrategy):
         """
         state, settings = self.state, self.settings
         members = np.flatnonzero(state.clusters == cluster)
-        there = [row for row in members.tolist() if row in found]
-        if not there:
+        present = [row for row in members.tolist() if row in found]
+        if not present:
             return None, None
         model = state.models[cluster]
-        updates = [found[row].arrays[0] - model for row in there]
-        each = [float(np.linalg.norm(update)) for update in updates]
-        mean, largest = float(np.linalg.norm(mean_model(updates))), max(each)
+        updates = [found[row].arrays[0] - model for row in present]
+        norms = [float(np.linalg.norm(update)) for update in updates]
+        mean, largest = float(np.linalg.norm(mean_model(updates))), max(norms)
         if state.scale is None:
-            state.scale = float(np.mean(each))
+            state.scale = float(np.mean(norms))
         unit = state.scale if settings.norms == "relative" else 1.0
         eps1, eps2 = settings.bounds
         stationary = mean < eps1 * unit and largest > eps2 * unit
-        whole = len(there) == len(members) > settings.smallest
+        whole = len(present) == len(members) > settings.smallest
         if round > settings.first and whole and stationary:
             cosines = cosine_matrix(updates)
             sides = bipartition(cosines)
@@ -242,7 +200,7 @@ class CFL(ClusteredStrategy):
         return mean, largest
 
     def split(self, cluster: int, leaving: IntArray) -> None:
-        """Let some members of a cluster go their own way, and keep its model."""
+        """Move some members of a cluster to a new one with the same model."""
         state = self.state
         state.clusters[leaving] = len(state.models)
         line = [*state.lineage[cluster], len(state.ancestors)]
@@ -252,7 +210,7 @@ class CFL(ClusteredStrategy):
         state.lineage.append(line)
 
     def plan_evaluate(self, round: int, test: bool) -> Plan:
-        """Test each cluster's model, or let clients take the best of its line."""
+        """Test each cluster's model, or let clients take the best of its ancestry."""
         plan, state = super().plan_evaluate(round, test), self.state
         if not test or self.settings.service == "cluster":
             return plan

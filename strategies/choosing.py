@@ -1,11 +1,12 @@
-"""A fixed number of clusters, of which each client chooses its own.
+"""What FlexCFL, IFCA and FeSEM share: m clusters, of which clients choose their own.
 
-What FlexCFL, IFCA and FeSEM have in common: m clusters, a client that chooses one when
-it joins, and (a flag) again when its data shifted. They differ in what a client
-compares itself with, and in when it chooses.
+Newcomers choose when they join. With `migration`, which is FlexCFL's, a client chooses
+again when its label counts have shifted. The methods differ in what a client compares
+itself with, and in when it chooses.
 
-The server notes for each client when it last took its choice. A client compares its
-data with those it had then, so a choice that was lost on the way is made again.
+The server notes for each client the round in which it took the last choice. A client
+compares its data with those of that round, so a choice whose report was lost is made
+again.
 """
 
 from __future__ import annotations
@@ -17,45 +18,37 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfl_flower.clustering.label_shift import ShiftTest
-from cfl_flower.communication.records import payload_bytes
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import initial_vector
 from cfl_flower.seeding import generator
-from cfl_flower.settings import require
-from cfl_flower.state import ClusteredState
-from cfl_flower.types import BoolArray, IntArray, Plan, Result, Scalar, Task, Vector
-from strategies.base import ClusteredStrategy, StrategySettings, no_clusters
+from cfl_flower.settings import Count, require, settings
+from cfl_flower.types import IntArray, Plan, Result, Task
+from strategies.base import (
+    ClusteredState,
+    ClusteredStrategy,
+    StrategySettings,
+    no_clusters,
+)
+from strategies.downloads import FetchedModels
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class ChoosingSettings(StrategySettings):
-    """The settings of all methods whose clients choose.
+    """The settings of all methods whose clients choose."""
 
-    Attributes
-    ----------
-    clusters : int
-        m.
-    migration : bool
-        Clients choose again when their data shifted.
-    shift : ShiftTest
-        What a shift is.
-    """
-
-    clusters: int = 5
+    clusters: Count = 5
+    """m, the number of clusters; follows the top-level `clusters`."""
     migration: bool = False
+    """Clients choose again when their label counts have shifted."""
     shift: ShiftTest = field(default_factory=ShiftTest)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.clusters >= 1, "clusters", self.clusters, "at least 1")
+    """What a shift is."""
 
     def check_run(self, clients: int) -> None:
         """Require as many clients as clusters."""
         super().check_run(clients)
         allowed = f"at most the {clients} clients"
-        ok = self.clusters <= clients
-        require(ok, "clusters", self.clusters, allowed)
+        require(self.clusters <= clients, "clusters", self.clusters, allowed)
 
 
 @dataclass
@@ -78,16 +71,18 @@ class ChoosingStrategy(ClusteredStrategy):
     State: ClassVar[type[ChoosingState]] = ChoosingState
 
     def initial_state(self) -> Any:
-        """Return the state before any client is known."""
-        return ChoosingState([], no_clusters(), self.initial_models(), no_clusters())
-
-    def initial_models(self) -> list[Vector]:
-        """Return m models with seeds of their own."""
+        """Return m models with seeds of their own, and no client."""
         dataset, model = self.config.dataset, self.config.model
         draw = generator(self.config.seed, "cluster-models")
         seeds = draw.integers(2**31, size=self.settings.clusters).tolist()
         shape, classes = dataset.shape, dataset.classes
-        return [initial_vector(model, shape, classes, seed) for seed in seeds]
+        models = [initial_vector(model, shape, classes, seed) for seed in seeds]
+        return ChoosingState([], no_clusters(), models, no_clusters())
+
+    @property
+    def candidates(self) -> FetchedModels:
+        """What clients compare themselves with: the clusters' models."""
+        return FetchedModels(self.state.models)
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the choice of a cluster, if there is one."""
@@ -99,42 +94,26 @@ class ChoosingStrategy(ClusteredStrategy):
         Raises
         ------
         InvalidResultError
-            If it is none.
+            If there is no such cluster.
         """
         cluster, count = result.metrics.get("cluster"), self.settings.clusters
-        ok = isinstance(cluster, int) and not isinstance(cluster, bool)
-        if not ok or not 0 <= int(cluster) < count:  # type: ignore[arg-type]
+        whole = isinstance(cluster, int) and not isinstance(cluster, bool)
+        if not whole or cluster not in range(count):
             detail = f"cluster={cluster!r}, not one of 0 to {count - 1}"
             raise InvalidResultError("representation", detail)
-        return replace(result, report=int(cluster))  # type: ignore[arg-type]
+        return replace(result, report=cluster)
+
+    # Newcomers -----------------------------------------------------------------------
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
-        """Let newcomers choose; who fails to is asked again in the next round."""
-        answers = self.ask_choice(round, newcomers)
-        self.admit(round, answers, [answer.report for answer in answers])
-
-    def ask_choice(self, round: int, newcomers: list[Result]) -> list[Result]:
-        """Return the valid answers of newcomers to the question of their cluster."""
-        models = self.candidate_models()
+        """Let newcomers choose; those that fail to are asked again next round."""
+        models = self.candidates.models
         everything = tuple(range(len(models)))
         tasks = [Task(result.client, everything) for result in newcomers]
-        results = self.ask(
-            round, Plan(tasks, models, {"choose": True, **self.choice_config()})
-        )
-        return self.screen("query", results, self.read_choice)
-
-    def candidate_models(self) -> list[Vector]:
-        """Return what clients compare themselves with, one vector for each cluster."""
-        models: list[Vector] = self.state.models
-        return models
-
-    def choice_config(self) -> dict[str, Scalar]:
-        """Return what a client needs beside, to choose."""
-        return {}
-
-    def needs_models(self) -> BoolArray:
-        """Return which clients receive the choices with their test, shape (n,)."""
-        return np.ones(len(self.state.clients), bool)
+        question = {"choose": True, **self.candidates.config}
+        answers = self.ask(round, Plan(tasks, models, question))
+        answers = self.screen("query", answers, self.read_choice)
+        self.admit(round, answers, [answer.report for answer in answers])
 
     def admit(self, round: int, results: list[Result], clusters: Sequence[int]) -> None:
         """Take clients into the state."""
@@ -142,26 +121,33 @@ class ChoosingStrategy(ClusteredStrategy):
         self.join(results, np.array(clusters, np.int64))
         state.chosen = np.append(state.chosen, np.full(len(results), round - 1))
 
+    # Migration -----------------------------------------------------------------------
+
     def plan_evaluate(self, round: int, test: bool) -> Plan:
-        """Test, and let clients look whether their data shifted."""
+        """Test; with migration, clients also check whether their data shifted."""
         if not self.settings.migration:
             return super().plan_evaluate(round, test)
-        state, choices = self.state, self.candidate_models()
-        models = state.models if choices is state.models else state.models + choices
-        first = len(models) - len(choices)
-        places = tuple(range(first, len(models)))
-        rows = zip(state.clusters, self.needs_models(), state.chosen, strict=True)
+        state, candidates = self.state, self.candidates
+        models = state.models
+        if candidates.models is not models:
+            models = models + candidates.models
+        places = tuple(range(len(models) - len(candidates.models), len(models)))
+        rows = zip(
+            state.clients,
+            state.clusters.tolist(),
+            candidates.receivers(state),
+            state.chosen.tolist(),
+            strict=True,
+        )
         tasks = [
             Task(
                 client,
-                ((int(cluster),) if test else ()) + (places if offered else ()),
-                {"chosen": int(chosen)},
+                ((cluster,) if test else ()) + (places if receives else ()),
+                {"chosen": chosen},
             )
-            for client, (cluster, offered, chosen) in zip(
-                state.clients, rows, strict=True
-            )
+            for client, cluster, receives, chosen in rows
         ]
-        return Plan(tasks, models, self.choice_config())
+        return Plan(tasks, models, dict(candidates.config))
 
     def absorb_evaluate(self, round: int, results: Results) -> None:
         """Move the clients that chose again."""
@@ -174,9 +160,5 @@ class ChoosingStrategy(ClusteredStrategy):
         record.drifted = len(reports)
         record.moved = int(np.count_nonzero(state.clusters[rows] != clusters))
         state.clusters[rows], state.chosen[rows] = clusters, round
-        self.count_download(results)
-
-    def count_download(self, results: list[Result]) -> None:
-        """Count the choices that clients fetched: a test itself needs none."""
-        fetched = sum(result.report is not None for result in results)
-        self.record.bytes_down += fetched * payload_bytes(self.candidate_models(), {})
+        tested = self.rows(result.client for result in results)
+        record.bytes_down += self.candidates.account(state, tested, results)

@@ -9,7 +9,6 @@ the device: the extractor of a participant.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ import numpy as np
 from cfl_flower.communication.results import Results
 from cfl_flower.learning.decoupling import no_anchors
 from cfl_flower.models import Split, split_module
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, Natural, Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import (
     BoolArray,
@@ -33,37 +32,20 @@ from cfl_flower.types import (
 from strategies.base import ClusteredStrategy, Description, Published, StrategySettings
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class DecoupledSettings(StrategySettings):
-    """The settings of all methods with personal classifiers.
+    """The settings of all methods with personal classifiers."""
 
-    Attributes
-    ----------
-    classifier_epochs : int
-        Passes over the data with the extractor frozen; then `local.epochs` with the
-        classifier frozen.
-    classifier_rate : float
-        Their learning rate; all else is as in `local`.
-    fine_tuning : int
-        Epochs of the classifier on the client's training data before a test; 0 tests
-        what was trained.
-    fine_tuning_rate : float
-    """
-
-    classifier_epochs: int = 1
-    classifier_rate: float = 0.1
-    fine_tuning: int = 0
-    fine_tuning_rate: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least in (("classifier_epochs", 1), ("fine_tuning", 0)):
-            value = getattr(self, name)
-            require(value >= least, f"strategy.{name}", value, f"at least {least}")
-        for name in ("classifier_rate", "fine_tuning_rate"):
-            value = getattr(self, name)
-            ok = 0 < value < math.inf
-            require(ok, f"strategy.{name}", value, "a number above 0")
+    classifier_epochs: Count = 1
+    """Passes over the data with the extractor frozen; then `local.epochs` with the
+    classifier frozen."""
+    classifier_rate: Positive = 0.1
+    """Learning rate of these epochs; all else is as in `local`."""
+    fine_tuning: Natural = 0
+    """Epochs of the classifier on the client's training data before a test; 0 tests
+    what was trained."""
+    fine_tuning_rate: Positive = 0.01
+    """Learning rate of fine-tuning."""
 
 
 @dataclass
@@ -135,7 +117,7 @@ class DecoupledStrategy(ClusteredStrategy):
 
     def describe(self) -> Description:
         """Return no models: `absorb_train` measures extractors, not whole models."""
-        return Description([])
+        return Description(comparable=False)
 
     def give_back(
         self, results: Sequence[Result], arrays: Sequence[Sequence[Vector]]

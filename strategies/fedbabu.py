@@ -8,30 +8,25 @@ test a client fine-tunes the whole model on its training data.
 Server keeps: the extractor. Leaves the device: the extractor of a participant. The
 classifier follows from the seed.
 
-Deviations and readings:
-
-* A client fine-tunes before every test, for `fine_tuning` epochs of all parameters at
-  `fine_tuning_rate`; nothing of it is kept. FedCCFA's comparison does so once, after
-  the last round. On a device that is the cost of a personal model; here it makes every
-  test as dear as a training of everyone, so choose `system.evaluate_every`.
-* Batches, momentum and weight decay are those of `local`.
+Readings and deviations: docs/methods/fedbabu.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.settings import Natural, settings
 from strategies.base import Published
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class FedBABUSettings(DecoupledSettings):
     """FedBABU's settings; of the classifier's, only those of fine-tuning are used."""
 
-    fine_tuning: int = 5
+    fine_tuning: Natural = 5
+    """Epochs of the whole model on the client's training data before a test."""
 
 
 class FedBABU(DecoupledStrategy):

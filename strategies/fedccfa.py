@@ -13,49 +13,15 @@ clusters of the last round. Leaves the device: the extractor; the balanced and t
 classifier; the anchors (L * D floats); which classes it has, or with
 `row_weighting=samples` how many samples of each (L floats).
 
-Deviations and readings, where the paper and its code part ways:
-
-* Anchors are means over the members of a cluster. The code adds the anchors of all
-  participants to those of the first, in place, before they are clustered, so in every
-  class one cluster gets nearly the global anchor.
-* A client's first own classifier goes on from its balanced one, as in the code; the
-  paper's phi(t-1) does not exist then.
-* phi(0) is the common initial model's classifier. It follows from the seed, so no
-  device receives it.
-* A class that a client has no samples of takes no part: its row is neither clustered
-  nor averaged, it has no anchor, and the client keeps its own row. In the code the
-  balanced batch breaks. A class with fewer than 5 samples is drawn with replacement;
-  there, all classes shrink to the smallest one.
-* s is a number of full-batch steps. The code's 5 epochs of batches of 64 are that for
-  10 classes only.
-* Samples of a class without an anchor are not aligned, and such a class is no
-  alternative of the others. The alignment starts with the anchors of a client's last
-  participation, so its first participation is not aligned.
-* Entropy counts only the classes that there are (0 log 0 = 0; NaN in the code), by the
-  labels of this round.
-* Anchors and classifiers are made of representations as at a test: without dropout or
-  augmentation, and with BatchNorm's running statistics.
-* Global anchors, the ablation, are means over those who hold the class; the code
-  divides by all participants, which the cosine does not see. Who lacks a class has no
-  anchor of it, not even as an alternative of the others; in the code it has.
-* MADC needs a third client. Two holders of a class are compared by their cosine
-  distance, one is a cluster. With two participants a warning says so, once.
-* The clustered classifiers and anchors return with the test of the same round, so that
-  they are what is tested; their bytes are counted. A client that does not get them goes
-  on with its own, as a cluster of one.
-* The code crops and flips CIFAR's training images at random, which is not done here.
-* Everyone is tested with the fresh extractor and its own classifier, as the text says;
-  the code tests those who did not take part with the extractor of their last round. Who
-  never took part has phi(0).
+Readings and deviations: docs/methods/fedccfa.md.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -65,77 +31,46 @@ from cfl_flower.communication.results import Results
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import parse_counts
 from cfl_flower.seeding import one_thread
-from cfl_flower.settings import require, require_one_of
+from cfl_flower.settings import (
+    Count,
+    Natural,
+    NonNegative,
+    Positive,
+    settings,
+)
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
 from strategies.base import Description, no_clusters
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
 
-CLUSTERINGS = ("balanced", "local", "oracle")
-ALIGNMENTS = ("none", "contrast", "l2")
 
-
-@dataclass(frozen=True)
+@settings("strategy")
 class FedCCFASettings(DecoupledSettings):
-    """FedCCFA's settings.
+    """FedCCFA's settings."""
 
-    Attributes
-    ----------
-    balanced_steps : int
-        s, full-batch steps of the balanced classifier.
-    balanced_samples : int
-        Of each class in its batch.
-    clustering : {"balanced", "local", "oracle"}
-        By the balanced classifiers, by the own ones, or by the true concepts.
-    reach : float
-        eps, the largest distance of neighbours in DBSCAN.
-    alignment : {"none", "contrast", "l2"}
-        None, FedFM's contrastive loss, or FedPAC's squared distance.
-    alignment_weight : float or None
-        The same for everyone; None for H(P(Y)) / gamma.
-    gamma : float
-    temperature : float
-        tau of the contrastive loss.
-    start : int
-        T_s, rounds before the alignment starts.
-    anchors : {"clustered", "global"}
-    row_weighting : {"uniform", "samples"}
-        Of the members of a cluster; ``samples`` tells the server label counts.
-    """
-
-    balanced_steps: int = 5
-    balanced_samples: int = 5
-    clustering: str = "balanced"
-    reach: float = 0.1
-    alignment: str = "contrast"
-    alignment_weight: float | None = None
-    gamma: float = 20.0
-    temperature: float = 0.1
-    start: int = 20
-    anchors: str = "clustered"
-    row_weighting: str = "uniform"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least in (
-            ("balanced_steps", 1),
-            ("balanced_samples", 1),
-            ("start", 0),
-        ):
-            value = getattr(self, name)
-            require(value >= least, f"strategy.{name}", value, f"at least {least}")
-        for name in ("reach", "gamma", "temperature"):
-            value = getattr(self, name)
-            ok = 0 < value < math.inf
-            require(ok, f"strategy.{name}", value, "a number above 0")
-        weight = self.alignment_weight
-        ok = weight is None or 0 <= weight < math.inf
-        require(ok, "strategy.alignment_weight", weight, "null or at least 0")
-        require_one_of("strategy.clustering", self.clustering, CLUSTERINGS)
-        require_one_of("strategy.alignment", self.alignment, ALIGNMENTS)
-        require_one_of("strategy.anchors", self.anchors, ("clustered", "global"))
-        weightings = ("uniform", "samples")
-        require_one_of("strategy.row_weighting", self.row_weighting, weightings)
+    balanced_steps: Count = 5
+    """s, full-batch steps of the balanced classifier."""
+    balanced_samples: Count = 5
+    """Samples of each class in its batch."""
+    clustering: Literal["balanced", "local", "oracle"] = "balanced"
+    """What clients are clustered by: their balanced classifiers, their own, or the true
+    concepts."""
+    reach: Positive = 0.1
+    """eps, the largest distance of neighbours in DBSCAN."""
+    alignment: Literal["none", "contrast", "l2"] = "contrast"
+    """No alignment, FedFM's contrastive loss, or FedPAC's squared distance."""
+    alignment_weight: NonNegative | None = None
+    """Weight of the alignment, the same for everyone; null for H(P(Y)) / gamma."""
+    gamma: Positive = 20.0
+    """Divides the entropy of the labels to the weight of the alignment."""
+    temperature: Positive = 0.1
+    """tau of the contrastive loss."""
+    start: Natural = 20
+    """T_s, rounds before the alignment starts."""
+    anchors: Literal["clustered", "global"] = "clustered"
+    """Anchors are averaged within a class's clusters, or over all participants."""
+    row_weighting: Literal["uniform", "samples"] = "uniform"
+    """Weights of a cluster's members; ``samples`` reports label counts."""
 
 
 @dataclass

@@ -10,28 +10,12 @@ Server keeps: the models, of which there are as many as there were drifts that n
 shared. Leaves the device: the trained model (d floats), the loss of each model on its
 data (K floats), which one it trained.
 
-Deviations and readings:
-
-* A round is a time step: the data before are those of the round before. A real device
-  has only its data of now, so it compares with its smallest loss at its last training.
-* A new model is isolated for the round in which it starts, as in the paper: nobody else
-  can train it, and it has no distances yet. It is looked at for merging with the losses
-  of the next round in which its client takes part.
-* It starts from the common initial model. In FedCCFA's comparison it starts at random,
-  and the mean of merged models is then one of unrelated networks.
-* Distances are max(L_ij - L_ii, L_ji - L_jj, 0) with L_ij the loss of model i on the
-  data of those that train j, by their samples, before the round's training; the closest
-  pair merges first, by complete linkage, below delta. Models that nobody trains in a
-  round stay as they are.
-* Who does not take part keeps its model, also when ids change; in the comparison's code
-  such clients then point to other models.
-* A model that nobody uses any more stays, in case its concept returns.
+Readings and deviations: docs/methods/feddrift.md.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +24,7 @@ from cfl_flower.clustering.algorithms import number_by_appearance
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mean_model
-from cfl_flower.settings import require
+from cfl_flower.settings import Positive, settings
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task
 from strategies.base import ClusteredStrategy, StrategySettings
 
@@ -48,22 +32,13 @@ NEW = -1
 """What a client reports that started a model of its own."""
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class FedDriftSettings(StrategySettings):
-    """FedDrift's settings.
+    """FedDrift's settings."""
 
-    Attributes
-    ----------
-    delta : float
-        The rise of the loss that is a drift, and the distance below which models merge.
-    """
-
-    delta: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = 0 < self.delta < math.inf
-        require(ok, "strategy.delta", self.delta, "a number above 0")
+    delta: Positive = 0.5
+    """The rise of the loss that is a drift, and the distance below which models
+    merge."""
 
 
 def model_distances(

@@ -9,16 +9,12 @@ by the samples of each class.
 Server keeps: the model and the anchors (L * D floats). Leaves the device: the model,
 its anchors, its label counts (L floats).
 
-Deviations and readings, as in FedCCFA's comparison where not said otherwise:
-
-* Anchors come with the model in one message; the paper asks for them in a second one.
-* A class that no participant has samples of keeps its anchor; there it ends the run.
+Readings and deviations: docs/methods/fedfm.md.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,38 +27,22 @@ from cfl_flower.learning.decoupling import (
     write_presence,
 )
 from cfl_flower.models import split_module
-from cfl_flower.settings import require
+from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.types import Plan, Result, Scalar, Task
 from strategies.base import ClusteredStrategy, StrategySettings
 from strategies.decoupled import AnchorState
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class FedFMSettings(StrategySettings):
-    """FedFM's settings.
+    """FedFM's settings."""
 
-    Attributes
-    ----------
-    alignment_weight : float
-        lambda.
-    temperature : float
-        tau.
-    start : int
-        Rounds before the alignment.
-    """
-
-    alignment_weight: float = 1.0
-    temperature: float = 0.1
-    start: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, strict in (("alignment_weight", False), ("temperature", True)):
-            value = getattr(self, name)
-            ok = (value > 0 if strict else value >= 0) and value < math.inf
-            allowed = f"a number {'above' if strict else 'of at least'} 0"
-            require(ok, f"strategy.{name}", value, allowed)
-        require(self.start >= 0, "strategy.start", self.start, "at least 0")
+    alignment_weight: NonNegative = 1.0
+    """lambda, weight of the contrastive loss."""
+    temperature: Positive = 0.1
+    """tau, temperature of the contrastive loss."""
+    start: Natural = 20
+    """Rounds before the alignment starts."""
 
 
 class FedFM(ClusteredStrategy):

@@ -10,21 +10,12 @@ Server keeps: the extractor and the anchors. Leaves the device: the extractor, t
 classifier, the anchors, and from before training the variance (1 float) and each
 class's share times its mean representation (L * D floats); label counts (L floats).
 
-Deviations and readings, as in FedCCFA's comparison where not said otherwise:
-
-* The quadratic programme min a^T (diag(v) + D_i) a on the simplex is solved by
-  non-negative least squares, exactly (see `simplex_minimum`), without a package of its
-  own. D_i comes from inner products; the code loops over all triples of clients.
-* Weights below 1e-3 become 0, and the others sum to 1 again; there they do not.
-* Samples of a class without an anchor are not aligned; there they are aligned with the
-  client's own. A class that nobody has samples of keeps its anchor.
-* The mixed classifier returns with the test of the same round.
+Readings and deviations: docs/methods/fedpac.md.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +31,7 @@ from cfl_flower.learning.decoupling import (
     write_presence,
 )
 from cfl_flower.seeding import one_thread
-from cfl_flower.settings import require
+from cfl_flower.settings import NonNegative, settings
 from cfl_flower.types import FloatArray, Plan, Result, Scalar, Task
 from strategies.decoupled import AnchorState, DecoupledSettings, DecoupledStrategy
 
@@ -48,23 +39,12 @@ SMALLEST = 1e-3
 """Weight of another's classifier below which it is left out."""
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class FedPACSettings(DecoupledSettings):
-    """FedPAC's settings.
+    """FedPAC's settings."""
 
-    Attributes
-    ----------
-    alignment_weight : float
-        lambda.
-    """
-
-    alignment_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        weight = self.alignment_weight
-        ok = 0 <= weight < math.inf
-        require(ok, "strategy.alignment_weight", weight, "a number of at least 0")
+    alignment_weight: NonNegative = 1.0
+    """lambda, weight of the squared distance to the anchors."""
 
 
 def simplex_minimum(matrix: FloatArray) -> FloatArray:

@@ -9,15 +9,7 @@ alpha_0 mu_k times the damping of CCFL, and answers with all K.
 Server keeps: K cluster models. Leaves the device: the trained model and its shares
 (d + K floats); it downloads K d floats.
 
-Deviations and readings:
-
-* FedSoft's proximal terms, sum_k mu_k rho/2 ||w - w_k||^2, are rho/2 ||w - sum_k mu_k
-  w_k||^2 up to a constant, so the client is CCFL's with another start.
-* Shares are found on new data with the models of the last download.
-* No bar and no division by the largest share, as CCFL's authors say.
-* A finished run that goes on with more rounds sends all clients the models of then: K
-  older ones for each client are not kept. Each was to start from those of its last
-  upload, so such a run differs slightly from one that was as long at once.
+Readings and deviations: docs/methods/fedsoft.md.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.client.privacy import NoNoise, Privacy
 from cfl_flower.clustering.algorithms import (
     KMeansScan,
@@ -36,7 +37,6 @@ from cfl_flower.clustering.centres import (
     recompute_centres,
 )
 from cfl_flower.clustering.representations import Distance, digest, mean_client_distance
-from cfl_flower.communication.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.settings import Fraction, NonNegative, require, settings
@@ -122,11 +122,6 @@ class FieldingState(ClusteredState):
     delta: float | None = None
     consecutive: int = 0
     trials: Trials = field(default_factory=Trials)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.trials, dict):
-            self.trials = Trials(**self.trials)
 
 
 # Algorithm 2: handling data drift ----------------------------------------------------
@@ -289,7 +284,7 @@ class Fielding(ClusteredStrategy):
         state, distance = self.state, self.settings.distance
         points, clusters, centres = state.representations, state.clusters, state.centres
         measure = partial(own_centre_distances, points, clusters, centres, distance)
-        return Description(state.models, state.heterogeneity, measure)
+        return Description(heterogeneity=state.heterogeneity, centre_distances=measure)
 
     def handle_drift(
         self, drifted: IntArray, rng: np.random.Generator

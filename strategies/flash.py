@@ -7,69 +7,43 @@ the squared update and its average, which is large after a drift and makes steps
 
 Server keeps: the model and m, v, d (d floats each). Leaves the device: the model.
 
-Deviations and readings, as in FedCCFA's comparison where not said otherwise:
-
-* A client validates on a tenth of its own training samples, which it does not train on,
-  and compares epochs of one round. There it validates on its local test set, and goes
-  on from the last round's value. Momentum starts anew in each epoch.
-* The denominator sqrt(v) - d + tau can become 0 or negative, as published: FedCCFA's
-  Table 2 has a run that ends at 10%. `guard=true` keeps it at tau or above.
+Readings and deviations: docs/methods/flash.md.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from cfl_flower.communication.results import Results
-from cfl_flower.settings import require
+from cfl_flower.settings import NonNegative, Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, Vector
 from strategies.base import ClusteredStrategy, StrategySettings, Supports
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class FlashSettings(StrategySettings):
-    """Flash's settings.
+    """Flash's settings."""
 
-    Attributes
-    ----------
-    server_rate : float
-        eta_g.
-    tau : float
-        Of the denominator; v starts at its square.
-    beta1, beta2 : float
-        Memory of the first and the second moment.
-    stop : float
-        gamma: a client stops when an epoch lowers its validation loss by less than
-        stop / (epoch + 1).
-    validation : float
-        Share of a client's training samples that it validates on.
-    guard : bool
-        Keep the denominator at tau or above.
-    """
-
-    server_rate: float = 0.01
-    tau: float = 0.001
-    beta1: float = 0.9
-    beta2: float = 0.99
-    stop: float = 0.004
-    validation: float = 0.1
+    server_rate: Positive = 0.01
+    """eta_g, the server's learning rate."""
+    tau: Positive = 0.001
+    """tau, added to the denominator; v starts at its square."""
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Memory of the first moment."""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    """Memory of the second moment."""
+    stop: NonNegative = 0.004
+    """gamma: a client stops when an epoch lowers its validation loss by less than stop
+    / (epoch + 1)."""
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Share of a client's training samples that it validates on."""
     guard: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("server_rate", "tau"):
-            value = getattr(self, name)
-            ok = 0 < value < math.inf
-            require(ok, f"strategy.{name}", value, "a number above 0")
-        for name in ("beta1", "beta2", "validation"):
-            value, allowed = getattr(self, name), "a number from 0 to below 1"
-            require(0 <= value < 1, f"strategy.{name}", value, allowed)
-        require(self.stop >= 0, "strategy.stop", self.stop, "at least 0")
+    """Keep the denominator at tau or above."""
 
 
 @dataclass

@@ -32,26 +32,11 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
+from strategies.participation import NO_DRAW, Draw
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
     from cfl_flower.data.timeline import Timeline
-
-
-@dataclass(frozen=True)
-class Draw:
-    """What the participants of a round were drawn from.
-
-    Attributes
-    ----------
-    strata : dict
-        The stratum of each participant: 0 for all clients, or its cluster.
-    shares : int array of shape (P,)
-        How many of each stratum are wanted.
-    """
-
-    strata: dict[ClientId, int]
-    shares: IntArray
 
 
 @dataclass(frozen=True)
@@ -95,9 +80,9 @@ class Description:
 
     Attributes
     ----------
-    models : list of Vector
-        What participants' first arrays are new versions of, by cluster; empty if the
-        distance between them says nothing.
+    comparable : bool
+        Whether participants' first arrays are new versions of their clusters' models,
+        so that the distance between the two says something.
     heterogeneity : float or None
         The mean client distance within clusters.
     centre_distances : callable, optional
@@ -107,7 +92,7 @@ class Description:
         method whose clusters are not of whole clients.
     """
 
-    models: list[Vector]
+    comparable: bool = True
     heterogeneity: float | None = None
     centre_distances: Callable[[], FloatArray] | None = None
     class_clusters: tuple[Sequence[ClientId], IntArray] | None = None
@@ -133,7 +118,7 @@ class Method:
         self.settings: Any = config.strategy
         self.state = self.initial_state()
         self.record = RoundRecord(0)
-        self._draw = Draw({}, no_clusters())
+        self._draw = NO_DRAW
         self._memories: dict[str, Memory] = {}
 
     @classmethod
@@ -231,7 +216,7 @@ class Method:
 
     def describe(self) -> Description:
         """Return what is known of the clusters now."""
-        return Description(self.state.models)
+        return Description()
 
     # What papers share ---------------------------------------------------------------
 

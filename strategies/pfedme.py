@@ -7,59 +7,33 @@ eta lambda (theta - w). The server takes w <- (1 - beta) w + beta mean(w_i).
 
 Server keeps: the model. Leaves the device: its w (d floats).
 
-Deviations and readings, as in FedCCFA's comparison where not said otherwise:
-
-* theta starts from w in every round.
-* Which model a client is tested with: `tested=local`, its w after its last training, as
-  the comparison's code does; `personal`, its theta, as the paper does.
-* The inner steps are plain SGD at `local.learning_rate`, without momentum and weight
-  decay; `outer_rate` is eta.
-* Results are averaged by samples; the paper's mean is plain (`weighting=plain`).
+Readings and deviations: docs/methods/pfedme.md.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from typing import Literal
 
 from cfl_flower.communication.results import Results
-from cfl_flower.settings import require, require_one_of
+from cfl_flower.settings import Count, Positive, settings
 from cfl_flower.types import Plan, Task
 from strategies.base import ClusteredStrategy, Published, StrategySettings, Supports
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class PFedMeSettings(StrategySettings):
-    """pFedMe's settings.
+    """pFedMe's settings."""
 
-    Attributes
-    ----------
-    inner_steps : int
-        K.
-    attraction : float
-        lambda.
-    outer_rate : float
-        eta.
-    beta : float
-        The share of the clients' mean in the next global model.
-    tested : {"local", "personal"}
-    """
-
-    inner_steps: int = 5
-    attraction: float = 1.0
-    outer_rate: float = 0.01
-    beta: float = 1.0
-    tested: str = "local"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        steps = self.inner_steps
-        require(steps >= 1, "strategy.inner_steps", steps, "at least 1")
-        for name in ("attraction", "outer_rate", "beta"):
-            value = getattr(self, name)
-            ok = 0 < value < math.inf
-            require(ok, f"strategy.{name}", value, "a number above 0")
-        require_one_of("strategy.tested", self.tested, ("local", "personal"))
+    inner_steps: Count = 5
+    """K, steps of SGD on the personal model for each mini-batch."""
+    attraction: Positive = 1.0
+    """lambda, strength of the attraction between theta and w."""
+    outer_rate: Positive = 0.01
+    """eta, learning rate of the client's copy of the global model."""
+    beta: Positive = 1.0
+    """beta, the share of the clients' mean in the next global model."""
+    tested: Literal["local", "personal"] = "local"
+    """A client is tested with its w after its last training, or with its theta."""
 
 
 class PFedMe(ClusteredStrategy):

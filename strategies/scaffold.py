@@ -9,19 +9,11 @@ c <- c + sum(c_i+ - c_i) / N.
 Server keeps: the model and c. Leaves the device: the model (d floats) and the change of
 its control (p floats, the parameters).
 
-Deviations and readings:
-
-* Updates are averaged plainly, as in the paper.
-* No momentum: the control is the mean gradient of a round only for plain SGD. FedCCFA's
-  text gives momentum 0.9 for all methods, its configuration 0 for this one.
-* BatchNorm's running statistics have no control; they are averaged.
-* N are the clients known so far. A client whose result is lost has changed its own
-  control, and the server's misses that.
+Readings and deviations: docs/methods/scaffold.md.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,34 +21,26 @@ import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.models import FlatModel
-from cfl_flower.settings import require
+from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState, Weighting
 from cfl_flower.types import Plan, Task, Vector
 from strategies.base import ClusteredStrategy, StrategySettings, Supports
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class ScaffoldSettings(StrategySettings):
-    """SCAFFOLD's settings.
-
-    Attributes
-    ----------
-    global_rate : float
-        eta_g, the server's learning rate.
-    """
+    """SCAFFOLD's settings."""
 
     weighting: Weighting = "plain"
-    global_rate: float = 1.0
+    global_rate: Positive = 1.0
+    """eta_g, the server's learning rate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rate, momentum = self.global_rate, self.local.momentum
-        ok = 0 < rate < math.inf
-        require(ok, "strategy.global_rate", rate, "a number above 0")
+        rate, momentum = self.local.learning_rate, self.local.momentum
         allowed = "0: controls are mean gradients of plain SGD"
         require(momentum == 0, "strategy.local.momentum", momentum, allowed)
-        where, rate = "strategy.local.learning_rate", self.local.learning_rate
-        require(rate > 0, where, rate, "a number above 0")
+        require(rate > 0, "strategy.local.learning_rate", rate, "a number above 0")
 
 
 @dataclass

@@ -7,14 +7,14 @@ model k by an update ratio: w_k <- (1 - alpha_k) w_k + alpha_k w_m (CCFL, eq. 3)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from cfl_flower.data.own import Folder
 from cfl_flower.data.public import (
@@ -28,7 +28,7 @@ from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import LocalTraining, pretrain
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator, seed_torch, torch_seed
-from cfl_flower.settings import require, require_one_of
+from cfl_flower.settings import Count, NonNegative, require, settings
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
 from strategies.asynchronous import AsynchronousStrategy
 from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
@@ -38,62 +38,32 @@ CLUSTER_TESTS = 2000
 """Test samples of each distribution on which the simulation tests its model."""
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class PublicSettings(AsynchronousSettings):
-    """What the K pre-trained models are made of.
+    """What the K pre-trained models are made of."""
 
-    Attributes
-    ----------
-    clusters : int or None
-        K; None for as many as there are public sets, and no other number is allowed.
-    public : int
-        Samples of each public set, drawn from those that simulated clients train on.
-    public_dir : str or None
-        A real server's own: a folder with a folder for each public set.
-    pretraining : LocalTraining
-        How the K models are trained on their public sets before the first round.
-    """
-
-    clusters: int | None = None
-    public: int = 2000
+    clusters: Count | None = None
+    """K; null for the number of public sets, and no other number is allowed."""
+    public: Count = 2000
+    """Samples of each public set, drawn from those that simulated clients train on."""
     public_dir: str | None = None
+    """A real server's own: a folder with a folder for each public set."""
     pretraining: LocalTraining = field(default_factory=LocalTraining)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = self.clusters is None or self.clusters >= 1
-        require(ok, "strategy.clusters", self.clusters, "null or at least 1")
-        require(self.public >= 1, "strategy.public", self.public, "at least 1")
+    """How the K models are trained on their public sets before the first round."""
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class SoftSettings(PublicSettings):
-    """What CCFL and FedSoft can both be told.
+    """The settings that CCFL and FedSoft share."""
 
-    Attributes
-    ----------
-    alpha : float
-        alpha_0, the largest update ratio.
-    a, b : float
-        Of the damping by staleness: 1 up to b, 1 / (a * staleness + 1) from there.
-    staleness : {"cycles", "epochs"}
-        Its unit: epochs, as printed, or epochs over the number of clients.
-    """
-
-    alpha: float = 0.025
-    a: float = 10.0
-    b: float = 5.0
-    staleness: str = "cycles"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.alpha <= 1, "strategy.alpha", self.alpha, "above 0, at most 1")
-        for name in ("a", "b"):
-            value = getattr(self, name)
-            ok = 0 <= value < math.inf
-            require(ok, f"strategy.{name}", value, "a number of at least 0")
-        units = ("cycles", "epochs")
-        require_one_of("strategy.staleness", self.staleness, units)
+    alpha: Annotated[float, Field(gt=0, le=1)] = 0.025
+    """alpha_0, the largest update ratio."""
+    a: NonNegative = 10.0
+    """Damping of stale uploads: 1 up to b, 1 / (a * staleness + 1) from there."""
+    b: NonNegative = 5.0
+    """Staleness from which an upload is damped."""
+    staleness: Literal["cycles", "epochs"] = "cycles"
+    """Unit of staleness: epochs, as printed, or epochs over the number of clients."""
 
 
 @dataclass

@@ -1,10 +1,11 @@
-"""Saved runs side by side: one set of tables for all that saw the same data."""
+"""Saved runs side by side: one set of tables for all runs on the same data."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -12,22 +13,27 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cfl_flower.analysis.drift_metrics import Mark, caught_up, make_mark, score
-from cfl_flower.analysis.reference import MARK, find_marks
+from cfl_flower.analysis.drift_metrics import (
+    Reference,
+    Score,
+    caught_up,
+    make_reference,
+    score,
+)
+from cfl_flower.analysis.reference import REFERENCE_METHOD, find_reference_runs
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.analysis.tables import CLUSTERS, COSTS, drift_table, table
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.errors import ConfigError
+from cfl_flower.runs.differences import differences
 from cfl_flower.runs.reading import Finished, read_finished
-from cfl_flower.settings import differences
 from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")
-"""The settings that say, with the seed, what every client holds and when."""
+"""The settings that determine, with the seed, the data of every client and round."""
 
 MOST_DRIFTS = 6
-"""Drifts that are told one by one."""
-
+"""Drifts that are listed one by one."""
 
 Runs = Mapping[str, Sequence[Finished]]
 """The seeds of each method, by its label."""
@@ -47,7 +53,6 @@ def compare(
     Parameters
     ----------
     configs : sequence of RunConfig
-    console : Console
     reasons : mapping of str to str, optional
         Why runs failed, by their output_dir.
     markdown : bool
@@ -56,26 +61,22 @@ def compare(
     Raises
     ------
     ConfigError
-        If runs of one seed and one description saw different data nevertheless.
+        If runs of one seed and one data configuration saw different data nevertheless.
     """
-    tables: dict[str, list[RunConfig]] = {}
+    streams: dict[str, list[RunConfig]] = {}
     for config in configs:
         data = [config.resolved[key] for key in DATA]
-        tables.setdefault(json.dumps(data, sort_keys=True), []).append(config)
-    for group in tables.values():
-        _compare(group, console, reasons or {}, markdown)
-    for each in sweep_tables(configs):
+        streams.setdefault(json.dumps(data, sort_keys=True), []).append(config)
+    groups = [_tables_of_one_stream(each, reasons or {}) for each in streams.values()]
+    for each in [*chain.from_iterable(groups), *sweep_tables(configs)]:
         if markdown:
             each.box = box.MARKDOWN
         console.print(each)
 
 
-def _compare(
-    configs: Sequence[RunConfig],
-    console: Console,
-    reasons: Mapping[str, str],
-    markdown: bool,
-) -> None:
+def _tables_of_one_stream(
+    configs: Sequence[RunConfig], reasons: Mapping[str, str]
+) -> list[Table]:
     saved = {config.output_dir: read_finished(config) for config in configs}
     done = {name: run for name, run in saved.items() if run is not None}
     require_same_data({n: (run.config.seed, run.data) for n, run in done.items()})
@@ -94,55 +95,47 @@ def _compare(
             for c in group
             if c.output_dir not in done
         ]
-    for each in make_tables(configs[0], runs, failed):
-        if markdown:
-            each.box = box.MARKDOWN
-        console.print(each)
+    return make_tables(configs[0], runs, failed)
 
 
 def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Table]:
-    """Return the tables of methods on the data that the first configuration names.
+    """Return the tables of methods on the data of the first configuration.
 
     Parameters
     ----------
-    first : RunConfig
     runs : mapping of str to runs
     failed : sequence of str
-        What is said below of runs that are not here.
+        Lines of the caption on runs that failed.
     """
     every = [run for seeds in runs.values() for run in seeds]
-    # Where chance decides when data change, it does so anew for each seed.
+    # A drift of random rounds has others for each seed.
     firsts = {config.seed: config for config in (first, *(run.config for run in every))}
     by_seed = {seed: _drifts(config) for seed, config in firsts.items()}
     drifts = by_seed[first.seed]
     alike = all(each == drifts for each in by_seed.values())
-    places = find_marks([run.config.resolved for run in every])
-    singles = {
-        run.config.output_dir: every[place]
-        for run, place in zip(every, places, strict=True)
-        if place is not None
+    indices = find_reference_runs([run.config.resolved for run in every])
+    reference_runs = {
+        run.config.output_dir: every[index]
+        for run, index in zip(every, indices, strict=True)
+        if index is not None
     }
-    marks = {name: make_mark(single.rounds) for name, single in singles.items()}
-    scores = {
-        label: [
-            score(
-                run.rounds,
-                by_seed[run.config.seed],
-                marks.get(run.config.output_dir),
-                run.tests,
-            )
-            for run in seeds
-        ]
-        for label, seeds in runs.items()
+    references = {
+        path: make_reference(run.rounds) for path, run in reference_runs.items()
     }
-    caption = "\n".join([*_catching_up(runs, singles), *failed])
+
+    def score_run(run: Finished) -> Score:
+        reference = references.get(run.config.output_dir)
+        return score(run.rounds, by_seed[run.config.seed], reference, run.tests)
+
+    scores = {label: list(map(score_run, seeds)) for label, seeds in runs.items()}
+    caption = "\n".join([*_catching_up(runs, reference_runs), *failed])
     title = _title(first, drifts if alike else None)
     found = [table(title, scores, caption=caption)]
     if alike and 1 < len(drifts) <= MOST_DRIFTS:
         what = "accuracy before each drift, in its first round, and at its end, in %"
         lines = {label: [run.rounds for run in seeds] for label, seeds in runs.items()}
         found.append(drift_table(what, lines, drifts))
-    found.append(table("cost" + _target(runs, marks), scores, COSTS))
+    found.append(table("cost" + _target(runs, references), scores, COSTS))
     what = "clusters; churn: clients that change theirs in a round, in %"
     return [*found, table(what, scores, CLUSTERS)]
 
@@ -164,28 +157,28 @@ def _title(first: RunConfig, drifts: list[int] | None) -> str:
     )
 
 
-def _target(runs: Runs, marks: Mapping[str, Mark | None]) -> str:
-    """Say what is to be reached, and against what the methods are timed."""
+def _target(runs: Runs, references: Mapping[str, Reference | None]) -> str:
+    """Describe the target accuracy, and what the speed-up is relative to."""
     targets, units = [], set()
     for seeds in runs.values():
-        own = [r.config for r in seeds if r.config.names["strategy"] == MARK]
-        known = [mark for each in own if (mark := marks[each.output_dir])]
+        own = [r.config.output_dir for r in seeds if _is_reference(r)]
+        known = [each for path in own if (each := references[path])]
         if known:
-            targets.append(100 * fmean(mark.target for mark in known))
-            units |= {"rounds" if m.seconds is None else "device time" for m in known}
+            targets.append(100 * fmean(each.target for each in known))
+            units |= {"rounds" if e.seconds is None else "device time" for e in known}
     if not targets:
         return ""
     unit = " or ".join(sorted(units))
+    speedup = f"speed-up: its {unit} to stay there over the method's"
+    final = f"the final accuracy of {REFERENCE_METHOD}"
     if len(targets) == 1:
-        return (
-            f"; target: {targets[0]:.1f}%, the final accuracy of {MARK}; speed-up: its "
-            f"{unit} to stay there over the method's"
-        )
-    return (
-        f"; targets: {min(targets):.1f} to {max(targets):.1f}%, the final accuracy of "
-        f"{MARK} with the settings of the row; speed-up: its {unit} to stay there over "
-        "the method's"
-    )
+        return f"; target: {targets[0]:.1f}%, {final}; {speedup}"
+    span = f"{min(targets):.1f} to {max(targets):.1f}%"
+    return f"; targets: {span}, {final} with the settings of the row; {speedup}"
+
+
+def _is_reference(run: Finished) -> bool:
+    return run.config.names["strategy"] == REFERENCE_METHOD
 
 
 def require_one_stream(
@@ -229,10 +222,6 @@ def require_same_data(data: Mapping[str, tuple[int, str | None]]) -> None:
     data : mapping of str to pairs
         Of each run: its seed, and the name of its data, if known.
 
-    Raises
-    ------
-    ConfigError
-
     Examples
     --------
     >>> require_same_data({"a": (0, "x"), "b": (1, "y"), "c": (0, None)})
@@ -250,13 +239,13 @@ def require_same_data(data: Mapping[str, tuple[int, str | None]]) -> None:
 
 
 def _method(config: RunConfig) -> str:
-    """Name everything about a run but its seed and folder."""
+    """Return what runs of one method share: all settings but seed and folder."""
     same = {k: v for k, v in config.resolved.items() if k not in ("seed", "output_dir")}
     return json.dumps(same, sort_keys=True)
 
 
 def _labels(configs: list[RunConfig]) -> list[str]:
-    """Name methods by strategy, else also by their folders, which say what is swept."""
+    """Name methods by strategy, else also by their folders, which name the sweep."""
     names = [config.names["strategy"] for config in configs]
     if len(set(names)) == len(names):
         return names
@@ -277,24 +266,24 @@ def with_method(method: str, folder: str) -> str:
 
 
 def _shortened(drifts: list[int], most: int = MOST_DRIFTS) -> str:
-    """List a few rounds, and say how many there are if they are more."""
+    """List the first few rounds, with their number if there are more."""
     some = ", ".join(map(str, drifts[:most]))
     return some if len(drifts) <= most else f"{some}, ... ({len(drifts)} in all)"
 
 
-def _catching_up(runs: Runs, singles: Mapping[str, Finished]) -> Iterator[str]:
-    """Say where the single global model catches up with the clustered ones."""
+def _catching_up(runs: Runs, references: Mapping[str, Finished]) -> Iterator[str]:
+    """Describe where the single global model catches up with the other methods."""
     if any(len(seeds) > 1 for seeds in runs.values()):
         return
     labels = {seeds[0].config.output_dir: name for name, seeds in runs.items() if seeds}
     lines: dict[str, list[str]] = {}
     for path, name in labels.items():
-        single, (run,) = singles.get(path), runs[name]
-        if single is None or run.config.names["strategy"] == MARK:
+        single, (run,) = references.get(path), runs[name]
+        if single is None or _is_reference(run):
             continue
         since = caught_up(single.rounds, run.rounds)
         level = f"level with {name} from round {since} on"
         found = lines.setdefault(labels[single.config.output_dir], [])
         found.append(level if since else f"below {name} to the end")
-    for name, said in lines.items():
-        yield f"The single global model ({name}) is " + ", ".join(sorted(said)) + "."
+    for name, levels in lines.items():
+        yield f"The single global model ({name}) is " + ", ".join(sorted(levels)) + "."

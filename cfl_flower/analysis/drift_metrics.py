@@ -1,4 +1,4 @@
-"""How a method fared under drift, in numbers from saved rounds."""
+"""Scores of a run under drift: accuracy, recovery, cost and stability of clusters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RECOVERED_WITHIN = 0.02
 
 
 @dataclass(frozen=True)
-class Mark:
-    """What other methods are timed against: the single global model of the same seed.
+class Reference:
+    """The accuracy to reach and the time to beat: a single global model, same seed.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Mark:
     reached : int
         The round from which it stays at or above that.
     seconds : float or None
-        Of the simulated devices, up to the end of that round.
+        Simulated device time up to the end of that round.
     """
 
     target: float
@@ -37,8 +37,8 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Aftermath:
-    """The accuracy around one drift, None where it was not tested.
+class Recovery:
+    """The accuracy before and after one drift, None where it was not tested.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Aftermath:
     recovered : float
         In the last tested round on the new data.
     rounds : int
-        From the drift on, up to the first test within 2 points of that before.
+        From the drift up to the first test within 2 points of the accuracy before.
     """
 
     start: int
@@ -63,7 +63,7 @@ class Aftermath:
 
     @property
     def never(self) -> bool:
-        """Whether there were tests before and after, and none showed it recovered."""
+        """Whether there were tests before and after, and none showed a recovery."""
         return None not in (self.before, self.recovered) and self.rounds is None
 
 
@@ -73,38 +73,31 @@ class Score:
 
     Attributes
     ----------
-    before : float
-        Mean over drifts of the accuracy in the last tested round before. None, as all
-        such means, if it lacks one of them.
-    just_after : float
-        The same in the first round on the new data.
-    recovered : float
-        The same in the last tested round before the next drift, or of the run.
+    before, just_after, recovered : float
+        Means over drifts of a `Recovery`'s accuracies; None if one of them is.
     rounds_to_recover : float
-        Mean over drifts of the rounds, from the drift on, until a test is within 2
-        points of that before. None if none is after some drift.
+        Mean over drifts of its rounds; None if some drift was not recovered from.
     bytes_to_recover : float
         Mean over drifts of the bytes sent in those rounds, both ways.
     seconds_to_recover : float
-        Mean over drifts of the simulated devices' time in those rounds.
+        Mean over drifts of the simulated device time of those rounds.
     final, best, mean : float
         Accuracy in the last round, in the best, and its mean over the run, which is the
         area under the curve per round.
     reached : int
         The round from which the accuracy stays at or above a target.
     seconds_to_reach : float
-        Of the simulated devices, up to the end of that round: time-to-accuracy.
+        Simulated device time up to the end of that round: time-to-accuracy.
     speedup : float
-        How many times sooner than the mark's that is; in rounds where devices are not
-        simulated.
+        The reference's time to its target over the run's; in rounds where devices are
+        not simulated.
     clusters, ari : float
         Means over the rounds.
     class_ari : float
-        Mean over the rounds of the mean over the classes that clients mean different
-        things by.
+        Mean over the rounds of the mean over the classes whose meaning differs between
+        clients.
     churn : float
-        Share of the clients that change their cluster in a round, mean over the run.
-    bytes_up, bytes_down : int
+        See `churn`.
     never_recovered : bool
         Whether tests show that it did not recover from some drift.
     target : float
@@ -136,7 +129,7 @@ class Score:
 def score(
     rounds: Sequence[Mapping[str, Json]],
     drifts: Sequence[int],
-    mark: Mark | None = None,
+    reference: Reference | None = None,
     tests: Sequence[Mapping[str, Json]] = (),
 ) -> Score:
     """Score one run.
@@ -147,29 +140,27 @@ def score(
         The lines of `rounds.jsonl`.
     drifts : sequence of int
         The rounds at whose start the data changed.
-    mark : Mark, optional
-        Sets the accuracy to reach, and the time to beat.
     tests : sequence of mappings
-        The lines of `clients.jsonl`, which say who is in which cluster.
+        The lines of `clients.jsonl`, which hold the clusters.
     """
-    curve = _curve(rounds)
+    curve = _accuracies(rounds)
     last = max((row["round"] for row in rounds), default=0)
-    around = around_drifts(rounds, drifts)
+    recoveries = measure_recoveries(rounds, drifts)
     spent = [
         [row for row in rounds if 0 <= row["round"] - each.start < each.rounds]
-        for each in around
+        for each in recoveries
         if each.rounds is not None
     ]
-    complete = len(spent) == len(around)
+    complete = len(spent) == len(recoveries)
     sent = [sum(row["bytes_up"] + row["bytes_down"] for row in rows) for rows in spent]
     waited = [device_seconds(rows, rows[-1]["round"]) for rows in spent]
-    reached = None if mark is None else stays_above(curve, mark.target)
+    reached = None if reference is None else stays_above(curve, reference.target)
     seconds = device_seconds(rounds, reached)
     return Score(
-        before=mean_of_all(each.before for each in around),
-        just_after=mean_of_all(each.just_after for each in around),
-        recovered=mean_of_all(each.recovered for each in around),
-        rounds_to_recover=mean_of_all(each.rounds for each in around),
+        before=mean_of_all(each.before for each in recoveries),
+        just_after=mean_of_all(each.just_after for each in recoveries),
+        recovered=mean_of_all(each.recovered for each in recoveries),
+        rounds_to_recover=mean_of_all(each.rounds for each in recoveries),
         bytes_to_recover=mean_of_all(sent) if complete else None,
         seconds_to_recover=mean_of_all(waited) if complete else None,
         final=curve.get(last),
@@ -177,73 +168,73 @@ def score(
         mean=mean_of_known(curve.values()),
         reached=reached,
         seconds_to_reach=seconds,
-        speedup=_speedup(mark, reached, seconds),
+        speedup=_speedup(reference, reached, seconds),
         clusters=mean_of_known(row.get("num_clusters") for row in rounds),
         ari=mean_of_known(row.get("ari") for row in rounds),
         class_ari=mean_of_known(map(_class_ari, rounds)),
         churn=churn(tests),
         bytes_up=sum(row["bytes_up"] for row in rounds),
         bytes_down=sum(row["bytes_down"] for row in rounds),
-        never_recovered=any(each.never for each in around),
-        target=None if mark is None else mark.target,
+        never_recovered=any(each.never for each in recoveries),
+        target=None if reference is None else reference.target,
     )
 
 
 def _class_ari(row: Mapping[str, Json]) -> float | None:
-    """Return the mean over classes with several meanings: one alone tells nothing."""
+    """Return the mean over classes with several meanings; one meaning has no index."""
     scores, counts = row.get("class_ari") or (), row.get("class_meanings") or ()
     pairs = zip(scores, counts, strict=True)
     return mean_of_known(score for score, count in pairs if count > 1)
 
 
-def make_mark(rounds: Sequence[Mapping[str, Json]]) -> Mark | None:
-    """Return what the single global model's run sets; None if it was never tested.
+def make_reference(rounds: Sequence[Mapping[str, Json]]) -> Reference | None:
+    """Return the reference that a run is; None if it was never tested.
 
     Examples
     --------
     >>> lines = [{"round": r + 1, "accuracy": a} for r, a in enumerate([0.8, 0.5, 0.7])]
-    >>> make_mark(lines)
-    Mark(target=0.7, reached=3, seconds=None)
+    >>> make_reference(lines)
+    Reference(target=0.7, reached=3, seconds=None)
     """
-    curve = _curve(rounds)
+    curve = _accuracies(rounds)
     if not curve:
         return None
     target = curve[max(curve)]
     reached = stays_above(curve, target)
     assert reached is not None
-    return Mark(target, reached, device_seconds(rounds, reached))
+    return Reference(target, reached, device_seconds(rounds, reached))
 
 
 def _speedup(
-    mark: Mark | None, reached: int | None, seconds: float | None
+    reference: Reference | None, reached: int | None, seconds: float | None
 ) -> float | None:
-    if mark is None or reached is None:
+    if reference is None or reached is None:
         return None
-    if mark.seconds is None or not seconds:
-        return mark.reached / reached
-    return mark.seconds / seconds
+    if reference.seconds is None or not seconds:
+        return reference.reached / reached
+    return reference.seconds / seconds
 
 
-def around_drifts(
+def measure_recoveries(
     rounds: Sequence[Mapping[str, Json]], drifts: Sequence[int]
-) -> list[Aftermath]:
-    """Return the accuracy around each drift of a run.
+) -> list[Recovery]:
+    """Return the accuracy before and after each drift of a run.
 
     Examples
     --------
     >>> lines = [{"round": r + 1, "accuracy": a} for r, a in enumerate([0.8, 0.5, 0.7])]
-    >>> (found,) = around_drifts(lines, [2])
+    >>> (found,) = measure_recoveries(lines, [2])
     >>> found.before, found.just_after, found.recovered, found.rounds
     (0.8, 0.5, 0.7, None)
     """
-    curve = _curve(rounds)
+    curve = _accuracies(rounds)
     last = max((row["round"] for row in rounds), default=0)
     bounds = [1, *[drift for drift in drifts if drift <= last], last + 1]
     found = []
     for since, start, after in zip(bounds, bounds[1:], bounds[2:], strict=False):
         before = _last_tested(curve, since, start)
         found.append(
-            Aftermath(
+            Recovery(
                 start,
                 after - 1,
                 before,
@@ -255,7 +246,7 @@ def around_drifts(
     return found
 
 
-def _curve(rounds: Sequence[Mapping[str, Json]]) -> dict[int, float]:
+def _accuracies(rounds: Sequence[Mapping[str, Json]]) -> dict[int, float]:
     return {r["round"]: r["accuracy"] for r in rounds if r["accuracy"] is not None}
 
 
@@ -292,13 +283,13 @@ def stays_above(curve: Mapping[int, float], target: float) -> int | None:
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the numbers that there are, None without any."""
+    """Return the mean of the values that are not None; None without any."""
     found = [value for value in values if value is not None]
     return fmean(found) if found else None
 
 
 def mean_of_all(values: Iterable[float | None]) -> float | None:
-    """Return the mean, None without any number or if one is not known.
+    """Return the mean; None without any value, or if one is None.
 
     Examples
     --------
@@ -312,12 +303,11 @@ def mean_of_all(values: Iterable[float | None]) -> float | None:
 def caught_up(
     single: Sequence[Mapping[str, Json]], other: Sequence[Mapping[str, Json]]
 ) -> int | None:
-    """Return the round from which one run stays at least level with another.
+    """Return the round from which one run stays at most a point below another.
 
-    Level: not more than a point of accuracy below, in the rounds in which both were
-    tested. None if it ends below.
+    In the rounds in which both were tested. None if it ends below.
     """
-    curve, better = _curve(single), _curve(other)
+    curve, better = _accuracies(single), _accuracies(other)
     both = sorted(curve.keys() & better.keys())
     below = [round for round in both if curve[round] < better[round] - 0.01]
     return next((r for r in both if r > max(below, default=0)), None)
@@ -326,11 +316,11 @@ def caught_up(
 def churn(tests: Iterable[Mapping[str, Json]]) -> float | None:
     """Return the share of the clients that change their cluster in a round.
 
-    A cluster is known by its members, not by its number, which a re-clustering gives
-    anew: the clusters of one test and of the next are paired so that as many clients
-    as possible stay. Between tests that are rounds apart, what they show is spread over
-    these rounds: who leaves and comes back in between is not seen. Clients that only
-    one of the two tests has are left out.
+    A cluster is identified by its members, not by its number, which a re-clustering
+    changes: the clusters of one test and of the next are paired so that as many clients
+    as possible stay. Between tests that are rounds apart, the change is spread over
+    these rounds: a client that leaves and returns in between is not seen. Clients that
+    only one of the two tests has are left out.
 
     Parameters
     ----------
@@ -344,7 +334,7 @@ def churn(tests: Iterable[Mapping[str, Json]]) -> float | None:
 
     Examples
     --------
-    Of four clients one moves; then the numbers are other ones, and nobody moves.
+    One of four clients moves; then the clusters are renumbered, and no client moves.
 
     >>> clusters = [[0, 0, 1, 1], [0, 1, 1, 1], [5, 2, 2, 2]]
     >>> churn(
@@ -369,16 +359,16 @@ def churn(tests: Iterable[Mapping[str, Json]]) -> float | None:
 
 
 def count_moved(before: Sequence[int], after: Sequence[int]) -> int:
-    """Count who is not in the cluster that goes on where its old one was.
+    """Count the clients outside of the cluster that is paired with their old one.
 
     Parameters
     ----------
     before, after : sequence of int
-        The cluster of each client, under numbers that need not mean the same.
+        The cluster of each client; the numbers of the two need not correspond.
 
     Examples
     --------
-    Two clusters change their numbers; then two merge, and the smaller one moves.
+    Two clusters swap their numbers; then two merge, and the smaller one moves.
 
     >>> count_moved([0, 0, 1, 1], [1, 1, 0, 0]), count_moved([0, 0, 0, 1], [1, 1, 1, 1])
     (0, 1)

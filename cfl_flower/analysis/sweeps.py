@@ -1,22 +1,54 @@
-"""What a setting does to every method: methods by values, from saved runs."""
+"""The effect of a swept setting on every method: tables of methods by its values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from statistics import fmean, stdev
 
 from rich.table import Table
 
-from cfl_flower.analysis.tables import FAILED
+from cfl_flower.analysis.drift_metrics import mean_of_known
+from cfl_flower.analysis.tables import FAILED, mean_and_deviation, new_table
 from cfl_flower.config.compose import RunConfig
-from cfl_flower.runs.reading import finished, read_rounds
+from cfl_flower.runs.reading import read_finished
+from cfl_flower.settings import show_value
 from cfl_flower.types import Json
 
 MOST_KEYS = 3
 """Settings that columns can differ in: runs that differ in more are no sweep."""
 
-Lines = list[dict[str, Json]]
+Rounds = list[dict[str, Json]]
+
+
+def final_accuracy(rounds: Rounds) -> float | None:
+    """Return the accuracy of the last round."""
+    last: float | None = rounds[-1]["accuracy"]
+    return last
+
+
+def mean_accuracy(rounds: Rounds) -> float | None:
+    """Return the mean accuracy over the rounds that were tested."""
+    return mean_of_known(row["accuracy"] for row in rounds)
+
+
+def mean_of_honest(rounds: Rounds) -> float | None:
+    """Return the mean accuracy, over the rounds, of clients that do not attack.
+
+    In a round without attacks, of all clients.
+
+    Examples
+    --------
+    >>> mean_of_honest([{"accuracy": 0.5, "accuracy_honest": 0.75}])
+    0.75
+    """
+    return mean_of_known(row.get("accuracy_honest", row["accuracy"]) for row in rounds)
+
+
+MEASURES: dict[str, Callable[[Rounds], float | None]] = {
+    "final accuracy": final_accuracy,
+    "mean accuracy over the rounds": mean_accuracy,
+}
+ATTACKED = {"mean accuracy over the rounds of honest clients": mean_of_honest}
+"""The measure that is added if a run has malicious clients."""
 
 
 def sweep_tables(configs: Sequence[RunConfig]) -> list[Table]:
@@ -30,79 +62,41 @@ def sweep_tables(configs: Sequence[RunConfig]) -> list[Table]:
     Returns
     -------
     list of Table
-        None if nothing but methods, their own settings and seeds differ.
+        Empty if only methods, their own settings and seeds differ.
     """
     columns = [_settings(config, own=False) for config in configs]
     swept = differing(columns)
     if not 0 < len(swept) <= MOST_KEYS:
         return []
+    labels = [_label(column, swept) for column in columns]
+    headings = list(dict.fromkeys(labels))
     cells: dict[str, dict[str, list[RunConfig]]] = {}
-    for config, column in zip(configs, columns, strict=True):
-        place = cells.setdefault(_method(config, configs), {})
-        place.setdefault(_label(column, swept), []).append(config)
-    headings = list(dict.fromkeys(_label(column, swept) for column in columns))
+    for config, label in zip(configs, labels, strict=True):
+        by_label = cells.setdefault(_method(config, configs), {})
+        by_label.setdefault(label, []).append(config)
     runs = {
         name: [_read(row.get(heading, [])) for heading in headings]
         for name, row in cells.items()
     }
-    attacked = any(
-        "accuracy_honest" in run[-1] for r in runs.values() for c in r for run in c
-    )
-    found = []
-    for title, number in NUMBERS.items():
-        if "honest" in title and not attacked:
-            continue
-        table = Table(
-            title=f"{title}, in %, by {', '.join(swept)}", title_justify="left"
-        )
-        table.add_column("strategy", overflow="fold")
-        for heading in headings:
-            table.add_column(heading, justify="right")
+    seeds = [rounds for row in runs.values() for cell in row for rounds in cell]
+    attacked = any("accuracy_honest" in rounds[-1] for rounds in seeds)
+    tables = []
+    for title, measure in (MEASURES | (ATTACKED if attacked else {})).items():
+        table = new_table(f"{title}, in %, by {', '.join(swept)}", headings)
         for name, row in runs.items():
-            table.add_row(name, *(_cell([number(run) for run in c]) for c in row))
-        found.append(table)
-    return found
+            table.add_row(name, *(_cell(list(map(measure, cell))) for cell in row))
+        tables.append(table)
+    return tables
 
 
-def final_accuracy(rounds: Lines) -> float | None:
-    """Return the accuracy of the last round."""
-    last: float | None = rounds[-1]["accuracy"]
-    return last
-
-
-def mean_accuracy(rounds: Lines) -> float | None:
-    """Return the mean accuracy over the rounds that were tested."""
-    known = [row["accuracy"] for row in rounds if row["accuracy"] is not None]
-    return fmean(known) if known else None
-
-
-def mean_of_honest(rounds: Lines) -> float | None:
-    """Return the mean accuracy, over the rounds, of clients that do not attack.
-
-    All are honest where no round says anything else.
-
-    Examples
-    --------
-    >>> mean_of_honest([{"accuracy": 0.5, "accuracy_honest": 0.75}])
-    0.75
-    """
-    shares = [row.get("accuracy_honest", row["accuracy"]) for row in rounds]
-    known = [share for share in shares if share is not None]
-    return fmean(known) if known else None
-
-
-NUMBERS: dict[str, Callable[[Lines], float | None]] = {
-    "final accuracy": final_accuracy,
-    "mean accuracy over the rounds": mean_accuracy,
-    "mean accuracy over the rounds of honest clients": mean_of_honest,
-}
-"""What has a table."""
+def _cell(seeds: Sequence[float | None]) -> str:
+    return mean_and_deviation(seeds, 100, ".1f") or FAILED
 
 
 def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
     """Return the keys whose values are not the same everywhere, in their order.
 
-    Where another option of a group is chosen, that says more than what follows.
+    Of groups with another option, only the name of the option.
 
     Examples
     --------
@@ -170,28 +164,13 @@ def _method(config: RunConfig, configs: Sequence[RunConfig]) -> str:
 
 
 def _label(settings: Mapping[str, Json], keys: Sequence[str]) -> str:
-    words = (f"{key.rpartition('.')[2]}={_shown(settings.get(key))}" for key in keys)
+    words = (
+        f"{key.rpartition('.')[2]}={show_value(settings.get(key))}" for key in keys
+    )
     return " ".join(words)
 
 
-def _shown(value: Json) -> str:
-    words = {None: "null", True: "true", False: "false"}
-    if value is None or isinstance(value, bool):
-        return words[value]
-    # As many digits as anybody types: two values with one label would be two seeds.
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
-
-
-def _read(configs: Sequence[RunConfig]) -> list[Lines]:
-    """Return the rounds of a cell's runs; none unless all are complete."""
-    if not all(finished(config) for config in configs):
-        return []
-    return [read_rounds(Path(each.output_dir)) for each in configs]
-
-
-def _cell(seeds: Sequence[float | None]) -> str:
-    known = [100 * seed for seed in seeds if seed is not None]
-    if not known or len(known) < len(seeds):
-        return FAILED
-    spread = f" ± {stdev(known):.1f}" if len(known) > 1 else ""
-    return f"{fmean(known):.1f}{spread}"
+def _read(configs: Sequence[RunConfig]) -> list[Rounds]:
+    """Return the rounds of a cell's runs; empty unless all are complete."""
+    runs = [run for config in configs if (run := read_finished(config))]
+    return [run.rounds for run in runs] if len(runs) == len(configs) else []

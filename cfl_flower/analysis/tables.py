@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from statistics import fmean, stdev
 
 from rich.table import Table
 
-from cfl_flower.analysis.drift_metrics import Aftermath, Score, around_drifts
+from cfl_flower.analysis.drift_metrics import Recovery, Score, measure_recoveries
 from cfl_flower.types import Json
 
 Column = tuple[str, Callable[[Score], float | None], float, str, str]
@@ -42,6 +42,25 @@ CLUSTERS: tuple[Column, ...] = (
 )
 
 
+FAILED = "failed"
+"""Stands in the row of a method of which no run completed."""
+
+
+def new_table(title: str, headings: Iterable[str], caption: str = "") -> Table:
+    """Return an empty table: a column of strategies, and one of numbers per heading."""
+    result = Table(
+        title=title,
+        title_justify="left",
+        caption=caption or None,
+        caption_justify="left",
+    )
+    # Folded: names that are cut might look alike.
+    result.add_column("strategy", overflow="fold")
+    for heading in headings:
+        result.add_column(heading, justify="right")
+    return result
+
+
 def table(
     title: str,
     scores: Mapping[str, Sequence[Score]],
@@ -50,38 +69,25 @@ def table(
 ) -> Table:
     """Lay scores out as one table, a row per method.
 
-    A column that nobody has a number in is left out.
+    A column without any number is left out.
 
     Parameters
     ----------
-    title, caption : str
     scores : mapping of str to scores
         One for each seed; more than one give their mean and standard deviation.
     columns : sequence of Column
     """
-    result = Table(
-        title=title,
-        title_justify="left",
-        caption=caption or None,
-        caption_justify="left",
-    )
-    result.add_column("strategy", overflow="fold")  # cut, two might look alike
     done = [entries for entries in scores.values() if entries]
-    told = [
+    shown = [
         column
         for column in columns
         if not done or any(cell(entries, column) != "-" for entries in done)
     ]
-    for heading, *_ in told:
-        result.add_column(heading, justify="right")
+    result = new_table(title, [heading for heading, *_ in shown], caption)
     for name, entries in scores.items():
-        cells = [cell(entries, column) for column in told] if entries else [FAILED]
+        cells = [cell(entries, column) for column in shown] if entries else [FAILED]
         result.add_row(name, *cells)
     return result
-
-
-FAILED = "failed"
-"""Stands in the row of a method of which no run completed."""
 
 
 def drift_table(
@@ -89,34 +95,32 @@ def drift_table(
     runs: Mapping[str, Sequence[Sequence[Mapping[str, Json]]]],
     drifts: Sequence[int],
 ) -> Table:
-    """Lay out the accuracy around each drift, a row per method.
+    """Lay out the accuracy before and after each drift, a row per method.
 
     Parameters
     ----------
-    title : str
     runs : mapping of str to sequences
         The lines of `rounds.jsonl` of each seed of a method.
     drifts : sequence of int
         The rounds at whose start the data changed.
     """
-    result = Table(title=title, title_justify="left")
-    result.add_column("strategy", overflow="fold")  # cut, two might look alike
-    for drift in drifts:
-        result.add_column(f"round {drift}", justify="right")
+    result = new_table(title, [f"round {drift}" for drift in drifts])
     for name, seeds in runs.items():
-        found = zip(*(around_drifts(rounds, drifts) for rounds in seeds), strict=True)
-        result.add_row(name, *([_around(each) for each in found] or [FAILED]))
+        found = zip(*(measure_recoveries(s, drifts) for s in seeds), strict=True)
+        result.add_row(name, *([_recovery(each) for each in found] or [FAILED]))
     return result
 
 
-def _around(seeds: Sequence[Aftermath]) -> str:
-    """Write the accuracies around one drift, a mean of seeds that all have one."""
+def _recovery(seeds: Sequence[Recovery]) -> str:
+    """Write the accuracies of one drift, each a mean over seeds that all have it."""
     columns = zip(*((e.before, e.just_after, e.recovered) for e in seeds), strict=True)
-    return " → ".join(_mean(column, 100, ".1f") or "-" for column in columns)
+    return " → ".join(mean_and_deviation(each, 100, ".1f") or "-" for each in columns)
 
 
-def _mean(values: Sequence[float | None], factor: float, form: str) -> str | None:
-    """Write the mean ± the deviation of several seeds; None if one has no number."""
+def mean_and_deviation(
+    values: Sequence[float | None], factor: float, form: str
+) -> str | None:
+    """Write the mean ± the deviation of several seeds; None if a seed has no number."""
     found = [factor * value for value in values if value is not None]
     if not found or len(found) < len(values):
         return None
@@ -125,15 +129,16 @@ def _mean(values: Sequence[float | None], factor: float, form: str) -> str | Non
 
 
 def cell(entries: Sequence[Score], column: Column) -> str:
-    """Return the mean over seeds; a number that one seed lacks has none."""
+    """Return the mean over seeds, or what stands for it if a seed has no number."""
     heading, number, factor, form, missing = column
-    if (mean := _mean([number(entry) for entry in entries], factor, form)) is not None:
+    numbers = [number(entry) for entry in entries]
+    if (mean := mean_and_deviation(numbers, factor, form)) is not None:
         return mean
     return missing if any(_missed(entry, heading) for entry in entries) else "-"
 
 
 def _missed(entry: Score, heading: str) -> bool:
-    """Return whether a run did not get to what a column is about: "never"."""
+    """Return whether a run did not reach what a column is about: "never"."""
     if heading.endswith("to recover"):
         return entry.never_recovered
     return entry.target is not None and entry.reached is None

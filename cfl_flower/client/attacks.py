@@ -1,21 +1,21 @@
 """Malicious clients: the same share of all clients in every round.
 
 Fielding, section 6: a subset of clients permute the coordinates of the representation
-that they report. A method meets these attacks as it meets honest drift.
+that they report. A method sees these attacks as it sees honest drift.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from cfl_flower.client.faults import Faults
 from cfl_flower.clustering.representations import digest
 from cfl_flower.seeding import generator
-from cfl_flower.settings import Faults
 from cfl_flower.types import ClientId, IntArray, Vector
 
 
 def malicious_clients(faults: Faults, clients: int, seed: int) -> frozenset[int]:
-    """Draw who is malicious for the whole run."""
+    """Draw the clients that are malicious for the whole run."""
     order = generator(seed, "malicious").permutation(clients)
     return frozenset(order[: round(faults.malicious * clients)].tolist())
 
@@ -30,8 +30,8 @@ def spoil_report(
 ) -> Vector:
     """Return the representation that a client reports.
 
-    Under ``permute`` its coordinates are permuted, always in the client's same way;
-    under ``random`` it is any distribution, another one whenever the true one changes.
+    ``permute`` permutes its coordinates, in the same way in all reports of a client;
+    ``random`` is a random distribution, which changes with the true one.
     """
     if attack == "permute":
         order = generator(seed, "attack", 0, client).permutation(len(representation))

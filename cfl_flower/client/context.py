@@ -67,10 +67,16 @@ class Client(Protocol):
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Answer a query."""
 
-    def participate(
+    def fit(
         self, parameters: list[Vector], config: dict[str, Any]
     ) -> tuple[list[Vector], int, dict[str, Scalar]]:
         """Train."""
+
+    def starting_model(self, parameters: list[Vector]) -> Vector:
+        """Return the received model that training starts from."""
+
+    def start_loss(self, received: Vector, config: dict[str, Any]) -> dict[str, Scalar]:
+        """Return the losses of a received model that the server asks for."""
 
     def evaluate(
         self, parameters: list[Vector], config: dict[str, Any]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfl_flower.client.context import ClientContext
+from cfl_flower.client.drift_report import DriftReport, ReportRequest
 from cfl_flower.clustering.representations import digest
-from cfl_flower.communication.drift_report import DriftReport, ReportRequest
 from cfl_flower.seeding import generator, key
 from cfl_flower.types import Vector
 

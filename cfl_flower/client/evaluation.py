@@ -1,12 +1,12 @@
-"""Tests of models on clients' data; a model that many clients share, only once.
+"""Tests of models on clients' data; a model that many clients share is tested once.
 
-Virtual clients hold parts of one pool of test samples. A cluster's model that hundreds
-of them are served is tested once over the pool, and each client counts its own samples.
+Virtual clients hold parts of one pool of test samples. A cluster's model that is served
+to hundreds of them is tested once over the pool; each client counts its own samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +23,8 @@ from cfl_flower.types import FloatArray, IntArray, Vector
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What a model says about every sample of a pool.
+class Predictions:
+    """The predictions of a model for every sample of a pool.
 
     Attributes
     ----------
@@ -47,20 +47,20 @@ class Evaluator:
         The worker's network.
     sharers : mapping of int to int
         By the `id` of a model's vector, how many clients of the phase receive it, on
-        whatever worker: which way a client is tested must not depend on its neighbours.
+        any worker: how a client is tested must not depend on the worker's other tasks.
     """
 
     def __init__(self, model: FlatModel, sharers: Mapping[int, int]) -> None:
         self._model, self._sharers = model, sharers
-        self._answers: dict[tuple[int, int, float], Answers] = {}
+        self._predictions: dict[tuple[int, int, float], Predictions] = {}
         self._represented: dict[tuple[int, int, float], Tensor] = {}
 
-    def _answered(self, vector: Vector, pool: Pool, degrees: float) -> Answers:
+    def _predicted(self, vector: Vector, pool: Pool, degrees: float) -> Predictions:
         key = (id(vector), id(pool), degrees)
-        if key not in self._answers:
+        if key not in self._predictions:
             model = self._model.load(vector)
-            self._answers[key] = answer_pool(model, pool, degrees)
-        return self._answers[key]
+            self._predictions[key] = predict_pool(model, pool, degrees)
+        return self._predictions[key]
 
     def evaluate(self, vector: Vector, view: View) -> tuple[float, int]:
         """Return the mean cross-entropy and the correct answers on a client's samples.
@@ -68,7 +68,7 @@ class Evaluator:
         Raises
         ------
         ValueError
-            If there is nothing to test on.
+            If there are no samples.
         """
         pool, indices = view.test_pool, view.test_indices
         if not self._pays(vector, view, pool, len(indices)):
@@ -76,9 +76,9 @@ class Evaluator:
         truth, correct = view.test_labels, 0
         log_shares = np.empty(len(indices))
         for angle, rows, place in view.by_angle(pool, indices):
-            answers = self._answered(vector, pool, angle)
-            log_shares[place] = answers.log_shares[rows, truth[place]]
-            correct += int(np.count_nonzero(answers.labels[rows] == truth[place]))
+            found = self._predicted(vector, pool, angle)
+            log_shares[place] = found.log_shares[rows, truth[place]]
+            correct += int(np.count_nonzero(found.labels[rows] == truth[place]))
         return -float(log_shares.mean()), correct
 
     @torch.no_grad()
@@ -87,7 +87,7 @@ class Evaluator:
     ) -> tuple[float, int]:
         """Test a client's own classifier on an extractor that others receive, too.
 
-        The pool is represented once, and each client's classifier looks at that.
+        The representations of the pool are computed once for all classifiers.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class Evaluator:
         Raises
         ------
         ValueError
-            If there is nothing to test on.
+            If there are no samples.
         """
         pool, indices, split = view.test_pool, view.test_indices, self._model.split
         if not self._pays(extractor, view, pool, len(indices)):
@@ -109,8 +109,7 @@ class Evaluator:
         for angle, rows, _ in view.by_angle(pool, indices):
             key = (id(extractor), id(pool), angle)
             if key not in self._represented:
-                anything = split.join(extractor, classifier)
-                model = self._model.load(anything)
+                model = self._model.load(split.join(extractor, classifier))
                 self._represented[key] = represent_pool(model, pool, angle)
             found = self._represented[key]
             parts.append(found[torch.from_numpy(rows).to(found.device)])
@@ -122,27 +121,28 @@ class Evaluator:
 
     def _pays(self, vector: Vector, view: View, pool: Pool, tested: int) -> bool:
         """Return whether testing the whole pool costs less than each by itself."""
-        # Those who are turned alike, of those who are served it. A model of a client's
-        # own is not for sharing: another one may follow at its address.
+        # Clients with the same rotation, of those that are served the model. A personal
+        # model is not shared: another one may follow at its address.
         sharers = self._sharers.get(id(vector), 0) * view.alike
         return tested > 0 and sharers * tested >= len(pool.labels) * len(view.turns)
 
 
 @torch.no_grad()
-def answer_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Answers:
-    """Return what a model says about every sample of a pool, turned by an angle."""
+def predict_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Predictions:
+    """Return a model's predictions for every sample of a pool, rotated by an angle."""
     switch_mode(model, training=False)
-    starts = range(0, len(pool.labels), BLOCK)
-    parts = (pool.inputs(slice(start, start + BLOCK)) for start in starts)
-    blocks = [log_softmax(model.module(rotate(x, degrees)), 1).cpu() for x in parts]
+    blocks = [log_softmax(model.module(x), 1).cpu() for x in _blocks(pool, degrees)]
     log_shares = torch.cat(blocks)
-    return Answers(log_shares.numpy(), log_shares.argmax(1).numpy())
+    return Predictions(log_shares.numpy(), log_shares.argmax(1).numpy())
 
 
 @torch.no_grad()
 def represent_pool(model: FlatModel, pool: Pool, degrees: float = 0.0) -> Tensor:
-    """Return the representations of a pool, turned by an angle, shape (n, D)."""
+    """Return the representations of a pool, rotated by an angle, shape (n, D)."""
     switch_mode(model, training=False)
-    starts = range(0, len(pool.labels), BLOCK)
-    parts = (pool.inputs(slice(start, start + BLOCK)) for start in starts)
-    return torch.cat([model.extractor(rotate(x, degrees)) for x in parts])
+    return torch.cat([model.extractor(x) for x in _blocks(pool, degrees)])
+
+
+def _blocks(pool: Pool, degrees: float) -> Iterator[Tensor]:
+    for start in range(0, len(pool.labels), BLOCK):
+        yield rotate(pool.inputs(slice(start, start + BLOCK)), degrees)

@@ -1,18 +1,47 @@
-"""What devices do: faults drawn per client and task from the seed tree."""
+"""Faults of devices, drawn per client and task from the seed tree."""
 
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 import numpy as np
 
 from cfl_flower.seeding import generator
-from cfl_flower.settings import FAULTS, Faults
+from cfl_flower.settings import Fraction, require, settings
 from cfl_flower.types import Answer, ClientId, Scalar
+
+FAULTS = ("raises", "nan", "shape", "hangs", "drops")
+"""The faults that can happen in any task of a client."""
+
+
+@settings("faults")
+class Faults:
+    """Faults that are injected into clients, and attacks of malicious ones."""
+
+    raises: Fraction = 0.0
+    """Probability, per client and task, that the client raises an error."""
+    nan: Fraction = 0.0
+    """Probability that it returns NaN."""
+    shape: Fraction = 0.0
+    """Probability that it returns a wrong shape."""
+    hangs: Fraction = 0.0
+    """Probability that it never finishes."""
+    drops: Fraction = 0.0
+    """Probability that it returns nothing."""
+    malicious: Fraction = 0.0
+    """Share of clients that attack in every round."""
+    attack: Literal["permute", "random", "flip"] = "permute"
+    """Malicious clients permute the coordinates of the representation that they report;
+    report a random one; or train on flipped labels, and report these."""
+
+    def __post_init__(self) -> None:
+        total = sum(getattr(self, name) for name in FAULTS)
+        require(total <= 1 + 1e-9, "the sum of faults", total, "at most 1 in all")
 
 
 def fault_odds(faults: Faults) -> dict[str, float]:
-    """Return the probability of each fault that can strike."""
+    """Return the probability of each fault that can happen."""
     odds = {name: getattr(faults, name) for name in FAULTS}
     return {name: probability for name, probability in odds.items() if probability}
 
@@ -20,7 +49,7 @@ def fault_odds(faults: Faults) -> dict[str, float]:
 def draw_fault(
     odds: dict[str, float], seed: int, phase: str, round: int, client: ClientId
 ) -> str | None:
-    """Return the name of the fault that strikes a task, or None."""
+    """Return the name of the fault of a task, or None."""
     if not odds:
         return None
     point = generator(seed, f"fault-{phase}", round, client).random()
@@ -32,7 +61,7 @@ def draw_fault(
 
 
 def inject_fault_before(fault: str | None) -> None:
-    """Let a client raise or hang before it answers."""
+    """Let a client raise an error or hang before it answers."""
     if fault == "raises":
         raise RuntimeError("injected by faults.raises")
     while fault == "hangs":

@@ -1,8 +1,6 @@
-"""A device of its own: who it is, where its data are, and where it remembers things.
+"""The identity and the folders of a device, from its SuperNode's node config.
 
-All of it is said by the node config of its SuperNode:
-
-    flower-supernode ... --node-config 'client-id="site-a" data-dir="/data/site-a"'
+flower-supernode ... --node-config 'client-id="site-a" data-dir="/data/site-a"'
 """
 
 from __future__ import annotations
@@ -23,17 +21,17 @@ DATA_DIR = "data-dir"
 """Key of the folder with a device's own data; without it, a simulated client's."""
 
 STATE_DIR = "state-dir"
-"""Key of the folder in which a device keeps what its client must remember."""
+"""Key of the folder with the state of a device's client."""
 
 DEFAULT_STATE_DIR = "~/.local/state/cfl-flower"
 
 STATE_DAYS = "state-days"
-"""Key of how long a device remembers a run of which it hears no more."""
+"""Key of how long a device keeps the state of a run after its last message."""
 
 DEFAULT_STATE_DAYS = 90
 
 SIGN = ".last-heard-of"
-"""Stands in the folder of each run; only a folder that has it is ever removed."""
+"""File in the folder of each run; only folders with it are ever removed."""
 
 
 class NodeConfig(NamedTuple):
@@ -41,11 +39,8 @@ class NodeConfig(NamedTuple):
 
     Attributes
     ----------
-    client : ClientId
     data_dir : str
-        Empty for a device that plays a virtual client of a simulation.
-    state_dir : str
-    state_days : float
+        Empty for a device with the data of a virtual client of a simulation.
     """
 
     client: ClientId
@@ -60,8 +55,8 @@ class NodeConfig(NamedTuple):
         Raises
         ------
         ConfigError
-            If the client id is none, or there is no such folder; or none for a name,
-            which is no virtual client's.
+            If the client id is not valid, the data folder does not exist, or a client
+            with a name, which is no virtual client, has no data folder.
         """
         if CLIENT_ID not in node_config:
             return None
@@ -81,11 +76,11 @@ class NodeConfig(NamedTuple):
         return cls(client, str(path) if data else "", folder, days)
 
     def remembered(self, run: str) -> Path:
-        """Return the folder of what the client remembers of a run.
+        """Return the folder of the client's state in a run.
 
-        The first message of a run removes those of runs long not heard of, so that a
-        device does not fill up. One that is asked for again after all begins anew, as
-        a client does that joins.
+        The first message of a run removes the folders of runs without a message for
+        `state_days`, so that the disk does not fill up. A later message of such a run
+        finds the client as one that just joined.
         """
         folder = Path(self.state_dir) / run
         if not (folder / SIGN).exists():

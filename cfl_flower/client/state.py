@@ -1,11 +1,11 @@
-"""What a client remembers between rounds: a directory of versioned files.
+"""The state of a client between rounds: a directory of versioned files.
 
-Every round in which a client changes its state writes a new version, so the state works
-on any worker, survives a crashed device, and rolls back with the checkpoint: a client
-in round t reads the newest version from before t, whatever a killed run left behind.
-There are at most four: the checkpointed round's, that from before the client's last
-round, which later steps of the same round may read again, that round's own, and one
-that somebody refers to.
+Every round in which a client changes its state writes a new version, so that the state
+works on any worker, survives a crashed device, and rolls back with the checkpoint: in
+round t a client reads the newest version from before t, whatever a killed run left. At
+most four versions exist: the checkpointed round's, the one from before the client's
+last round, which later steps of that round may read again, that round's own, and one
+that is still referred to.
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ class ClientState:
     ----------
     root : Path
         The directory of all clients' states.
-    client : ClientId
     keep_from : int
         The last checkpointed round, to which a run may go back: the newest version up
         to it is never deleted.
     alone : bool
-        Whether nobody writes to this disk after the client, as on a device. Virtual
-        clients' names reach it with the checkpoint's, which a journal has after them:
-        5 ms less for each of them in every round.
+        Whether no checkpoint follows on the same disk, as on a device. Otherwise file
+        names are synced with the checkpoint, which saves 5 ms per client and round.
     """
 
     def __init__(
@@ -56,23 +54,21 @@ class ClientState:
             return {}
 
     def part(self, name: str) -> ClientState:
-        """Return a state with versions of its own, for what changes at other times."""
+        """Return a state with versions of its own, for what changes in other rounds."""
         return ClientState(self._directory, name, self._keep_from, self._alone)
 
     def save(
         self, round: int, arrays: dict[str, np.ndarray], also: int | None = None
     ) -> None:
-        """Write the version of a round and drop those that nobody can ask for.
+        """Write the version of a round and delete those that are no longer needed.
 
-        Numbers that are not finite are of a training that diverged, whose result the
-        server refuses: they are not kept, or no later training could be sound.
+        Numbers that are not finite come from a training that diverged, whose result the
+        server refuses: they are not saved.
 
         Parameters
         ----------
-        round : int
-        arrays : dict
         also : int, optional
-            The round of a version that somebody still refers to.
+            The round of a version that is still referred to.
         """
         if not all(np.isfinite(array).all() for array in arrays.values()):
             return
@@ -83,9 +79,9 @@ class ClientState:
                 self._path(version).unlink(missing_ok=True)
 
     def _superfluous(self, round: int) -> list[int]:
-        """Return the versions that no step from a round on, or after a resume, reads.
+        """Return the versions that neither a later step nor a resume reads.
 
-        Those of later rounds are of a killed run, and will be written again.
+        Versions of later rounds are a killed run's, and will be written again.
         """
         versions, kept = self._versions(), self._keep_from
         checkpointed = [version for version in versions if version <= kept]
@@ -93,12 +89,12 @@ class ClientState:
         return checkpointed[:-1] + before[:-1]
 
     def keep(self, name: str, arrays: dict[str, np.ndarray]) -> None:
-        """Keep arrays that many clients receive: once per machine, never changed.
+        """Save arrays that many clients receive, once per machine.
 
         Parameters
         ----------
         name : str
-            Says what they hold to the last bit, as a digest does.
+            Identifies their content, as a digest does.
         """
         path = self._common(name)
         if not path.exists():
@@ -106,7 +102,7 @@ class ClientState:
             write_atomically(path, save(arrays), sync_name=self._alone)
 
     def kept(self, name: str) -> dict[str, np.ndarray]:
-        """Return what `keep` was given; empty if there is none."""
+        """Return what `keep` saved; empty if there is nothing."""
         path = self._common(name)
         return _load_common(path) if path.exists() else {}
 
@@ -126,5 +122,5 @@ class ClientState:
 
 @lru_cache(maxsize=1)
 def _load_common(path: Path) -> dict[str, np.ndarray]:
-    # Once for all clients of a worker: what is kept never changes.
+    # Once for all clients of a worker: the content of a name never changes.
     return load(path.read_bytes())

@@ -11,7 +11,7 @@ from types import FrameType
 from cfl_flower.errors import TaskTimeoutError
 
 _armed: list[bool] = []
-"""Not empty inside of `interruptible`; asking the signal module costs more."""
+"""Not empty inside of `interruptible`; faster than asking the signal module."""
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
@@ -20,10 +20,10 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let `time_limit` work in the body.
+    """Enable `time_limit` in the body.
 
     Needs the main thread and POSIX signals, which Ray workers and SuperNode processes
-    have; elsewhere tasks have no limit of their own, and the server's time-out counts.
+    have; elsewhere only the server's time-out limits a task.
     """
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or not hasattr(signal, "setitimer"):
@@ -40,7 +40,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def without_limit() -> Iterator[None]:
-    """Stop the clock of a `time_limit` in the body; what was left is left after it."""
+    """Pause a `time_limit` in the body."""
     left = signal.setitimer(signal.ITIMER_REAL, 0)[0] if _armed else 0.0
     try:
         yield
@@ -55,7 +55,7 @@ class time_limit:  # noqa: N801 - a context manager, used as a function
     Parameters
     ----------
     seconds : float
-        0 for no limit. Without an `interruptible` around, there is none either.
+        0 for no limit. Outside of `interruptible`, there is no limit either.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -1,61 +1,47 @@
-"""When a real device uploads: clients in charge, the idea of CCFL."""
+"""When a real device uploads, which CCFL leaves to the client."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from cfl_flower.settings import require
+from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.types import FloatArray
 
 TRIGGER = ".upload"
-"""A file in a device's data folder: touching it asks for an upload at once."""
+"""A file in a device's data folder; touching it requests an immediate upload."""
 
 
-@dataclass(frozen=True)
+@settings("strategy")
 class UploadPolicy:
-    """A device holds its next upload until one of these is so, or all are off.
+    """Conditions of which one must be met before a device uploads; 0 disables one.
 
-    Attributes
-    ----------
-    drift : float
-        The L1 change of the label histogram since the last upload; 0 is off.
-    samples : int
-        So many more, or fewer, samples than at the last upload; 0 is off.
-    wait : float
-        So many seconds have passed since the task came; 0 is off.
-    poll : float
-        Seconds between two looks.
+    Without conditions, uploads are immediate.
     """
 
-    drift: float = 0.0
-    samples: int = 0
-    wait: float = 0.0
-    poll: float = 5.0
-
-    def __post_init__(self) -> None:
-        for name in ("drift", "samples", "wait"):
-            value = getattr(self, name)
-            ok = 0 <= value < math.inf
-            require(ok, f"strategy.{name}", value, "a number of at least 0")
-        ok = 0 < self.poll < math.inf
-        require(ok, "strategy.poll", self.poll, "seconds above 0")
+    drift: NonNegative = 0.0
+    """The label histogram changed by this much (L1) since the last upload."""
+    samples: Natural = 0
+    """This many more, or fewer, samples than at the last upload."""
+    wait: NonNegative = 0.0
+    """This many seconds have passed since the task was received."""
+    poll: Positive = 5.0
+    """Seconds between two checks."""
 
     @property
     def holds(self) -> bool:
-        """Whether uploads are held at all."""
+        """Whether uploads are ever delayed."""
         return bool(self.drift or self.samples or self.wait)
 
     @property
     def longest(self) -> float:
-        """The seconds for which an upload may be held; infinite without `wait`."""
+        """The seconds by which an upload may be delayed; infinite without `wait`."""
         return (self.wait or math.inf) if self.holds else 0.0
 
     def due(self, before: FloatArray, now: FloatArray, waited: float) -> bool:
-        """Return whether it is time.
+        """Return whether an upload is due.
 
         Parameters
         ----------
@@ -82,7 +68,7 @@ class UploadPolicy:
 
 
 def touched(folder: Path) -> int:
-    """Return when the trigger was touched last, in ns since 1970; 0 if it never was."""
+    """Return when the trigger was last touched, in ns since 1970; 0 if never."""
     try:
         return (folder / TRIGGER).stat().st_mtime_ns
     except FileNotFoundError:

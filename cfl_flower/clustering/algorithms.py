@@ -1,10 +1,11 @@
-"""Clustering as pure functions on arrays, with every random draw from an argument."""
+"""Clustering algorithms and the choice of K, as pure functions on arrays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import trim_mean
@@ -17,43 +18,34 @@ from sklearn.cluster import (
 
 from cfl_flower.clustering.representations import Distance, distances
 from cfl_flower.seeding import one_thread
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, require, settings
 from cfl_flower.types import FloatArray, IntArray
 
 BLOCK_ROWS = 1024
-"""Rows of the distance matrix made at a time: 40 MB of float64 at 5,000 clients."""
+"""Rows of the distance matrix in a block: 40 MB of float64 at 5,000 clients."""
 
 EXACT = 10_000
-"""Clients up to which k-means takes all points and silhouettes all pairs."""
+"""Clients up to which k-means uses all points and silhouettes use all pairs."""
 
 SAMPLED = 5_000
-"""Clients whose silhouettes stand for those of more."""
+"""Clients in the sample that silhouettes are computed on above `EXACT`."""
 
 
-@dataclass(frozen=True)
+@settings("strategy.scan")
 class KMeansScan:
-    """How K is chosen and k-means is run.
+    """How K is chosen and k-means is run."""
 
-    Attributes
-    ----------
-    smallest, largest : int
-        Range of K that is tried; the largest is capped at n - 1.
-    restarts : int
-        Independent k-means++ seedings; the best inertia counts. Reduced above 500
-        clients (5,000 / n, at least 1), where one seeding is stable.
-    """
-
-    smallest: int = 2
+    smallest: Annotated[int, Field(ge=2)] = 2
+    """The smallest K that is tried."""
     largest: int = 20
-    restarts: int = 10
+    """The largest K that is tried, capped at n - 1."""
+    restarts: Count = 10
+    """Independent k-means++ seedings, of which the best inertia counts; fewer above 500
+    clients (5,000 / n, at least 1), where one seeding is stable."""
 
     def __post_init__(self) -> None:
-        where, low = "strategy.scan", self.smallest
-        require(low >= 2, f"{where}.smallest", low, "at least 2")
-        require(
-            self.largest >= low, f"{where}.largest", self.largest, f"at least {low}"
-        )
-        require(self.restarts >= 1, f"{where}.restarts", self.restarts, "at least 1")
+        low, high = self.smallest, self.largest
+        require(high >= low, "strategy.scan.largest", high, f"at least {low}")
 
 
 def cluster_centres(points: FloatArray, labels: IntArray, count: int) -> FloatArray:
@@ -78,16 +70,14 @@ def trimmed_centres(
 ) -> FloatArray:
     """Return the trimmed mean of each cluster's points, coordinate by coordinate.
 
-    Of m members the floor(trim m) smallest and as many largest values of each
-    coordinate have no say (Yin et al., ICML 2018). So as long as no more members than
-    that are forged, each coordinate lies within the range of the honest members'. NaN
-    rows for empty clusters.
+    Of m members the floor(trim m) smallest and largest values of each coordinate are
+    ignored (Yin et al., ICML 2018): with at most that many forged members, each
+    coordinate lies within the range of the honest ones. NaN rows for empty clusters.
 
     Parameters
     ----------
     points : array of shape (n, L)
     labels : int array of shape (n,)
-    count : int
     trim : float
         Below 0.5.
 
@@ -107,17 +97,15 @@ def trimmed_centres(
 def put_stragglers_together(
     points: FloatArray, labels: IntArray, least: int, metric: Distance
 ) -> IntArray:
-    """Make one common cluster of all clusters that have too few members.
+    """Merge all clusters that have too few members into one.
 
-    If even that has too few, they join the nearest of the others.
+    If that has too few, too, its members join the nearest of the others.
 
     Parameters
     ----------
     points : array of shape (n, L)
     labels : int array of shape (n,)
         From 0 without gaps.
-    least : int
-    metric : Distance
 
     Returns
     -------
@@ -147,7 +135,7 @@ def nearest_centre(
 ) -> IntArray:
     """Return the nearest centre of each point, the lowest id on a tie.
 
-    Rows of NaN are no candidates.
+    Centres of NaN are skipped.
     """
     absent = np.asarray(np.isnan(centres).any(axis=1))
     gaps = distances(points, np.where(absent[:, None], 0, centres), metric)
@@ -160,18 +148,9 @@ def mixing_matrix(old: IntArray, new: IntArray, old_count: int) -> FloatArray:
     """Return the share of each old cluster among the members of each new one.
 
     Fielding, Algorithm 2, line 10: the model of new cluster k is the mean over its
-    members i of x_i, the model of i's old cluster. That mean is row k of this matrix
-    times the old models, so no model is copied per client.
-
-    Parameters
-    ----------
-    old, new : int arrays of shape (n,)
-        The clusters before and after; every new id from 0 to its maximum has members.
-
-    Returns
-    -------
-    array of shape (K_new, old_count)
-        Rows sum to 1.
+    members i of the model of i's old cluster. That is row k of this matrix, of shape
+    (K_new, old_count), times the old models: no model is copied per client. Every new
+    id from 0 to its maximum has members.
 
     Examples
     --------
@@ -190,9 +169,8 @@ def silhouettes(
 ) -> list[float]:
     """Return the mean silhouette (Rousseeuw, 1987) of many clusterings of one set.
 
-    The distances are made once, half of them, in blocks of rows, and summed per
-    cluster for all clusterings in one matrix product: the distance matrix itself never
-    exists.
+    Half of the distances are computed, once, in blocks of rows, and summed per cluster
+    for all clusterings in one matrix product: the distance matrix is never stored.
 
     Parameters
     ----------
@@ -260,17 +238,15 @@ def choose_clusters(
     Parameters
     ----------
     points : array of shape (n, L)
-    metric : Distance
-    scan : KMeansScan
-    rng : numpy.random.Generator
     least : float
-        The silhouette below which there are no clusters.
+        The silhouette below which all clients are one cluster.
 
     Returns
     -------
     int array of shape (n,)
         Numbered by first appearance, so that equal clusterings have equal ids. One
-        cluster if there are not enough distinct points for two, or none is good enough.
+        cluster if there are too few distinct points for two, or no silhouette reaches
+        ``least``.
     """
     distinct = len(np.unique(points, axis=0))
     largest = min(scan.largest, len(points) - 1, distinct)
@@ -293,7 +269,7 @@ def _kmeans_for_each_k(
     """Return the best of several k-means clusterings for every K of the scan."""
     restarts = max(1, min(scan.restarts, 5000 // len(points)))
     # The first K seeds of a longer k-means++ seeding are a k-means++ seeding for K
-    # (with the number of trials that scikit-learn takes for the longer one).
+    # (with scikit-learn's number of trials for the longer one).
     seedings = [
         kmeans_plusplus(points, largest, random_state=int(rng.integers(2**31)))[0]
         for _ in range(restarts)
@@ -336,17 +312,9 @@ def _sampled_silhouettes(
 def kmeans(
     points: FloatArray, count: int, rng: np.random.Generator, restarts: int = 10
 ) -> IntArray:
-    """Return the best of several k-means++ clusterings into K clusters.
+    """Return the best of several k-means++ clusterings into K clusters, shape (n,).
 
-    Parameters
-    ----------
-    points : array of shape (n, L)
-    count : int
-        K; fewer where there are not as many distinct points.
-
-    Returns
-    -------
-    int array of shape (n,)
+    Into fewer than K = ``count`` if there are fewer distinct points.
     """
     distinct = min(count, len(np.unique(points, axis=0)))
     state = int(rng.integers(2**31))
@@ -357,18 +325,9 @@ def kmeans(
 
 
 def complete_linkage(gaps: FloatArray, count: int) -> IntArray:
-    """Cluster by complete linkage: merge where the farthest members are nearest.
+    """Cluster by complete linkage: the distance of clusters is their farthest members'.
 
-    Parameters
-    ----------
-    gaps : array of shape (n, n)
-        Distances.
-    count : int
-        K; fewer where there are not as many rows.
-
-    Returns
-    -------
-    int array of shape (n,)
+    Returns ``count`` clusters of the rows of distances of shape (n, n), or n if fewer.
     """
     if len(gaps) < 2:
         return np.zeros(len(gaps), np.int64)
@@ -380,21 +339,10 @@ def complete_linkage(gaps: FloatArray, count: int) -> IntArray:
 
 
 def connected(gaps: FloatArray, reach: float) -> IntArray:
-    """Cluster what is within reach of each other, directly or over others.
+    """Cluster points that are linked by steps of at most ``reach``, eps.
 
-    DBSCAN (Ester et al., 1996) with min_samples = 1, where nothing is noise.
-
-    Parameters
-    ----------
-    gaps : array of shape (n, n)
-        Symmetric.
-    reach : float
-        eps, the largest distance of neighbours.
-
-    Returns
-    -------
-    int array of shape (n,)
-        Numbered by first appearance.
+    DBSCAN (Ester et al., 1996) with min_samples = 1, where nothing is noise. ``gaps``
+    are symmetric distances, shape (n, n); clusters are numbered by first appearance.
 
     Examples
     --------

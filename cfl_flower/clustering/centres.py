@@ -1,7 +1,7 @@
-"""How clusters follow drifted clients, and when all clients are clustered anew.
+"""Moves of drifted clients, centres, and the trigger of re-clustering.
 
 Li et al., "Fielding: Clustered Federated Learning with Data Drift", Algorithm 2 and
-Appendix F. A representation is a row of L numbers, a centre the mean of its members'.
+Appendix F. A representation is a row of L numbers, a centre the mean of a cluster's.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ def move_drifted(
 ) -> IntArray:
     """Assign each drifted client to the nearest centre: Algorithm 2, lines 1 and 2.
 
-    The centres stay frozen meanwhile (section 2.2), so that the order of clients is of
-    no effect.
+    The centres stay frozen (section 2.2), so that the order of clients has no effect.
 
     Parameters
     ----------
@@ -49,17 +48,15 @@ def move_drifted(
 def find_centres(
     representations: FloatArray, clusters: IntArray, count: int, trim: float = 0.0
 ) -> FloatArray:
-    """Return the mean of each cluster's members, or the trimmed mean; else NaN.
+    """Return the mean or trimmed mean of each cluster's members; NaN without members.
 
-    Of vectors without negative numbers the trimmed mean is scaled to the mean's sum, so
-    that of histograms is one.
+    The trimmed mean of vectors without negative numbers is scaled to the mean's sum, so
+    that the centre of histograms is a histogram.
 
     Parameters
     ----------
     representations : array of shape (n, L)
     clusters : int array of shape (n,)
-    count : int
-    trim : float
     """
     means = cluster_centres(representations, clusters, count)
     if not trim:
@@ -98,7 +95,7 @@ def mean_centre_distance(centres: FloatArray, distance: Distance) -> float:
 
 
 def largest_shift(old: FloatArray, new: FloatArray, distance: Distance) -> float:
-    """Return how far the centre that moved most has moved."""
+    """Return the largest distance that a centre has moved."""
     return float(np.diagonal(distances(old, new, distance)).max())
 
 
@@ -112,7 +109,6 @@ def adapt_delta(delta: float, step: float, consecutive: int) -> float:
 
     Parameters
     ----------
-    delta : float
     step : float
         c, which Delta never goes below.
     consecutive : int

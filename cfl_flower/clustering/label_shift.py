@@ -1,41 +1,27 @@
-"""Has the distribution of a client's data shifted? Decided on the client."""
+"""A client's test for a shift of its label distribution."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.stats import wasserstein_distance
 
-from cfl_flower.settings import require, require_one_of
+from cfl_flower.settings import NonNegative, settings
 from cfl_flower.types import IntArray
 
 
-@dataclass(frozen=True)
+@settings("strategy.shift")
 class ShiftTest:
-    """FlexCFL's test on label counts: eq. 9.
+    """FlexCFL's test on label counts: eq. 9."""
 
-    Attributes
-    ----------
-    threshold : float
-        Share of the samples whose change is a shift; 0.2 in eq. 9.
-    metric : {"labels", "reference"}
-        What the change is. ``labels``: (1/L) sum_l |c_l - c'_l|. ``reference``: the
-        authors' code, the Wasserstein distance of the counts taken as values, which
-        sees sizes and the sorted profile only: other labels in the same numbers are
-        no change to it.
-    """
-
-    threshold: float = 0.2
-    metric: str = "labels"
-
-    def __post_init__(self) -> None:
-        ok = 0 <= self.threshold < math.inf
-        allowed = "a number of at least 0"
-        require(ok, "strategy.shift.threshold", self.threshold, allowed)
-        allowed_metrics = ("labels", "reference")
-        require_one_of("strategy.shift.metric", self.metric, allowed_metrics)
+    threshold: NonNegative = 0.2
+    """Share of the samples whose change is a shift; 0.2 in eq. 9."""
+    metric: Literal["labels", "reference"] = "labels"
+    """How the change is measured. `labels`: (1/L) sum_l |c_l - c'_l|. `reference`: the
+    authors' code, the Wasserstein distance of the counts taken as values, which sees
+    sizes and the sorted profile only: other labels in the same numbers are no change to
+    it."""
 
     def detects(self, current: IntArray, before: IntArray) -> bool:
         """Return whether label counts have changed by more than tau.

@@ -1,7 +1,7 @@
-"""Clusters that grow together: StoCFL's stochastic client clustering on arrays.
+"""StoCFL's stochastic client clustering on arrays.
 
-Clients start alone; whichever clusters meet are merged while they point the same way.
-What is merged is told from inner products alone, so no vector is touched.
+Every client starts as a cluster of its own; clusters whose members meet in a round are
+merged while their cosine is above tau. Inner products suffice to find the merges.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from cfl_flower.clustering.similarity import normalise
-from cfl_flower.types import FloatArray, IntArray
+from cfl_flower.types import BoolArray, FloatArray, IntArray, Json
 
 
 def find_merges(
     products: FloatArray, threshold: float, recompute: bool = True
 ) -> list[tuple[int, int]]:
-    """Return which clusters become one, the best pair first: Algorithm 1, lines 10-13.
+    """Return the pairs of clusters to merge, best first: Algorithm 1, lines 10-13.
 
     Parameters
     ----------
     products : array of shape (t, t)
-        Inner products of the clusters' sums of psi. They are all that is needed: the
-        sum of a merged cluster has the sums of its parts' products.
+        Inner products of the clusters' sums of psi. Those of a merged cluster are the
+        sums of its parts'.
     threshold : float
-        tau; a pair with a cosine of at most tau is left.
+        tau; a pair with a cosine of at most tau is not merged.
     recompute : bool
-        False keeps comparing the clusters of before, by the best pair of two merged
-        ones (single linkage).
+        False compares merged clusters by the best pair of their parts (single linkage).
 
     Returns
     -------
@@ -52,7 +51,7 @@ def find_merges(
     products = (products + products.T) / 2
     cosines = _cosines(products)
     np.fill_diagonal(cosines, -np.inf)
-    # The best partner of each, so that a merge costs O(t) and not O(t^2).
+    # The best partner of each: a merge costs O(t) instead of O(t^2).
     nearest = cosines.argmax(axis=1)
     best = cosines.max(axis=1)
     merges: list[tuple[int, int]] = []
@@ -72,7 +71,7 @@ def find_merges(
         row[first] = row[second] = -np.inf
         cosines[first] = cosines[:, first] = row
         cosines[second] = cosines[:, second] = -np.inf
-        # Who was nearest to one of the two has to look again, unless it came nearer.
+        # Clusters nearest to one of the two search again, unless it came nearer.
         touched = (nearest == first) | (nearest == second)
         nearer = (row > best) | ((row == best) & ((first < nearest) | touched))
         nearest[nearer], best[nearer] = first, row[nearer]
@@ -84,7 +83,7 @@ def find_merges(
 
 
 def _cosines(products: FloatArray, rows: int | slice = slice(None)) -> FloatArray:
-    """Return cosines from inner products, all or those of one row; 0 for zero sums."""
+    """Return cosines from inner products, all or those of a row; 0 for zero sums."""
     lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
     lengths = np.where(lengths > 0, lengths, 1)
     scale = np.multiply.outer(lengths[rows], lengths)
@@ -113,7 +112,7 @@ def objective(sums: Sequence[FloatArray]) -> float:
 
 
 def purity(clusters: IntArray, truth: IntArray) -> float:
-    """Return the share of clients that are in a cluster with most of their concept.
+    """Return the share of clients whose concept is their cluster's most frequent one.
 
     Parameters
     ----------
@@ -130,3 +129,34 @@ def purity(clusters: IntArray, truth: IntArray) -> float:
     table = np.zeros((clusters.max() + 1, truth.max() + 1))
     np.add.at(table, (clusters, truth), 1)
     return float(table.max(axis=1).sum() / len(clusters))
+
+
+def describe_clustering(
+    clusters: IntArray,
+    known: BoolArray,
+    sums: Sequence[FloatArray],
+    truth: IntArray | None,
+) -> dict[str, Json]:
+    """Return how far the clustering has come.
+
+    Parameters
+    ----------
+    clusters : int array of shape (n,)
+    known : bool array of shape (n,)
+        Which clients were seen.
+    sums : sequence of K arrays of shape (w,)
+        Of the members' psi.
+    truth : int array of shape (n,) or None
+        The true concept of each client, if it is known.
+
+    Examples
+    --------
+    >>> axes, known = list(np.eye(2)), np.array([True, False, True])
+    >>> describe_clustering(np.array([1, 0, 2]), known, axes, np.array([0, 0, 1]))
+    {'known': 2, 'found': 2, 'objective': 0.0, 'purity': 1.0}
+    """
+    measures = {"known": int(known.sum()), "found": len(sums)}
+    pure = None
+    if truth is not None and known.any():
+        pure = purity(clusters[known], truth[known])
+    return {**measures, "objective": objective(sums), "purity": pure}

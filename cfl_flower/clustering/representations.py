@@ -1,4 +1,4 @@
-"""What a client tells the server about its data, and how far apart two of them are."""
+"""Representations of clients' data, their checks, and the distances between them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ the square root of the divergence in nats, of distributions only; ``l2``: square
 Euclidean; ``cosine``: 1 - cos, and 1 from or to a vector of zeros."""
 
 SAMPLED = 500
-"""Members of a cluster up to which its mean distance is that of all pairs; of more, as
-many are drawn."""
+"""Members of a cluster up to which its mean distance is over all pairs; of a larger one
+this many members are drawn."""
 
 EXACT_WIDTH = 1000
-"""Members of a cluster up to which all pairs are looked at for the farthest."""
+"""Members of a cluster up to which all pairs are searched for the farthest."""
 
 OUTERMOST = 32
 """Members of a larger one that are compared with all others."""
@@ -53,7 +53,7 @@ def label_histogram(labels: NDArray[np.integer], classes: int) -> Vector:
     Returns
     -------
     Vector, shape (L,)
-        Sums to 1; uniform for a client without samples, whose share is undefined.
+        Sums to 1; uniform for a client without samples.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def chance_explains(
     ----------
     histograms : array of shape (n, L)
     counts : int array of shape (n,)
-        Samples behind each histogram; clients without any have no say.
+        Samples behind each histogram; clients without any are ignored.
     significance : float
         The probability of finding groups where there are none. 0 never explains.
     variance : float
@@ -106,50 +106,21 @@ def chance_explains(
 
 
 def digest(representation: Vector) -> str:
-    """Return 8 bytes, in hexadecimal, that name a representation.
+    """Return 8 bytes, in hexadecimal, that identify a representation.
 
-    The server tells a client with it which representation it holds, so that a report
-    that was lost is sent again.
+    The server sends a client the digest of the representation that it holds, so that a
+    lost report is repeated.
     """
     return hashlib.blake2b(representation.tobytes(), digest_size=8).hexdigest()
 
 
-def parse_histogram(data: object, classes: int) -> Vector:
-    """Read a reported label histogram, trusting nothing.
-
-    Raises
-    ------
-    InvalidResultError
-        If it is not L float32 numbers that form a distribution.
-    """
-    histogram = parse_vector(data, classes, "label histogram")
-    check_histogram(histogram)
-    return histogram
-
-
-def check_histogram(histogram: Vector) -> None:
-    """Refuse what is no distribution.
-
-    Raises
-    ------
-    InvalidResultError
-    """
-    what = "label histogram: shares"
-    if (histogram < 0).any():
-        detail = f"{what} must be finite and not negative"
-        raise InvalidResultError("representation", detail)
-    if abs(float(histogram.sum()) - 1) > 1e-3:
-        detail = f"{what} sum to {histogram.sum():.4f} instead of 1"
-        raise InvalidResultError("representation", detail)
-
-
 def parse_vector(data: object, width: int, what: str) -> Vector:
-    """Read a reported vector, trusting nothing.
+    """Return a reported vector as a copy, after checking its type and values.
 
     Raises
     ------
     InvalidResultError
-        If it is not so many finite float32 numbers.
+        If it is not ``width`` finite float32 numbers.
     """
     if not isinstance(data, bytes) or len(data) != 4 * width:
         size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
@@ -157,34 +128,41 @@ def parse_vector(data: object, width: int, what: str) -> Vector:
         raise InvalidResultError("representation", detail)
     vector = np.frombuffer(data, np.float32).copy()
     if not np.isfinite(vector).all():
-        raise InvalidResultError("representation", f"{what}: shares must be finite")
+        raise InvalidResultError("representation", f"{what}: numbers must be finite")
     return vector
 
 
+def check_histogram(histogram: Vector) -> None:
+    """Raise `InvalidResultError` unless a vector is a distribution, up to rounding."""
+    problem = ""
+    if (histogram < 0).any():
+        problem = "must not be negative"
+    elif abs(float(histogram.sum()) - 1) > 1e-3:
+        problem = f"sum to {histogram.sum():.4f} instead of 1"
+    if problem:
+        raise InvalidResultError("representation", f"label histogram: shares {problem}")
+
+
 def unit(vector: Vector) -> Vector:
-    """Return a vector at length 1; one of zeros as it is."""
+    """Return a vector scaled to length 1; a vector of zeros as it is."""
     length = float(np.linalg.norm(vector))
     return (vector / length).astype(np.float32) if length else vector
 
 
 def distances(a: FloatArray, b: FloatArray, metric: Distance) -> FloatArray:
-    """Return all distances between the rows of two matrices.
+    """Return all distances between the rows of two matrices, shape (n, m).
 
     Parameters
     ----------
     a, b : arrays of shapes (n, L) and (m, L)
     metric : {"l1", "js", "l2", "cosine"}
-
-    Returns
-    -------
-    array of shape (n, m)
     """
     return _without_nan(cdist(a, b, METRICS[metric]), metric)
 
 
 def _without_nan(gaps: FloatArray, metric: Distance) -> FloatArray:
     # Rounding can make the divergence of two equal rows slightly negative: 0, not NaN.
-    # Zeros have no direction: as far as what has nothing in common.
+    # A vector of zeros has no direction: it is at the distance of orthogonal ones.
     if metric in ("js", "cosine"):
         np.nan_to_num(gaps, copy=False, nan=1.0 if metric == "cosine" else 0.0)
     return gaps
@@ -230,7 +208,6 @@ def mean_client_distance(
     ----------
     representations : array of shape (n, L)
     clusters : int array of shape (n,)
-    metric : Distance
     rng : numpy.random.Generator, optional
         Draws `SAMPLED` members of each cluster that has more; without one all pairs
         are taken, which are minutes for 100,000 clients.

@@ -1,8 +1,8 @@
 """Similarity of clients' model updates; pure functions on arrays.
 
-A model has far more parameters than there are updates to compare, so everything here
-goes through the n x n matrix of inner products, made from blocks of columns: n updates
-never lie in memory twice.
+A model has far more parameters than there are updates to compare, so all similarities
+come from the n x n matrix of inner products, computed in blocks of columns without a
+second copy of the updates.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cfl_flower.seeding import generator, one_thread
 from cfl_flower.types import FloatArray, IntArray, Vector
 
 BLOCK_FLOATS = 2**22
-"""Floats of all updates that are looked at together: 16 MB."""
+"""Floats of all updates in one block: 16 MB."""
 
 RANKS = ((np.float32, 1e-6), (np.float64, 1e-13))
-"""How products are made, and the share of the largest eigenvalue below which there is
-nothing but their rounding."""
+"""Precisions of products, and the share of the largest eigenvalue below which smaller
+ones are rounding errors."""
 
 DENSE = 256
 """Rows up to which a matrix is decomposed by a dense method."""
@@ -39,8 +39,8 @@ def gram_matrix(
     ----------
     vectors : sequence of n vectors of shape (d,), float32
     kind : type
-        Products are made in it, a block of columns at a time, and summed over the
-        blocks in float64: their error does not grow with d.
+        Precision of the products of one block of columns; their sum over blocks is
+        float64, so that the error does not grow with d.
     """
     count, length = len(vectors), len(vectors[0])
     step = max(1, BLOCK_FLOATS // count)
@@ -61,13 +61,9 @@ def _sum_of_products(blocks: Iterable[FloatArray]) -> FloatArray:
 
 
 def cosine_matrix(vectors: Sequence[Vector]) -> FloatArray:
-    """Return the cosines of all pairs: FlexCFL, eq. 5.
+    """Return the cosines of all pairs, shape (n, n): FlexCFL, eq. 5.
 
     A zero vector has cosine 0 with all others and 1 with itself.
-
-    Returns
-    -------
-    array of shape (n, n)
     """
     gram = gram_matrix(vectors)
     norms = np.sqrt(np.diagonal(gram))
@@ -87,22 +83,22 @@ def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray
     value decomposition of a wide matrix is needed; where d < n, the d x d matrix X^T X
     is the smaller one and gives V.
 
-    Products are made in float32, which is fast and has the directions of all updates
-    but those a thousand times shorter than the longest. If any of the m are so weak,
-    they are made again in float64.
+    Products are computed in float32, which is fast and resolves the directions of all
+    updates but those a thousand times shorter than the longest. If one of the m is as
+    weak, they are computed again in float64.
 
     Parameters
     ----------
     vectors : sequence of n vectors of shape (d,), float32
     directions : int
-        m; fewer where n or d are.
+        m; fewer if n or d is smaller.
 
     Returns
     -------
     array of shape (n, min(m, n, d))
         Largest singular value first. The sign of a column is that of its largest
-        entry, which becomes positive. Rows of zero vectors are zero, and so are columns
-        beyond the rank, which would be rounding errors.
+        entry, which becomes positive. Rows of zero vectors, and columns beyond the
+        rank, are zero.
     """
     m = min(directions, len(vectors), len(vectors[0]))
     for kind, share in RANKS:
@@ -127,7 +123,7 @@ def _project(
         gram = gram_matrix(vectors, kind)
         values, columns = leading_eigenvectors(gram, m)
         return columns * np.sqrt(values), values, gram.diagonal()
-    # Few numbers each: a copy of all is small.
+    # Short vectors: a copy of all is small.
     matrix = np.stack(vectors, dtype=kind)
     step = max(1, BLOCK_FLOATS // length)
     starts = range(0, count, step)
@@ -159,7 +155,7 @@ def leading_eigenvectors(gram: FloatArray, count: int) -> tuple[FloatArray, Floa
         if size <= DENSE or count >= size // 2 or not gram.any():
             values, columns = eigh(gram, subset_by_index=[size - count, size - 1])
         else:
-            # Lanczos iterations: as exact, in a tenth of the time.
+            # Lanczos iterations: equally exact, in a tenth of the time.
             start = np.random.default_rng(0).standard_normal(size)
             values, columns = eigsh(gram, count, v0=start)
     order = np.argsort(-values, kind="stable")
@@ -167,19 +163,15 @@ def leading_eigenvectors(gram: FloatArray, count: int) -> tuple[FloatArray, Floa
 
 
 def madc(cosines: FloatArray) -> FloatArray:
-    """Return the mean absolute differences of cosines: FlexCFL, eq. 6.
+    """Return the mean absolute differences of cosines, shape (n, n): FlexCFL, eq. 6.
 
-    MADC(i, j) = 1/(n-2) sum_{z != i, j} |S(i, z) - S(j, z)|. It needs a third update to
-    compare with: for two it is undefined, and their cosine distance takes its place.
+    MADC(i, j) = 1/(n-2) sum_{z != i, j} |S(i, z) - S(j, z)|; the cosine distance for
+    fewer than three updates, where it is undefined.
 
     Parameters
     ----------
     cosines : array of shape (n, n)
         Ones on the diagonal.
-
-    Returns
-    -------
-    array of shape (n, n)
 
     Examples
     --------
@@ -191,8 +183,7 @@ def madc(cosines: FloatArray) -> FloatArray:
     count = len(cosines)
     if count < 3:
         return 1 - cosines
-    # All z, without the two terms of z = i and z = j, |1 - S(i, j)| each.
-    # Each pair once.
+    # The sum over all z, less the terms of z = i and z = j, |1 - S(i, j)| each.
     sums = squareform(pdist(cosines, "cityblock")) - 2 * (1 - cosines)
     result: FloatArray = np.maximum(sums, 0) / (count - 2)
     np.fill_diagonal(result, 0)
@@ -200,18 +191,9 @@ def madc(cosines: FloatArray) -> FloatArray:
 
 
 def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
-    """Return (1 - cos) / 2 of an update with each direction: FlexCFL, eq. 8.
+    """Return (1 - cos) / 2 of an update with each of m directions: FlexCFL, eq. 8.
 
-    1/2 where the update or the direction is zero.
-
-    Parameters
-    ----------
-    update : Vector, shape (d,)
-    directions : sequence of m vectors of shape (d,)
-
-    Returns
-    -------
-    array of shape (m,)
+    An array of shape (m,), with 1/2 where the update or the direction is zero.
 
     Examples
     --------
@@ -222,7 +204,7 @@ def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
     own, cosines = update.astype(np.float64), np.zeros(len(directions))
     for place, direction in enumerate(directions):
         other = direction.astype(np.float64)
-        # Not by BLAS, whose threads would have to be limited anew in each call.
+        # Without BLAS, whose threads would have to be limited in every call.
         square = np.einsum("i,i", own, own) * np.einsum("i,i", other, other)
         if square > 0:
             cosines[place] = np.einsum("i,i", own, other) / np.sqrt(square)
@@ -238,14 +220,8 @@ Floats = TypeVar("Floats", bound=FloatArray)
 
 
 def normalise(vector: Floats) -> Floats:
-    """Return a vector of length 1 in the same direction; zero stays zero.
-
-    Parameters
-    ----------
-    vector : array of shape (d,)
-        Float32 or float64, which it stays.
-    """
-    # Not by BLAS, as in `dissimilarities`.
+    """Return a vector scaled to length 1, of the same dtype; zero stays zero."""
+    # Without BLAS, as in `dissimilarities`.
     length = float(np.sqrt(np.einsum("i,i", vector, vector, dtype=np.float64)))
     unit = vector / vector.dtype.type(length) if length > 0 else vector
     return cast(Floats, unit)
@@ -254,9 +230,9 @@ def normalise(vector: Floats) -> Floats:
 def nearest_direction(
     vector: FloatArray, sums: Sequence[FloatArray]
 ) -> tuple[int, float]:
-    """Return the sum with the largest cosine, and that: StoCFL, section 4.4, step 1.
+    """Return the sum with the largest cosine, and the cosine: StoCFL, section 4.4.
 
-    The lowest one on a tie. The cosine with a sum of zero is 0.
+    Step 1; the lowest index on a tie. The cosine with a sum of zero is 0.
 
     Parameters
     ----------
@@ -271,24 +247,18 @@ def nearest_direction(
 
 
 def sketch(vector: Vector, dimension: int, seed: int) -> Vector:
-    """Return a seeded random projection that keeps inner products on average.
+    """Return a seeded random projection with unbiased inner products, shape (k,).
 
     A count sketch (Charikar et al., 2002): each coordinate is added, with a random
-    sign, to one of k numbers. The inner product of two sketches is that of the vectors
-    in the mean, with a variance of at most (|a|^2 |b|^2 + <a, b>^2) / k, so the cosine
-    of two vectors has a standard error of at most sqrt(2 / k).
+    sign, to one of k numbers. The inner product of two sketches has a variance of at
+    most (|a|^2 |b|^2 + <a, b>^2) / k, so that the cosine of two vectors has a standard
+    error of at most sqrt(2 / k). Vectors that are compared need the same seed.
 
     Parameters
     ----------
     vector : Vector, shape (d,)
     dimension : int
         k.
-    seed : int
-        Everyone who is to be compared has the same.
-
-    Returns
-    -------
-    Vector, shape (k,)
     """
     places, signs = _projection(len(vector), dimension, seed)
     sums = np.bincount(places, weights=vector * signs, minlength=dimension)

@@ -66,8 +66,8 @@ class AsyncDispatcher:
         for node, clients in self._spread(waiting):
             made = plan(clients)
             encoded = encode_models(made)
-            message = fleet.message(phase, round, made, made.tasks, node, encoded)
-            fleet.grid.push_messages([message])
+            if message := fleet.message(phase, round, made, made.tasks, node, encoded):
+                fleet.grid.push_messages([message])
 
     def _spread(
         self, waiting: Sequence[ClientId]

@@ -1,8 +1,8 @@
 """The delivery of tasks and the return of results.
 
-Flower's node ids appear here, in `roster` and in `grid`, and nowhere else. Tasks of a
-simulation are spread evenly over its nodes; a real device is one client. A node gets
-one message per phase, with each distinct model once.
+Flower's node ids appear here, in `nodes`, `outstanding` and `grid`, and nowhere else.
+Tasks of a simulation are spread evenly over its nodes; a real device is one client. A
+node gets one message per phase, with each distinct model once.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flwr.app import Message, RecordDict
+from flwr.app import Array, Message
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.nodes import NodeRegistry, last_sentence
 from cfl_flower.communication.outstanding import (
     Outstanding,
     PendingMessage,
-    TaskMessage,
 )
 from cfl_flower.communication.partial_sums import (
     PartialSums,
@@ -32,7 +31,6 @@ from cfl_flower.communication.partial_sums import (
 )
 from cfl_flower.communication.records import (
     HEADER_BYTES,
-    EncodedModel,
     check_reply,
     encode_models,
     pack_tasks,
@@ -86,19 +84,20 @@ class Fleet(NodeRegistry):
         return self.grid.outstanding
 
     def messages(self, phase: str, round: int, plan: Plan) -> list[Message]:
-        """Turn a plan into one message per node.
-
-        Tasks of devices that are not connected are entered as outstanding at once.
-        """
+        """Turn a plan into one message per node; what is connected gets one."""
+        ordered = sorted(plan.tasks, key=lambda task: client_order(task.client))
+        parts: list[tuple[int | None, list[Task]]]
+        if self.simulated:
+            nodes = self.nodes[: len(ordered)]
+            parts = [(node, ordered[i :: len(nodes)]) for i, node in enumerate(nodes)]
+        else:
+            parts = [(self.host(task.client), [task]) for task in ordered]
         encoded = encode_models(plan)
-        found: list[Message] = []
-        for node, tasks in self._spread(plan.tasks):
-            if node is None:
-                pending = PendingMessage(phase, round, plan, tasks, None)
-                self.outstanding.add(pending)
-            else:
-                found.append(self.message(phase, round, plan, tasks, node, encoded))
-        return found
+        return [
+            message
+            for node, tasks in parts
+            if (message := self.message(phase, round, plan, tasks, node, encoded))
+        ]
 
     def message(
         self,
@@ -106,22 +105,20 @@ class Fleet(NodeRegistry):
         round: int,
         plan: Plan,
         tasks: list[Task],
-        node: int,
-        encoded: Mapping[int, EncodedModel],
-    ) -> TaskMessage:
-        """Return the message that takes some of a plan's tasks to a node."""
-        # A device is one client, and has nothing to add up.
-        sent = plan if self.simulated else replace(plan, sum_spec=None)
-        content = pack_tasks(phase, round, self._settings, sent, tasks, encoded)
-        pending = PendingMessage(phase, round, plan, tasks, node)
-        return TaskMessage(content, node, pending)
+        node: int | None,
+        encoded: Mapping[int, Array],
+    ) -> Message | None:
+        """Return the message that takes some of a plan's tasks to a node.
 
-    def _spread(self, tasks: list[Task]) -> list[tuple[int | None, list[Task]]]:
-        ordered = sorted(tasks, key=lambda task: client_order(task.client))
-        if self.simulated:
-            nodes = self.nodes[: len(ordered)]
-            return [(node, ordered[i :: len(nodes)]) for i, node in enumerate(nodes)]
-        return [(self.host(task.client), [task]) for task in ordered]
+        Its answer is outstanding from now on; a node that is None gets no message.
+        """
+        self.outstanding.add(PendingMessage(phase, round, plan, tasks, node))
+        if node is None:
+            return None
+        # A device is one client, and has nothing to add up.
+        spec = plan.sum_spec if self.simulated else None
+        content = pack_tasks(phase, round, self._settings, plan, tasks, encoded, spec)
+        return Message(content, node, phase, group_id=str(round))
 
     def collect(self, phase: str, replies: Iterable[Message]) -> Results:
         """Turn the replies of a phase into results and failures, trusting nothing.
@@ -153,45 +150,31 @@ class Fleet(NodeRegistry):
         WorkerLostError
             If the node is a simulation's, and did not answer.
         """
+        plan, shared = pending.plan, self._shared(pending)
         answers, sums = self._open(pending, reply)
-        shared = self._shared(pending)
         for task in pending.tasks:
-            models = [pending.plan.models[index] for index in task.models]
+            models = [plan.models[index] for index in task.models]
             down = payload_bytes(models, task.config)
             results.bytes_down += down
             # A model that is sent only to be tested is part of the measurement.
             counted = down if pending.phase != "evaluate" else 0
             results.traffic[task.client] = counted
+            answer = answers.get(task.client) or Answer(task.client, error=SILENT)
             try:
-                answer = answers.get(task.client) or Answer(task.client, error=SILENT)
-                self._add(pending, task, answer, shared, results)
+                expected = remaining_reply(task, plan, shared)
+                result = validate(answer, pending.phase, expected, plan.config)
+                if plan.sum_spec is not None:
+                    add_result(results.sums, task, result, plan.sum_spec)
+                    result = replace(result, arrays=[])
             except InvalidResultError as error:
-                phase, detail = pending.phase, error.detail
-                failure = Failure(task.client, phase, error.reason, detail)
-                self.note(failure)
-                results.failures.append(failure)
+                results.failures.append(self.fail(task.client, pending.phase, error))
+                continue
+            results.append(result)
+            # As a device of its own would have sent it.
+            up = 4 * sum(plan.reply) + payload_bytes([], result.metrics)
+            results.bytes_up += up
+            results.traffic[task.client] += up
         merge_sums(results.sums, sums)
-
-    def _add(
-        self,
-        pending: PendingMessage,
-        task: Task,
-        answer: Answer,
-        shared: set[tuple[int, int]],
-        results: Results,
-    ) -> None:
-        """Add a valid answer to the results, and what is summed to the sums."""
-        plan = pending.plan
-        expected = remaining_reply(task, plan, shared)
-        result = validate(answer, pending.phase, expected, plan.config)
-        if plan.sum_spec is not None:
-            add_result(results.sums, task, result, plan.sum_spec)
-            result = replace(result, arrays=[])
-        results.append(result)
-        # As a device of its own would have sent it.
-        up = 4 * sum(plan.reply) + payload_bytes([], result.metrics)
-        results.bytes_up += up
-        results.traffic[task.client] += up
 
     def _shared(self, pending: PendingMessage) -> set[tuple[int, int]]:
         """Return which arrays of the replies a simulation's worker has added up."""
@@ -203,16 +186,21 @@ class Fleet(NodeRegistry):
         self, pending: PendingMessage, reply: Message | None
     ) -> tuple[dict[ClientId, Answer], PartialSums]:
         """Return the answer of each client and the sums of a reply."""
+        plan, sums = pending.plan, PartialSums()
         try:
-            content = self._checked(pending, reply)
-            answers = unpack_answers(content)
+            if reply is None or reply.has_error():
+                raise InvalidResultError("node", self._why_no_answer(pending, reply))
+            if not self.simulated:
+                most = HEADER_BYTES + 4 * (sum(plan.reply) + 2 * self._floats)
+                task = self._token, pending.phase, pending.round
+                check_reply(reply.content, *task, most)
+            answers = unpack_answers(reply.content)
             asked, found = pending.clients, [answer.client for answer in answers]
             if not set(found) <= set(asked) or len(set(found)) < len(found):
                 detail = f"answers of {found}, not of {asked}"
                 raise InvalidResultError("foreign", detail)
-            sums = PartialSums()
             if self._shared(pending):
-                sums = read_sums(content, pending.tasks, pending.plan)
+                sums = read_sums(reply.content, pending.tasks, plan)
         except InvalidResultError as error:
             if self.simulated:
                 raise WorkerLostError(
@@ -220,36 +208,26 @@ class Fleet(NodeRegistry):
                     f"{RESUME}"
                 ) from error
             failed = error.reason, error.detail
-            return {c: Answer(c, error=failed) for c in pending.clients}, {}
+            return {c: Answer(c, error=failed) for c in pending.clients}, sums
         return {answer.client: answer for answer in answers}, sums
 
-    def _checked(self, pending: PendingMessage, reply: Message | None) -> RecordDict:
-        """Return the content of a reply, if there is one and it answers the tasks."""
+    def _why_no_answer(self, pending: PendingMessage, reply: Message | None) -> str:
+        if reply is not None:
+            return last_sentence(reply)
         if pending.node is None:
-            (client,) = pending.clients
-            detail = self.disputes.get(client, "its device is not connected")
-            raise InvalidResultError("node", detail)
-        if reply is None:
-            detail = "it has left, or did not answer within system.message_timeout"
-            raise InvalidResultError("node", detail)
-        if reply.has_error():
-            raise InvalidResultError("node", last_sentence(reply))
-        if not self.simulated:
-            most = HEADER_BYTES + 4 * (sum(pending.plan.reply) + 2 * self._floats)
-            task = self._token, pending.phase, pending.round
-            check_reply(reply.content, *task, most)
-        return reply.content
+            not_there = "its device is not connected"
+            return self.disputes.get(pending.clients[0], not_there)
+        return "it has left, or did not answer within system.message_timeout"
 
-    def note(self, failure: Failure) -> None:
-        """Log the failure of a device; ask anew who it is, if that was the reason."""
-        if self.simulated:
-            return
-        log.warning(
-            "client %s, %s: %s: %s",
-            failure.client,
-            failure.phase,
-            failure.reason,
-            failure.detail,
-        )
-        if failure.reason == "identity":
-            self.doubt(failure.client)
+    def fail(self, client: ClientId, phase: str, error: InvalidResultError) -> Failure:
+        """Return the failure of a client, and log it for a device.
+
+        A device that is another client now is asked anew who it is.
+        """
+        failure = Failure(client, phase, error.reason, error.detail)
+        if not self.simulated:
+            logged = client, phase, error.reason, error.detail
+            log.warning("client %s, %s: %s: %s", *logged)
+            if error.reason == "identity":
+                self.doubt(client)
+        return failure

@@ -10,7 +10,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from cfl_flower.communication.outstanding import Outstanding, TaskMessage
+from cfl_flower.communication.outstanding import Outstanding
 
 PAUSE = 0.25
 """The longest wait, in seconds, between two looks for replies."""
@@ -29,7 +29,7 @@ class PatientGrid(Grid):
     Attributes
     ----------
     outstanding : Outstanding
-        The messages with tasks that were pushed and not answered.
+        The messages with tasks that have not been answered.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -77,7 +77,7 @@ class PatientGrid(Grid):
         return self._grid.get_nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Delegate, and enter messages with tasks as outstanding.
+        """Delegate, and note which messages were sent.
 
         Returns
         -------
@@ -88,8 +88,8 @@ class PatientGrid(Grid):
         pushed = list(self._grid.push_messages(listed))
         ids = [key or "" for key in pushed] + [""] * (len(listed) - len(pushed))
         for key, message in zip(ids, listed, strict=True):
-            if isinstance(message, TaskMessage):
-                self.outstanding.add(message.pending, key)
+            if key:
+                self.outstanding.sent(message.metadata.dst_node_id, key)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

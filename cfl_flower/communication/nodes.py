@@ -1,7 +1,7 @@
-"""Which nodes there are, and which of them hosts which client.
+"""The connected nodes, and the client that each of them hosts.
 
-A node of a simulation can do the task of any virtual client; a real device is one
-client, by the name in its node config, wherever its node is.
+A node of a simulation can do the task of any virtual client. A real device is one
+client, named in its node config, whatever its node id.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from cfl_flower.types import ClientId, client_order, is_client_id
 log = logging.getLogger(__name__)
 
 JOIN_TIMEOUT = 60.0
-"""Seconds to wait at the start for nodes, and for as many devices as configured."""
+"""Seconds to wait at the start for nodes, and for the configured number of devices."""
 
 IDENTIFY_TIMEOUT = 120.0
-"""Seconds that a node may take to say who it is: a small device imports for a while.
-One that takes longer is busy, or hangs: it is heard when it answers, and asked again
-from time to time, but nobody waits for it."""
+"""Seconds that a node may take to identify itself: a small device imports for a while.
+One that takes longer is busy or hangs. Nobody waits for it, but it is asked again from
+time to time, and its answer counts whenever it comes."""
 
 REFUSED_TIMEOUT = 10.0
-"""Seconds to wait for another node at the start if all that are there were refused."""
+"""Seconds to wait for another node at the start if all connected ones were refused."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class NodeIdentity:
     Attributes
     ----------
     client : ClientId or None
-        Whose device it is; None for a node of a simulation.
+        The client that the device is; None for a node of a simulation.
     nodes : int
         How many nodes the simulation has; 0 on a device.
     """
@@ -54,14 +54,14 @@ class NodeIdentity:
 
 @dataclass
 class IdentityQuery:
-    """A identity that a node has not answered yet.
+    """A query for its identity that a node has not answered yet.
 
     Attributes
     ----------
     asked : int
-        How often.
+        How often it was sent.
     again : float
-        When to ask once more, on the monotonic clock.
+        When to send it once more, on the monotonic clock.
     """
 
     asked: int
@@ -119,7 +119,7 @@ class NodeRegistry:
         return self._hosts.get(client)
 
     def discover(self) -> None:
-        """Say identity to new nodes; at the start, wait until there are enough.
+        """Ask new nodes for their identity; at the start, wait until there are enough.
 
         A device that left is forgotten, and asked again when it is back: it may have
         come back as another client, or moved to another node.
@@ -175,7 +175,7 @@ class NodeRegistry:
             self._settle()
 
     def _ask_identity(self, fresh: Collection[int]) -> None:
-        """Ask new nodes who they are; ask silent ones again, ever more rarely."""
+        """Ask new nodes for their identity; ask silent ones again, ever more rarely."""
         now, content = time.monotonic(), RecordDict({"identity": ConfigRecord({})})
         # One that is silent may have been restarted with the question.
         silent = [node for node, each in self._asked.items() if now > each.again]
@@ -190,7 +190,7 @@ class NodeRegistry:
             self._queries |= {k: n for k, n in zip(ids, nodes, strict=True) if k}
 
     def _take_identities(self, fresh: Collection[int]) -> int:
-        """Take in what nodes say about themselves; wait for new ones, once.
+        """Read the identities of nodes; wait for new nodes once.
 
         Returns
         -------
@@ -215,7 +215,7 @@ class NodeRegistry:
         return expected
 
     def _register(self, replies: Iterable[Message]) -> int:
-        """Put nodes where they belong; return how many there should be."""
+        """Register nodes by their identities; return how many there should be."""
         identities: dict[int, NodeIdentity] = {}
         refusals: dict[int, str] = {}
         for reply in replies:
@@ -244,7 +244,7 @@ class NodeRegistry:
         return max(workers.values(), default=0) if self.simulated else self._expected
 
     def _settle(self) -> None:
-        """Let each client be hosted by the one node that claims it, or by none."""
+        """Assign each client to the one node that claims it, or to none."""
         claimants: dict[ClientId, list[int]] = defaultdict(list)
         for node, client in self._claims.items():
             claimants[client].append(node)
@@ -271,7 +271,7 @@ class NodeRegistry:
         return f"node {node}"
 
     def doubt(self, client: ClientId) -> None:
-        """Ask the node of a device anew who it is."""
+        """Forget who the node of a client is, so that it is asked again."""
         if client in self._hosts:
             self._forget({self._hosts[client]}, set())
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 
 from cfl_flower.types import ClientId, Plan, Task
 
@@ -45,42 +45,33 @@ class PendingMessage:
         return [task.client for task in self.tasks]
 
 
-class TaskMessage(Message):
-    """A Flower message that knows what is pending once it has been sent."""
-
-    def __init__(self, content: RecordDict, node: int, pending: PendingMessage) -> None:
-        super().__init__(content, node, pending.phase, group_id=str(pending.round))
-        self.pending = pending
-
-
 class Outstanding:
-    """What has been sent and not been answered, by message id."""
+    """What has been planned for nodes and not been answered.
+
+    A node has at most one message at a time, so an entry is found by its node until it
+    is sent, and by the id of its message from then on.
+    """
 
     def __init__(self) -> None:
+        self._planned: list[PendingMessage] = []
         self._sent: dict[str, PendingMessage] = {}
-        self._unsent: list[PendingMessage] = []
 
-    def add(self, pending: PendingMessage, message_id: str = "") -> None:
-        """Enter a message; without an id it could not be sent to its node."""
-        if message_id:
-            self._sent[message_id] = pending
-        else:
-            self._unsent.append(pending)
+    def add(self, pending: PendingMessage) -> None:
+        """Enter a message that is about to be sent."""
+        self._planned.append(pending)
 
-    @property
-    def ids(self) -> list[str]:
-        """The ids of the messages that may still be answered."""
-        return list(self._sent)
+    def sent(self, node: int, message_id: str) -> None:
+        """Note that the message to a node was sent, if it has tasks."""
+        for pending in self._planned:
+            if pending.node == node:
+                self._planned.remove(pending)
+                self._sent[message_id] = pending
+                return
 
-    @property
-    def clients(self) -> set[ClientId]:
-        """The clients whose tasks are outstanding."""
-        return {c for pending in self._sent.values() for c in pending.clients}
-
-    @property
-    def nodes(self) -> set[int | None]:
-        """The nodes that have not answered."""
-        return {pending.node for pending in self._sent.values()}
+    def unsent(self) -> list[PendingMessage]:
+        """Remove and return what could not be sent: its node is not connected."""
+        found, self._planned = self._planned, []
+        return found
 
     def answered(self, reply: Message) -> PendingMessage | None:
         """Remove and return what a reply answers; None if it answers nothing of this.
@@ -90,14 +81,24 @@ class Outstanding:
         """
         return self._sent.pop(reply.metadata.reply_to_message_id, None)
 
-    def unsent(self) -> list[PendingMessage]:
-        """Remove and return what could not be sent."""
-        found, self._unsent = self._unsent, []
-        return found
-
     def give_up(
         self, hopeless: Callable[[PendingMessage], bool]
     ) -> list[PendingMessage]:
         """Remove and return what will not be answered."""
         lost = [name for name, pending in self._sent.items() if hopeless(pending)]
         return [self._sent.pop(name) for name in lost]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the messages that may still be answered."""
+        return list(self._sent)
+
+    @property
+    def clients(self) -> set[ClientId]:
+        """The clients whose tasks were sent and not answered."""
+        return {c for pending in self._sent.values() for c in pending.clients}
+
+    @property
+    def nodes(self) -> set[int | None]:
+        """The nodes that have not answered."""
+        return {pending.node for pending in self._sent.values()}

@@ -1,9 +1,9 @@
-"""Results are added up where they are made, and the server holds sums.
+"""Sums of results that are made on the workers, so that the server never holds all.
 
-A plan with a `SumSpec` says of which model each array of a reply is a new version. The
-worker that hosts many virtual clients adds up all versions of a model, and sends one
-sum; a device sends its own result, and the server adds it. The sums are exact, so it
-makes no difference who adds what, nor in how many portions a large round comes.
+A plan with a `SumSpec` says of which model each array of a reply is a new version. A
+worker that hosts many virtual clients adds up all versions of a model and sends one
+sum; a device sends its own result, which the server adds. The sums are exact: it makes
+no difference who adds what, or into how many portions a large round is divided.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def portions(plan: Plan, adders: int = 0) -> list[Plan]:
     ----------
     plan : Plan
     adders : int
-        How many nodes add up what the plan folds; 0 if every result comes by itself.
+        How many nodes add results up; 0 if every result comes by itself.
     """
     parts: list[list[Task]] = [[]]
     floats, taken = 0, Counter[Version]()

@@ -1,4 +1,4 @@
-"""The wire: the only module that knows record keys and bytes.
+"""Messages: the only module that knows record keys and bytes.
 
 A message carries a batch of tasks for one node: each distinct model once, the tasks as
 JSON rows, and the settings a client needs. A reply carries one JSON row per task, all
@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
@@ -34,7 +33,7 @@ from cfl_flower.types import (
 
 
 @dataclass(frozen=True)
-class Batch:
+class TaskBatch:
     """The tasks of one message, as a client app reads them."""
 
     phase: str
@@ -45,29 +44,17 @@ class Batch:
     """How many clients of the whole phase receive each model."""
 
 
-@dataclass(frozen=True)
-class EncodedModel:
-    """A model ready for the wire, and how many clients of the phase receive it."""
-
-    array: Array
-    sharers: int
-
-
-def encode_models(plan: Plan) -> dict[int, EncodedModel]:
+def encode_models(plan: Plan) -> dict[int, Array]:
     """Encode each model that a plan sends once, to be shared by all its messages.
 
     Clusters may have the same model, as all have that nobody trained yet.
     """
-    sharers = Counter(index for task in plan.tasks for index in task.models)
     distinct: dict[int, Array] = {}
-    for index in sharers:
+    for index in plan.sharers:
         model = plan.models[index]
         if id(model) not in distinct:
             distinct[id(model)] = _encode_vectors([model])
-    return {
-        index: EncodedModel(distinct[id(plan.models[index])], count)
-        for index, count in sharers.items()
-    }
+    return {index: distinct[id(plan.models[index])] for index in plan.sharers}
 
 
 def _encode(shape: tuple[int, ...], parts: Sequence[Vector | IntArray]) -> Array:
@@ -83,8 +70,8 @@ def _encode(shape: tuple[int, ...], parts: Sequence[Vector | IntArray]) -> Array
         Float32 where there is none.
     """
     header, dtype = io.BytesIO(), parts[0].dtype if parts else np.dtype(np.float32)
-    told = {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, told)
+    described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
     raw = [np.ascontiguousarray(part).data for part in parts]
     data = b"".join([header.getvalue(), *raw])
     return Array(dtype.name, shape, "numpy.ndarray", data)
@@ -109,23 +96,27 @@ def pack_tasks(
     settings: str,
     plan: Plan,
     tasks: Sequence[Task],
-    encoded: Mapping[int, EncodedModel],
+    encoded: Mapping[int, Array],
+    sum_spec: SumSpec | None = None,
 ) -> RecordDict:
-    """Pack some of a plan's tasks for one node, with the models that they use."""
+    """Pack some of a plan's tasks for one node, with the models that they use.
+
+    ``sum_spec`` is the plan's if the node is to add up results.
+    """
     used = number_models(tasks)
     rows = [[t.client, [used[index] for index in t.models], t.config] for t in tasks]
     # In the order of use, as models are numbered.
-    distinct = {id(encoded[index].array): encoded[index].array for index in used}
+    distinct = {id(encoded[index]): encoded[index] for index in used}
     places = {name: place for place, name in enumerate(distinct)}
     header = {
         "phase": phase,
         "round": round,
         "config": plan.config,
         "tasks": rows,
-        "places": [places[id(encoded[index].array)] for index in used],
-        "sharers": [encoded[index].sharers for index in used],
+        "places": [places[id(encoded[index])] for index in used],
+        "sharers": [plan.sharers[index] for index in used],
         "reply": plan.reply,
-        "sum_spec": None if plan.sum_spec is None else asdict(plan.sum_spec),
+        "sum_spec": None if sum_spec is None else asdict(sum_spec),
     }
     return RecordDict(
         {
@@ -137,7 +128,7 @@ def pack_tasks(
     )
 
 
-def unpack_tasks(content: RecordDict) -> Batch:
+def unpack_tasks(content: RecordDict) -> TaskBatch:
     """Read what `pack_tasks` wrote."""
     batch = content.config_records["batch"]
     header = json.loads(str(batch["header"]))
@@ -146,11 +137,11 @@ def unpack_tasks(content: RecordDict) -> Batch:
     # A view for each: how many clients receive a model is known by the object.
     models = [distinct[place].view() for place in header["places"]]
     tasks = [Task(client, tuple(at), config) for client, at, config in header["tasks"]]
-    told, sum_spec = header["sum_spec"], None
-    if told is not None:
-        sum_spec = SumSpec(tuple(told["bases"]), told["by_samples"])
+    sent, sum_spec = header["sum_spec"], None
+    if sent is not None:
+        sum_spec = SumSpec(tuple(sent["bases"]), sent["by_samples"])
     plan = Plan(tasks, models, header["config"], tuple(header["reply"]), sum_spec)
-    return Batch(
+    return TaskBatch(
         header["phase"],
         header["round"],
         str(batch["settings"]),
@@ -173,8 +164,8 @@ def check_reply(
 ) -> None:
     """Refuse a reply by its size, or because it answers something else.
 
-    Nothing of it has been parsed before. Names and lists count as well: what is not
-    looked at would have no bounds.
+    Nothing of it has been parsed before. Names and lists count as well: whatever did
+    not count would have no bound.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a client's answer must be before it enters any state: nothing is trusted."""
+"""The checks that turn a client's answer into a result; nothing is trusted."""
 
 from __future__ import annotations
 
@@ -75,6 +75,11 @@ def validate(
     )
 
 
+def asks_for_losses(config: Mapping[str, Scalar]) -> bool:
+    """Return whether the server weights or selects by losses at a round's start."""
+    return any(config.get(name) for name in START_LOSSES)
+
+
 def is_bounded(array: Vector) -> bool:
     """Return whether all numbers are finite, and none beyond `LARGEST`."""
     # NaN is neither; the two ends need no copy of the array, as its absolute would.
@@ -83,9 +88,9 @@ def is_bounded(array: Vector) -> bool:
 
 def _validate_losses(answer: Answer, asked: Mapping[str, Scalar]) -> None:
     for name in START_LOSSES:
-        told = answer.metrics.get(name)
-        if name in asked and not (isinstance(told, float) and told >= 0):
-            detail = f"{name}={told!r:.40}, not a number of at least 0"
+        loss = answer.metrics.get(name)
+        if name in asked and not (isinstance(loss, float) and loss >= 0):
+            detail = f"{name}={loss!r:.40}, not a number of at least 0"
             raise InvalidResultError("representation", detail)
 
 
@@ -130,5 +135,6 @@ def check_test(metrics: Mapping[str, Scalar], name: str) -> None:
         and isinstance(loss, float)
         and math.isfinite(loss)
     ):
-        said = ", ".join(f"{k}={v!r}" for k, v in zip(keys, values, strict=True))
-        raise InvalidResultError("test", said)
+        pairs = zip(keys, values, strict=True)
+        detail = ", ".join(f"{key}={value!r}" for key, value in pairs)
+        raise InvalidResultError("test", detail)

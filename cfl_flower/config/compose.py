@@ -1,4 +1,7 @@
-"""Hydra's overrides to one typed and checked configuration; both doors use it."""
+"""From Hydra overrides to a typed and checked configuration.
+
+Both entry points use it: `simulations.run` and the server app.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cfl_flower.client.faults import Faults
 from cfl_flower.config.overrides import (
     CONF,
     expand,
@@ -34,7 +38,6 @@ from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.models import ModelSettings, hollow_network
 from cfl_flower.settings import (
     Count,
-    Faults,
     Natural,
     NonNegative,
     System,
@@ -59,14 +62,14 @@ GROUPS = {
     "system": "task_timeout",
     "faults": "raises",
 }
-"""The groups of settings, each with something that its settings have."""
+"""The groups of settings, each with an attribute that its settings must have."""
 
 DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")
 
 
 @settings("")
 class Basics:
-    """The settings that belong to no group; `conf/config.yaml` has their defaults."""
+    """The top-level settings; `conf/config.yaml` has their defaults."""
 
     rounds: Count
     """Communication rounds."""
@@ -77,13 +80,13 @@ class Basics:
     clusters: Count
     """K, for methods with a fixed number of clusters."""
     seed: Natural
-    """Every random draw of the run follows from it."""
+    """Seed of all random draws of the run."""
     workers: Count
     """Worker processes; no effect on the numbers."""
     gpus_per_worker: NonNegative
-    """Share of a GPU for each worker, or whole ones."""
+    """GPUs of each worker; a fraction shares one."""
     engine: Literal["ray", "inprocess"]
-    """What carries the messages; no effect on the numbers."""
+    """How messages are carried; no effect on the numbers."""
     output_dir: str | None
     """The run's folder; null for `outputs/<date>/<time>-<strategy>-<drift>-s<seed>`."""
     data_dir: str | None
@@ -102,21 +105,19 @@ class Basics:
 
 @dataclass(frozen=True)
 class RunConfig(Basics):
-    """One run, typed and checked; its paths are absolute.
+    """The configuration of one run, typed and checked; its paths are absolute.
 
-    Attributes
-    ----------
     strategy, dataset, partition, drift, model, selection, server_optimizer, devices,
     system, faults : settings
-        Frozen dataclasses that carry the behaviour they configure.
+        Frozen dataclasses with the behaviour that they configure.
     timeline : Timeline
-        What every client of a simulation holds, and its true concept.
+        The data of every simulated client, and its true concept.
     names : dict
         The chosen option of each group.
     resolved : dict
-        Everything as plain data: what `config.yaml` holds and clients receive.
+        All settings as plain data, as in `config.yaml` and sent to clients.
     overrides : list of str
-        What the user asked for.
+        As given by the user.
     """
 
     output_dir: str
@@ -148,9 +149,9 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     Raises
     ------
     ConfigError
-        One line: what, which value, what is allowed, what to do.
+        One line: the key, its value, what is allowed, the remedy.
     """
-    plain, choices = _compose(overrides)
+    plain, choices = compose_plain(overrides)
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
     groups = {
         group: _typed(group, _target(group, plain.get(group)), plain[group])
@@ -171,7 +172,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     groups["dataset"].check(paths["data_dir"])
     groups["devices"].check(paths["data_dir"])
     timeline = _timeline(basics, groups)
-    # The network itself refuses inputs that do not fit it.
+    # The network refuses inputs that do not fit it.
     dataset = groups["dataset"]
     hollow_network(groups["model"], dataset.shape, dataset.classes)
     plain.update(paths)
@@ -197,13 +198,8 @@ def compose_sweep(text: str) -> list[RunConfig]:
     Parameters
     ----------
     text : str
-        For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders of
-        their own below one `output_dir`, named by what they sweep. Several lines are
-        several sweeps.
-
-    Raises
-    ------
-    ConfigError
+        For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders
+        below one `output_dir`, named by the swept values. Each line is a sweep.
     """
     sweeps = (expand(with_folder(split(line))) for line in text.splitlines() or [""])
     return [compose_config(job) for jobs in sweeps for job in jobs]
@@ -215,9 +211,9 @@ def strategy_has(name: str, path: str) -> bool:
     Of a group inside a method's settings only the group itself is looked for: which
     settings it has depends on the chosen option.
     """
-    node: Any = _compose([f"strategy={name}"])[0]["strategy"]
+    node: Any = compose_plain([f"strategy={name}"])[0]["strategy"]
     first, *rest = path.split(".")
-    for part in [first] if _options(f"strategy/{first}") else [first, *rest]:
+    for part in [first] if list_options(f"strategy/{first}") else [first, *rest]:
         if not isinstance(node, Mapping) or part not in node:
             return False
         node = node[part]
@@ -237,7 +233,9 @@ def _with_names(
     return {"name": choices[group], **inner}
 
 
-def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]:
+def compose_plain(
+    overrides: Sequence[str],
+) -> tuple[dict[str, Json], dict[str, str]]:
     """Return everything as plain data, and the chosen option of each group."""
     _check_options(parse(overrides))
     try:
@@ -254,7 +252,7 @@ def _compose(overrides: Sequence[str]) -> tuple[dict[str, Json], dict[str, str]]
 
 
 def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
-    """Draw every world once: what only then shows is an error before any training."""
+    """Draw every world once, so that its errors appear before any training."""
     dataset = groups["dataset"]
     timeline = Timeline(
         groups["partition"],
@@ -277,11 +275,11 @@ def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
 
 
 def _check_options(overrides: Sequence[Override]) -> None:
-    """Require one known option wherever a group is chosen."""
+    """Require a known option for every override of a group."""
     for item in overrides:
-        group, known = item.key_or_group, _options(item.key_or_group)
+        group, known = item.key_or_group, list_options(item.key_or_group)
         path = group.replace(".", "/")
-        if path != group and (options := _options(path)) and not item.is_delete():
+        if path != group and (options := list_options(path)) and not item.is_delete():
             allowed = f"{path}= with one of {', '.join(options)}"
             require(False, group, item.get_value_element_as_str(), allowed)
         if not known or item.is_delete() or item.is_sweep_override():
@@ -290,9 +288,10 @@ def _check_options(overrides: Sequence[Override]) -> None:
         require(item.value() in known, group, asked, f"one of {', '.join(known)}")
 
 
-def _options(group: str) -> list[str]:
+def list_options(group: str) -> list[str]:
+    """Return the names of a group's options, for example of ``strategy/trigger``."""
     folder = CONF / group
-    # Experiments lie in folders by paper; folders in other groups are groups, too.
+    # Experiments are in folders by paper; folders in other groups are groups.
     found = folder.rglob("*.yaml") if group == "experiment" else folder.glob("*.yaml")
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in found)
 
@@ -300,7 +299,7 @@ def _options(group: str) -> list[str]:
 def _target(group: str, node: Json) -> Any:
     """Return the settings class of a group."""
     path = node.get("_target_") if isinstance(node, Mapping) else None
-    known = f"one of {', '.join(_options(group))}, " if _options(group) else ""
+    known = f"one of {', '.join(list_options(group))}, " if list_options(group) else ""
     allowed = f"{known}settings with a _target_"
     require(isinstance(path, str), group, node, allowed)
     return settings_class(str(path))
@@ -317,7 +316,7 @@ def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
         return f"{key} has no effect with this {group}; leave it out"
     parent, _, name = key.rpartition(".")
     chosen = [item for item in overrides if re.split("[=/]", item)[0] in GROUPS]
-    known: Any = _compose(chosen)[0]
+    known: Any = compose_plain(chosen)[0]
     for part in filter(None, parent.split(".")):
         known = known.get(part, {}) if isinstance(known, dict) else {}
     allowed = sorted(known) if isinstance(known, dict) else []
@@ -327,12 +326,12 @@ def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
 
 
 def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
-    """Convert plain data to settings, nested ones included."""
+    """Build settings from plain data, nested ones included."""
     inner = {key: value for key, value in node.items() if isinstance(value, Mapping)}
     outer = {key: value for key, value in node.items() if key not in inner}
     outer.pop("_target_", None)
     with located(where):
-        # Before the inner ones, which may refer to it: the error names the key as set.
+        # Before the inner ones, which may refer to it: errors name the key as set.
         typed = cls(**outer)
     nested = {}
     for key, value in inner.items():
@@ -349,7 +348,7 @@ def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
 
 
 def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:
-    """Return the absolute paths, with the defaults that depend on the run."""
+    """Return the absolute paths, with their defaults filled in."""
     now = datetime.now()
     folder = (
         f"outputs/{now:%Y-%m-%d}/{now:%H-%M-%S}-"

@@ -78,8 +78,8 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     Raises
     ------
     ConfigError
-        If an override cannot be read, the same run comes twice, or two runs would have
-        the same folder.
+        If an override cannot be read, a run occurs twice, or two runs would have the
+        same folder.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
         raise ConfigError(first_line(error)) from error
     if len(set(map(tuple, jobs))) < len(jobs):
         keys = ", ".join(sorted(swept))
-        raise ConfigError(f"{keys}: the same run comes twice; name each value once")
+        raise ConfigError(f"{keys}: the same run occurs twice; name each value once")
     found = [own_folder(list(job), swept) for job in jobs]
     moved = [
         [item for item in own if item not in job]
@@ -105,14 +105,14 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     if any(moved) and len(set(map(tuple, moved))) < len(moved):
         keys = ", ".join(sorted(swept))
         raise ConfigError(
-            f"{keys}: two values give one folder, as they differ in signs alone; carry "
-            "them out with an output_dir each"
+            f"{keys}: two values give one folder, as they differ in punctuation only; "
+            "run them with an output_dir each"
         )
     return found
 
 
 def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:
-    """Give a run of a sweep its own folder below an explicit output_dir."""
+    """Add a run of a sweep's own folder to an explicit output_dir."""
     parsed = parse(job)
     words = [
         ("" if item.key_or_group == "strategy" else item.key_or_group)
@@ -130,9 +130,9 @@ def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:
 
 
 def with_folder(overrides: Sequence[str], word: str = "sweep") -> list[str]:
-    """Give the runs of a sweep one common output_dir, if they have none.
+    """Add a common output_dir to a sweep without one.
 
-    Their own default would differ by strategy, drift and seed only.
+    The default folders of its runs would differ by strategy, drift and seed only.
     """
     parsed = parse(overrides)
     swept = any(item.is_sweep_override() for item in parsed)
@@ -156,6 +156,6 @@ def quoted(text: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of a message that says anything."""
+    """Return the first non-empty line of a message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
+from pydantic import Field
 
-from cfl_flower.settings import require
-from cfl_flower.types import FloatArray, Vector
+from cfl_flower.settings import NonNegative, Positive, settings
+from cfl_flower.types import BoolArray, FloatArray, IntArray, Vector
+
+Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 
 Memory: TypeAlias = list[Vector]
-"""What a server optimiser remembers of one cluster's model."""
+"""The state of a server optimiser for one cluster's model."""
 
 
 class RunningMean:
-    """The mean of models that are taken in one by one, and not kept.
+    """The mean of models that are added one by one, and not stored.
 
-    Summed in float64, in the order of the calls.
+    The sum is float64, in the order of the calls.
     """
 
     def __init__(self) -> None:
@@ -25,11 +27,11 @@ class RunningMean:
         self._weight = 0.0
 
     def __bool__(self) -> bool:
-        """Return whether anything was taken in."""
+        """Return whether a weight above 0 was added."""
         return self._weight > 0
 
     def add(self, model: Vector, weight: float = 1.0) -> None:
-        """Take in a model of shape (d,), with a weight of at least 0."""
+        """Add a model of shape (d,), with a weight of at least 0."""
         if len(self._total) == 0:
             self._total = np.zeros(model.shape, np.float64)
         self._total += np.multiply(model, weight, dtype=np.float64)
@@ -84,7 +86,7 @@ def mix_models(models: list[Vector], mixing: FloatArray) -> list[Vector]:
     ]
 
 
-@dataclass(frozen=True)
+@settings("server_optimizer")
 class Average:
     """Server optimiser: a cluster's next model is the mean of its results."""
 
@@ -94,54 +96,40 @@ class Average:
     def step(
         self, model: Vector, mean: Vector, weights: int, memory: Memory
     ) -> tuple[Vector, Memory]:
-        """Return the next model and what is remembered for the one after.
+        """Return the next model and the state for the step after.
 
         Parameters
         ----------
         model, mean : Vector, shape (d,)
             The current model, and the mean of the results.
         weights : int
-            p; behind them are running statistics.
+            p; the numbers behind them are running statistics.
         memory : list of Vector
-            What the step to ``model`` returned; empty if that was no step.
+            What the step to ``model`` returned; empty for a first step.
         """
         del model, weights, memory
         return mean, []
 
 
-@dataclass(frozen=True)
+@settings("server_optimizer")
 class FedYogi:
     """Server optimiser of Reddi et al. (ICLR 2021), with FedScale's start v_0 = tau.
 
-    Its moments belong to a cluster's model. Running statistics are no weights: they are
-    averaged.
-
-    Attributes
-    ----------
-    learning_rate : float
-        eta.
-    tau : float
-        Adaptivity, and where the second moment starts.
-    beta1, beta2 : float
-        Decay of the two moments.
+    Each cluster's model has moments of its own. Running statistics are no weights: they
+    are averaged.
     """
 
-    learning_rate: float = 3e-3
-    tau: float = 1e-8
-    beta1: float = 0.9
-    beta2: float = 0.99
+    learning_rate: Positive = 3e-3
+    """eta, the server's step size."""
+    tau: Positive = 1e-8
+    """Adaptivity, and the initial second moment."""
+    beta1: Decay = 0.9
+    """Decay of the first moment."""
+    beta2: Decay = 0.99
+    """Decay of the second moment."""
 
     remembers: ClassVar[bool] = True
     by_loss: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        where = "server_optimizer"
-        for name in ("learning_rate", "tau"):
-            value = getattr(self, name)
-            require(value > 0, f"{where}.{name}", value, "a number above 0")
-        for name in ("beta1", "beta2"):
-            value = getattr(self, name)
-            require(0 <= value < 1, f"{where}.{name}", value, "from 0 to below 1")
 
     def step(
         self, model: Vector, mean: Vector, weights: int, memory: Memory
@@ -162,27 +150,16 @@ class FedYogi:
         return fresh, [first.astype(np.float32), second.astype(np.float32)]
 
 
-@dataclass(frozen=True)
+@settings("server_optimizer")
 class QFedAvg(Average):
-    """Server optimiser of Li et al. (ICLR 2020), which favours clients with large loss.
+    """Server optimiser of Li et al. (ICLR 2020), which favours large losses."""
 
-    Attributes
-    ----------
-    q : float
-        0 is the plain mean.
-    learning_rate : float
-        Of the clients, 1 / L: what turns an update into a gradient.
-    """
-
-    q: float = 1.0
-    learning_rate: float = 0.1
+    q: NonNegative = 1.0
+    """How much a large loss counts; 0 is the plain mean."""
+    learning_rate: Positive = 0.1
+    """The clients' step size, 1 / L, which turns an update into a gradient."""
 
     by_loss: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        where, rate = "server_optimizer", self.learning_rate
-        require(self.q >= 0, f"{where}.q", self.q, "a number of at least 0")
-        require(rate > 0, f"{where}.learning_rate", rate, "a number above 0")
 
     def combine(
         self, model: Vector, results: list[Vector], losses: FloatArray, weights: int
@@ -192,7 +169,7 @@ class QFedAvg(Average):
         Parameters
         ----------
         model : Vector, shape (d,)
-            w, which all received.
+            w, which all clients received.
         results : list of m vectors of shape (d,)
         losses : array of shape (m,)
             F_i(w), before the training.
@@ -218,3 +195,37 @@ class QFedAvg(Average):
         stepped = model[:weights] - total / curvature
         rest = mean_model([result[weights:] for result in results])
         return np.concatenate([stepped, rest]).astype(np.float32)
+
+
+def merge_models(
+    models: list[Vector], sizes: IntArray, trained: BoolArray, rule: str
+) -> tuple[Vector, bool]:
+    """Return the model of two merged clusters, and whether it was trained (StoCFL).
+
+    Parameters
+    ----------
+    models : list of two vectors of shape (d,)
+        That of the cluster with the lower number first.
+    sizes : int array of shape (2,)
+        Members.
+    trained : bool array of shape (2,)
+        Whether anyone has trained the model.
+    rule : {"mean", "larger"}
+        The mean of the trained ones, weighted by members; or, as in the authors' code,
+        the first one, unless the second is of a larger cluster and was trained.
+
+    Examples
+    --------
+    >>> pair = [np.float32([1]), np.float32([5])]
+    >>> merge_models(pair, np.array([3, 1]), np.array([True, True]), "mean")
+    (array([2.], dtype=float32), True)
+    """
+    if rule == "larger":
+        # The code asks only whether the larger has a model to take: one that nobody
+        # trained replaces none.
+        kept = int(sizes[1] > sizes[0] and trained[1])
+    elif trained.all():
+        return mean_model(models, sizes.astype(float)), True
+    else:
+        kept = int(trained[1])
+    return models[kept], bool(trained[kept])

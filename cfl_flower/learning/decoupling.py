@@ -1,8 +1,8 @@
-"""What decoupled methods share: classifiers trained alone, anchors and alignment.
+"""Building blocks of decoupled methods: classifier training, anchors and alignment.
 
 A network is an extractor and a linear classifier (`models.Split`). While the extractor
-is frozen, a sample is its representation, which is made once: training the classifier
-is softmax regression on representations.
+is frozen, representations are computed once: training the classifier is softmax
+regression on them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
+from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.training import BLOCK, LocalTraining, Loss, switch_mode, train
 from cfl_flower.models import FlatModel, SoftmaxRegression, Split
@@ -24,7 +25,7 @@ from cfl_flower.types import BoolArray, FloatArray, IntArray, Vector
 
 @torch.no_grad()
 def represent(model: FlatModel, x: Tensor) -> Tensor:
-    """Return the representations of samples, as at a test, shape (n, D)."""
+    """Return the representations of samples in evaluation mode, shape (n, D)."""
     switch_mode(model, training=False)
     model.passes += len(x)
     return torch.cat([model.extractor(part) for part in torch.split(x, BLOCK)])
@@ -42,11 +43,9 @@ def train_classifier(
 
     Parameters
     ----------
-    split : Split
     classifier : Vector, shape (L * (D + 1),)
-        Where it starts.
+        The initial classifier.
     representations, y : Tensor, shapes (n, D) and (n,)
-    settings : LocalTraining
     rng : numpy.random.Generator
         Orders the batches.
     """
@@ -57,7 +56,7 @@ def train_classifier(
 
 
 def initial_classifier(split: Split, rng: np.random.Generator) -> Vector:
-    """Draw a classifier as torch does: uniform within 1 / sqrt(D)."""
+    """Draw a classifier from torch's default, uniform within 1 / sqrt(D)."""
     bound = split.width**-0.5
     count = split.classes * (split.width + 1)
     return rng.uniform(-bound, bound, count).astype(np.float32)
@@ -66,13 +65,13 @@ def initial_classifier(split: Split, rng: np.random.Generator) -> Vector:
 def balanced_batch(
     labels: NDArray[np.integer], each: int, rng: np.random.Generator
 ) -> IntArray:
-    """Draw equally many samples of every label that there is.
+    """Draw equally many samples of every label that occurs.
 
     Parameters
     ----------
     labels : int array of shape (n,)
     each : int
-        Samples of a label; drawn with replacement where there are fewer.
+        Samples of a label; drawn with replacement if there are fewer.
 
     Returns
     -------
@@ -138,15 +137,14 @@ def label_entropy(counts: NDArray[np.integer]) -> float:
 
 
 Alignment = Callable[[Tensor, Tensor], Tensor]
-"""Of representations and labels: how far they are from their anchors."""
+"""A loss of representations and labels: their distance from the anchors."""
 
 
 def contrast(anchors: Anchors, temperature: float, device: torch.device) -> Alignment:
     """Return FedFM's contrastive-guiding loss: FedCCFA, eq. 8.
 
     -log(exp(cos(z, A_y)/tau) / sum_c exp(cos(z, A_c)/tau)), the mean over a batch.
-    Classes without an anchor are left out of the sum; samples of such a class count
-    with 0.
+    Classes without an anchor are left out of the sum; the loss of their samples is 0.
     """
     directions = normalize(torch.from_numpy(anchors.points), eps=1e-8).to(device)
     present = torch.from_numpy(anchors.present).to(device)
@@ -163,7 +161,7 @@ def contrast(anchors: Anchors, temperature: float, device: torch.device) -> Alig
 def distance(anchors: Anchors, device: torch.device) -> Alignment:
     """Return FedPAC's loss: the mean squared distance to the anchor, per coordinate.
 
-    Samples of a class without an anchor count with 0.
+    It is 0 for samples of a class without an anchor.
     """
     points = torch.from_numpy(anchors.points).to(device)
     present = torch.from_numpy(anchors.present).to(device)
@@ -187,7 +185,7 @@ def aligned(alignment: Alignment, weight: float) -> Loss:
 
 
 def mean_anchors(points: FloatArray, counts: FloatArray, before: Anchors) -> Anchors:
-    """Return global anchors: the means of clients' ones by their samples (FedFM).
+    """Return global anchors: means of the clients', weighted by samples (FedFM).
 
     Parameters
     ----------
@@ -195,7 +193,7 @@ def mean_anchors(points: FloatArray, counts: FloatArray, before: Anchors) -> Anc
     counts : array of shape (m, L)
         Samples of each class; 0 where a client has no anchor.
     before : Anchors
-        Stay for the classes that nobody has samples of.
+        Kept for the classes without samples.
     """
     totals = counts.sum(axis=0)
     sums = np.einsum("mld,ml->ld", points.astype(float), counts)
@@ -206,39 +204,31 @@ def mean_anchors(points: FloatArray, counts: FloatArray, before: Anchors) -> Anc
 
 
 def no_anchors(split: Split) -> Anchors:
-    """Return the anchors before any are known."""
+    """Return anchors of which none is present."""
     points = np.zeros((split.classes, split.width), np.float32)
     return Anchors(points, np.zeros(split.classes, bool))
 
 
 def write_presence(anchors: Anchors) -> str:
-    """Write which classes have an anchor, as goes with them: "101" for 0 and 2."""
+    """Write which classes have an anchor as text: "101" for classes 0 and 2."""
     return "".join("1" if each else "0" for each in anchors.present)
 
 
 def read_anchors(points: Vector, presence: str) -> Anchors:
-    """Return the anchors that a client received, with what went with them."""
+    """Return the anchors that a client received, from points and `write_presence`."""
     present = np.array([each == "1" for each in presence])
     return Anchors(points.reshape(len(present), -1), present)
 
 
 def parse_counts(data: object, classes: int) -> FloatArray:
-    """Read how many samples of each class a client has, trusting nothing.
-
-    Returns
-    -------
-    array of shape (L,)
+    """Return a client's reported samples of each class after a check, shape (L,).
 
     Raises
     ------
     InvalidResultError
-        If these are no L float32 counts.
+        If these are not L finite float32 numbers of at least 0.
     """
-    if not isinstance(data, bytes) or len(data) != 4 * classes:
-        detail = f"classes: not {classes} float32 counts"
-        raise InvalidResultError("representation", detail)
-    counts = np.frombuffer(data, np.float32).astype(float)
-    if not np.isfinite(counts).all() or (counts < 0).any():
-        detail = "classes: counts must be finite and not negative"
-        raise InvalidResultError("representation", detail)
+    counts = parse_vector(data, classes, "classes").astype(float)
+    if (counts < 0).any():
+        raise InvalidResultError("representation", "classes: counts are negative")
     return counts

@@ -1,8 +1,7 @@
-"""Losses of models on the server's own samples: what CCFL's server spends.
+"""Losses of models on the server's public samples, for CCFL.
 
-What did not change since it was tested is not tested again. All cores test, a block of
-samples each; what they find is summed in the order of the samples, so that the bits do
-not depend on how many there are.
+Unchanged models are not tested again. Each core tests blocks of samples; block results
+are summed in the order of the samples, so that the bits do not depend on the cores.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ from cfl_flower.types import FloatArray, IntArray, Vector
 
 
 class Validation:
-    """K sets of samples, and the network that looks at them.
+    """K sets of samples, and the network that is tested on them.
 
     Parameters
     ----------
-    network : nn.Module
     sets : sequence of K Samples
     threads : int, optional
-        By default as many as there are cores.
+        By default one per core.
     """
 
     def __init__(
@@ -50,23 +48,14 @@ class Validation:
         return np.array([len(each.y) for each in self._sets], np.int64)
 
     def losses(self, model: Vector) -> FloatArray:
-        """Return a model's mean cross-entropy on each set, shape (K,).
-
-        Parameters
-        ----------
-        model : Vector, shape (d,)
-        """
+        """Return a model's mean cross-entropy on each set, shape (K,)."""
         return np.array([self._test(model, each)[0] for each in self._sets])
 
     def own(self, models: Sequence[Vector]) -> list[tuple[float, float]]:
         """Return the mean loss and the accuracy of model k on set k, for all k.
 
-        Known ones are not tested again: a model that changes is another vector.
-
-        Parameters
-        ----------
-        models : sequence of K vectors of shape (d,)
-            Not to be written to.
+        A vector that was tested before is not tested again, so that models must not be
+        changed in place.
         """
         return [self._own(place, model) for place, model in enumerate(models)]
 

@@ -1,13 +1,14 @@
-"""Who takes part in a round; always over stable client ids, never over nodes."""
+"""Selection of a round's participants, over rows of clients."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
-from cfl_flower.settings import require, require_fraction
+from cfl_flower.settings import Count, Fraction, NonNegative, settings
 from cfl_flower.types import FloatArray, IntArray
 
 
@@ -17,9 +18,9 @@ def share_participants(
     """Share M participants over K clusters.
 
     Fielding, Algorithm 1, line 9: M/K from each cluster. The remainder of M/K goes to
-    the largest clusters (lowest id on a tie), and no cluster gives more than it has:
-    small clusters leave fewer than M participants. With M < K, M clusters are drawn
-    anew in each round, so that every model is trained.
+    the largest clusters (lowest id on a tie); a cluster with fewer members gives all,
+    which leaves fewer than M participants. If M < K, each round draws M clusters, so
+    that every model is trained.
 
     Parameters
     ----------
@@ -49,18 +50,18 @@ def share_participants(
 
 @dataclass(frozen=True)
 class History:
-    """What was seen of clients when they took part; rows as in the state.
+    """Observations of clients when they took part; rows as in the state.
 
     Attributes
     ----------
     utility : array of shape (n,)
-        Samples times the root of their mean squared loss: Oort, equation 1.
+        Samples times the root mean square of their losses: Oort, equation 1.
     seconds : array of shape (n,)
-        Of the device; NaN where that is unknown.
+        Time of the device; NaN if unknown.
     last : int array of shape (n,)
         The round in which it took part; 0: never.
     gained : array of shape (t,)
-        The mean utility of each round's participants that had been seen before.
+        Mean utility, by round, of the participants that had taken part before.
     """
 
     utility: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -69,7 +70,7 @@ class History:
     gained: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def extended(self, count: int) -> History:
-        """Return the history of so many clients, new ones never seen."""
+        """Return the history of ``count`` clients; the new ones never took part."""
         more = count - len(self.last)
         return replace(
             self,
@@ -85,7 +86,6 @@ class History:
 
         Parameters
         ----------
-        round : int
         rows : int array of shape (m,)
         utility, seconds : arrays of shape (m,)
         """
@@ -97,10 +97,10 @@ class History:
     def noted_late(
         self, round: int, rows: IntArray, seconds: FloatArray, utility: float
     ) -> History:
-        """Return the history after those whose results came too late to count.
+        """Return the history after participants whose results came too late.
 
-        As in FedScale they have the mean utility of those who were in time, and their
-        own seconds: that they are slow is known, and they are no longer unseen.
+        As in FedScale they get the mean utility of those in time, and their own
+        seconds, so that they count as seen, and as slow.
         """
         return self._with(round, rows, np.full(len(rows), utility), seconds)
 
@@ -120,14 +120,12 @@ class History:
 
 @dataclass(frozen=True)
 class Known:
-    """What a selection can choose by.
+    """The observations that a selection can use.
 
     Attributes
     ----------
-    round : int
-    history : History
     distances : array of shape (n,)
-        Of each client to its cluster's centre; empty where there are none.
+        Of each client to its cluster's centre; empty without centres.
     """
 
     round: int
@@ -135,7 +133,7 @@ class Known:
     distances: FloatArray
 
 
-@dataclass(frozen=True)
+@settings("selection")
 class RandomSelection:
     """Choose uniformly at random within each cluster, without replacement."""
 
@@ -157,7 +155,6 @@ class RandomSelection:
             Rows of the state.
         count : int
             At most as many as there are.
-        rng : numpy.random.Generator
         known : Known, optional
             What there is to choose by.
         """
@@ -165,9 +162,9 @@ class RandomSelection:
         return np.sort(rng.choice(members, count, replace=False))
 
 
-@dataclass(frozen=True)
+@settings("selection")
 class NearestToCentre:
-    """Choose those whose data are most like their cluster's: Fielding, section 3."""
+    """Choose the clients nearest to their cluster's centre: Fielding, section 3."""
 
     learns: ClassVar[bool] = False
     by_distance: ClassVar[bool] = True
@@ -175,74 +172,59 @@ class NearestToCentre:
     def choose(
         self, members: IntArray, count: int, rng: np.random.Generator, known: Known
     ) -> IntArray:
-        """Return the nearest members; ties are drawn, or the same ones always win."""
+        """Return the nearest members; ties are broken at random."""
         order = rng.permutation(members)
         nearest = np.argsort(known.distances[order], kind="stable")
         return np.sort(order[nearest[:count]])
 
 
 POOL = 10
-"""How many times as many candidates as are needed Oort draws among, at least."""
+"""The least number of Oort's candidates, as a multiple of the number needed."""
 
 
-@dataclass(frozen=True)
+@settings("selection")
 class Oort:
-    """Choose clients of large loss and short time, and some that were never seen.
+    """Choose clients of large loss and short time, and some that never took part.
 
     Lai et al., "Oort: Efficient Federated Learning via Guided Participant Selection"
     (OSDI 2021), with FedScale's numbers.
 
     Deviations from FedScale's code:
 
-    * Those never seen are drawn uniformly; it prefers the faster ones, of which nothing
-      is known here.
-    * Their number is rounded at random, up as often as its fraction says. It rounds
-      down, which in a cluster that gives one participant, and below four once the
-      share is 0.3, is 0 for good: whoever joins late would never be seen.
-    * Once too few are unseen, those seen take their places; it then asks fewer.
+    * Unseen clients are drawn uniformly; FedScale prefers the faster ones, whose speed
+      is unknown here.
+    * Their number is rounded up with the probability of its fraction. FedScale rounds
+      down: a cluster with one participant, or fewer than four once the share is 0.3,
+      would never explore, and late clients never take part.
+    * If too few clients are unseen, seen ones take their places; FedScale selects
+      fewer.
     * Utilities are scaled after they are clipped, so that the largest is 1.
-    * T is a percentile of the times that were seen; it guesses those of the others.
-
-    Attributes
-    ----------
-    exploration, decay, least_exploration : float
-        Share of the participants that were never seen: at the start, its factor in each
-        round, and where it ends.
-    cut_off : float
-        Candidates are drawn among those that score at least this times the score of the
-        last one needed, and among no fewer than ten times as many as are needed.
-    penalty : float
-        alpha; a client of time t above the preferred T has (T / t)^alpha of its score.
-    pacer_step : int
-        Rounds between looks at T.
-    pacer_delta : float
-        Percentiles by which T moves: up while the utility stays what it was.
+    * T is a percentile of the observed times; FedScale guesses those of the others.
     """
 
-    exploration: float = 0.9
-    decay: float = 0.98
-    least_exploration: float = 0.3
-    cut_off: float = 0.05
-    penalty: float = 2.0
-    pacer_step: int = 20
-    pacer_delta: float = 5.0
+    exploration: Fraction = 0.9
+    """Share of the participants that were never seen, at the start."""
+    decay: Fraction = 0.98
+    """Factor of that share in each round."""
+    least_exploration: Fraction = 0.3
+    """The share at which the decay ends."""
+    cut_off: Fraction = 0.05
+    """Candidates are drawn among those that score at least this times the score of the
+    last one needed, and among no fewer than ten times as many as are needed."""
+    penalty: NonNegative = 2.0
+    """alpha; a client of time t above the preferred T has (T/t)^alpha of its score."""
+    pacer_step: Count = 20
+    """Rounds between adjustments of T."""
+    pacer_delta: Annotated[float, Field(gt=0, le=100)] = 5.0
+    """Percentiles by which T moves: up while the utility stays what it was."""
 
     learns: ClassVar[bool] = True
     by_distance: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        for name in ("exploration", "decay", "least_exploration", "cut_off"):
-            require_fraction(f"selection.{name}", getattr(self, name))
-        require(self.penalty >= 0, "selection.penalty", self.penalty, "at least 0")
-        step, delta = self.pacer_step, self.pacer_delta
-        require(step >= 1, "selection.pacer_step", step, "at least 1")
-        ok, allowed = 0 < delta <= 100, "above 0 and at most 100"
-        require(ok, "selection.pacer_delta", delta, allowed)
-
     def choose(
         self, members: IntArray, count: int, rng: np.random.Generator, known: Known
     ) -> IntArray:
-        """Return the best of those seen, and some of the others."""
+        """Return the best of the seen clients, and some of the unseen ones."""
         seen = members[known.history.last[members] > 0]
         new = np.setdiff1d(members, seen)
         share = self.exploration * self.decay ** max(known.round - 1, 0)
@@ -257,14 +239,14 @@ class Oort:
     def _exploit(
         self, seen: IntArray, count: int, rng: np.random.Generator, known: Known
     ) -> IntArray:
-        """Draw among the best, by their scores."""
+        """Draw among the best with probabilities by their scores."""
         if count == 0:
             return seen[:0]
         scores = self.scores(seen, known)
         best = np.argsort(-scores, kind="stable")
         edge = self.cut_off * scores[best[count - 1]]
         good = best[: max(int((scores >= edge).sum()), POOL * count)]
-        # No score is 0, so that as many can be drawn as there are.
+        # No probability is 0, so that all candidates can be drawn.
         chances = scores[good] + 1e-4
         return rng.choice(seen[good], count, replace=False, p=chances / chances.sum())
 
@@ -272,7 +254,7 @@ class Oort:
         """Return the utility of clients: Oort, equations 1 and 2.
 
         The statistical utility, clipped at its 90th percentile and scaled to [0, 1],
-        plus a bonus for those not seen for long, times the penalty for slow devices.
+        plus a bonus for clients not seen for long, times the penalty for slow devices.
         """
         history = known.history
         utility = history.utility[seen]
@@ -287,18 +269,16 @@ class Oort:
         return found
 
     def preferred_time(self, history: History) -> float:
-        """Return T: the pacer's percentile of the times that are known."""
+        """Return T, the pacer's percentile of the known times."""
         times = history.seconds[~np.isnan(history.seconds)]
         return float(np.percentile(times, self.pace(history))) if len(times) else np.inf
 
     def pace(self, history: History) -> float:
         """Return the percentile of T, from 30: Oort, Algorithm 1.
 
-        After every `pacer_step` rounds the utility of these is compared with that of as
-        many before: while it is the same within a tenth, T grows; it shrinks again if
-        it is several times as large.
-
-        It is the mean over the participants that were not explored, as in FedScale.
+        Every `pacer_step` rounds, their utility is compared with that of as many rounds
+        before: T grows if it is the same within a tenth, and shrinks if it changed
+        several times over. As in FedScale, utilities of explored clients do not count.
         """
         pace, step, gained = 30.0, self.pacer_step, history.gained
         for end in range(2 * step, len(gained) + 1, step):

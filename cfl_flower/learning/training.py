@@ -1,8 +1,7 @@
-"""Local training and evaluation on torch; knows no Flower.
+"""Local training and evaluation with torch, independent of Flower.
 
-The local optimiser is SGD, or Adam, on f_i(w) + mu/2 ||w - a||^2; without mu it is
-plain. The anchor a is what was received, w itself (FedProx, Li et al., 2020, eq. 2) or
-another model (Ditto, StoCFL).
+SGD or Adam on f_i(w) + mu/2 ||w - a||^2, where the anchor a is the received model
+(FedProx, Li et al., 2020, eq. 2) or another one (Ditto, StoCFL).
 """
 
 from __future__ import annotations
@@ -24,20 +23,19 @@ from cfl_flower.settings import Count, NonNegative, require, settings
 from cfl_flower.types import Vector
 
 BLOCK = 128
-"""Samples in one pass outside of SGD; fixed, so that sums are the same on every worker.
+"""Samples in a forward pass outside of SGD; fixed, for equal sums on all workers.
 
-With more, a convolution's activations outgrow the cache and are mapped anew in every
-pass: 512 took twice the time.
+With more, a convolution's activations outgrow the cache: 512 took twice the time.
 """
 
 TRAINING_PASSES = 3
-"""Forward passes that a training step's forward and backward pass take, per sample."""
+"""Cost of a training step per sample, in forward passes."""
 
 WHOLE = slice(None)
 """All weights of a network."""
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
-"""Of a network and a batch: a number to be made small."""
+"""The loss of a network on a batch."""
 
 
 @settings("strategy")
@@ -45,8 +43,8 @@ class LocalTraining:
     """The local optimiser's settings, the same for every method."""
 
     optimizer: Literal["sgd", "adam"] = "sgd"
-    """Adam starts anew in every round; the proximal term and the weight decay are part
-    of the gradient that it sees."""
+    """Adam starts afresh in every round; its gradient has the proximal term and the
+    weight decay."""
     epochs: Count = 10
     """E, passes over the client's data in each round; not used when `steps` is set."""
     steps: Count | None = None
@@ -54,16 +52,16 @@ class LocalTraining:
     batch_size: Count = 10
     """B; the last batch of a pass may be smaller."""
     learning_rate: NonNegative = 0.1
-    """Step size of the local optimiser."""
+    """eta, the step size."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Of SGD; Adam has moments of its own."""
     weight_decay: NonNegative = 0.0
     """Strength of the L2 penalty."""
     mu: NonNegative = 0.0
-    """Strength of the proximal term."""
+    """Strength of the proximal term (FedProx)."""
     buffers: Literal["average", "local"] = "average"
     """BatchNorm's running means and variances are averaged with the weights; or each
-    client keeps its own, and what it sends are those that it received."""
+    client keeps its own, and returns those that it received."""
 
     def __post_init__(self) -> None:
         ok = self.optimizer == "sgd" or not self.momentum
@@ -90,7 +88,7 @@ class LocalTraining:
 def batches(
     x: Tensor, y: Tensor, settings: LocalTraining, rng: np.random.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield shuffled mini-batches; the data are shuffled anew on every pass.
+    """Yield mini-batches; every pass shuffles the data again.
 
     Parameters
     ----------
@@ -106,15 +104,9 @@ def _endless_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     while True:
         order = torch.from_numpy(rng.permutation(y.shape[0])).to(y.device)
-        # One split instead of a slice per step: views are a tenth of a small step.
+        # One split per pass: slicing in every step costs a tenth of a small step.
         parts = [torch.split(data.index_select(0, order), size) for data in (x, y)]
         yield from zip(*parts, strict=True)
-
-
-@torch.no_grad()
-def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
-    """Write the gradient of the mean cross-entropy into ``model.gradient``."""
-    gradient_writer(model)(x, y)
 
 
 def gradient_writer(
@@ -122,11 +114,8 @@ def gradient_writer(
 ) -> Callable[[Tensor, Tensor], None]:
     """Return the function of a batch that writes its gradient to ``model.gradient``.
 
-    Of the mean cross-entropy, or of another loss.
-
-    Softmax regression has a closed form, (softmax(z) - onehot(y))^T x / n; autograd's
-    fixed cost per step would be several times that arithmetic, and looking the layers
-    up in each step a quarter of it.
+    Of the mean cross-entropy, or of another loss. Softmax regression has a closed form,
+    (softmax(z) - onehot(y))^T x / n, which saves several times its own cost per step.
     """
     module = model.module
     if loss is not None or not isinstance(module, SoftmaxRegression):
@@ -161,11 +150,10 @@ def _write_by_autograd(model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> No
 def full_gradient(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     """Return the gradient of the mean cross-entropy over all samples, shape (p,).
 
-    Of the model as it is tested: without dropout. Zero without samples.
+    In evaluation mode, without dropout. Zero without samples.
 
     Parameters
     ----------
-    model : FlatModel
     x, y : Tensor, shapes (n, ...) and (n,)
     """
     switch_mode(model, training=False)
@@ -196,18 +184,16 @@ def train(
     part: slice = WHOLE,
     correction: Tensor | None = None,
 ) -> None:
-    """Train a model in place from the weights it holds.
+    """Train a model in place from its current weights.
 
     Parameters
     ----------
-    model : FlatModel
     x, y : Tensor, shapes (n, ...) and (n,)
-        The client's training data; nothing happens when n is 0.
-    settings : LocalTraining
+        The client's training data; if n is 0, the model stays as it is.
     rng : numpy.random.Generator
         Orders the batches.
     anchor : Tensor, shape (p,), optional
-        What the proximal term holds the weights near; by default those at the start.
+        Centre of the proximal term; by default the weights at the start.
     loss : callable, optional
         Of the network and a batch, instead of the mean cross-entropy.
     part : slice, optional
@@ -246,18 +232,16 @@ def pretrain(
     rng: np.random.Generator,
     key: str,
 ) -> Vector:
-    """Return what the server makes of a model; the same bits for any number of cores.
+    """Return a model after training on the server, the same bits on any machine.
 
     Parameters
     ----------
     model : FlatModel
-        That works it out; it holds anything.
+        The network to train with; its weights are overwritten.
     initial : Vector, shape (d,)
     x, y : Tensor, shapes (n, ...) and (n,)
-    settings : LocalTraining
-    rng : numpy.random.Generator
     key : str
-        Where the settings are, for errors.
+        The key of the settings, for errors.
 
     Raises
     ------
@@ -276,10 +260,10 @@ def pretrain(
 def stepper(
     weights: Tensor, gradient: Tensor, settings: LocalTraining
 ) -> Callable[[], object]:
-    """Return what takes one step of the optimiser, in place, from the gradient."""
+    """Return a function that takes one optimiser step in place from the gradient."""
     rate, momentum = settings.learning_rate, settings.momentum
     if settings.optimizer == "adam":
-        # The whole network as one tensor: a step costs one pass, not one per layer.
+        # The whole network as one tensor: one operation per step, not one per layer.
         weights.grad = gradient
         return torch.optim.Adam([weights], rate).step
     if not momentum:
@@ -293,8 +277,8 @@ def stepper(
 
 
 def switch_mode(model: FlatModel, training: bool) -> None:
-    """Switch dropout and the like on or off."""
-    # Walking through the modules costs as much as a small model's forward pass.
+    """Switch between training and evaluation mode."""
+    # Setting the mode of all modules costs as much as a small model's forward pass.
     if model.module.training is not training:
         model.module.train(training)
 
@@ -310,7 +294,7 @@ def predictions(model: FlatModel, x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def sample_losses(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
-    """Return the cross-entropy of each sample, shape (n,), as at a test."""
+    """Return the cross-entropy of each sample in evaluation mode, shape (n,)."""
     switch_mode(model, training=False)
     model.passes += len(y)
     logits = torch.cat([model.module(block) for block in torch.split(x, BLOCK)])
@@ -320,19 +304,18 @@ def sample_losses(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
 def evaluate(
     model: FlatModel, x: Tensor, y: Tensor, spread: Callable[..., Iterable[Any]] = map
 ) -> tuple[float, int]:
-    """Return the mean cross-entropy and the number of correct answers.
+    """Return the mean cross-entropy and the number of correct predictions.
 
     Parameters
     ----------
-    model : FlatModel
     x, y : Tensor, shapes (n, ...) and (n,)
     spread : callable
-        How the blocks are gone through: a thread pool's ``map`` gives the same bits.
+        Maps over the blocks; a thread pool's ``map`` gives the same bits.
 
     Raises
     ------
     ValueError
-        If there is nothing to test on.
+        If there are no samples.
     """
     if y.shape[0] == 0:
         raise ValueError("the client has no test samples in this round")

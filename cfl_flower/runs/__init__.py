@@ -1,5 +1,5 @@
 """A run on disk, from its first round to its checkpoint.
 
 Here: the run directory, its records, reading them back, checkpoints, callbacks.
-Not here: what several runs say together (`analysis`).
+Not here: scores and comparisons of runs (`analysis`).
 """

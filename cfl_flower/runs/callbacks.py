@@ -1,4 +1,4 @@
-"""What happens around the rounds of a run: files, checkpoints, a line to look at."""
+"""Callbacks after every round: files, checkpoints, progress and TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cfl_flower.state import ClusteredState
 
 
 class Verbosity(StrEnum):
-    """How much a run says while it works."""
+    """How much a run prints."""
 
     QUIET = "quiet"
     NORMAL = "normal"
@@ -46,8 +46,8 @@ class Recorder:
 class Checkpointer:
     """Saves the state every few rounds, and after the last.
 
-    Comes after the recorder: rows that are newer than the checkpoint are dropped on
-    resume, rows that are missing would be missed.
+    Runs after the recorder: a resume can drop rows newer than the checkpoint, but not
+    restore missing ones.
     """
 
     checkpoint: Checkpoint
@@ -57,7 +57,7 @@ class Checkpointer:
     def on_round(
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
     ) -> None:
-        """Save the state if it is time."""
+        """Save the state if a checkpoint is due."""
         del rows
         if record.round % self.every == 0 or record.round == self.last:
             self.checkpoint.save(record.round, state)
@@ -65,15 +65,12 @@ class Checkpointer:
 
 @dataclass
 class Progress:
-    """Prints one line per round, and what else there is to say about it.
+    """Prints one line per round, and more if verbose.
 
     Attributes
     ----------
-    console : Console
-    strategy : str
-    rounds : int
     verbosity : Verbosity
-        Quiet: nothing. Verbose: sizes, bytes, agreement and failures below the line.
+        Quiet prints nothing; verbose adds sizes, bytes, scores and failures.
     """
 
     console: Console
@@ -98,7 +95,7 @@ class Progress:
             self.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     def line(self, record: RoundRecord) -> str:
-        """Return the line of a round; what was not measured is left out."""
+        """Return the line of a round, without what was not measured."""
         width = len(str(self.rounds))
         parts = [f"{self.strategy:>9}", f"round {record.round:>{width}}/{self.rounds}"]
         if record.accuracy is not None and record.loss is not None:
@@ -115,7 +112,7 @@ class Progress:
         return "  ".join([*parts, *self._remaining(record.round)])
 
     def details(self, record: RoundRecord) -> list[str]:
-        """Return more lines on a round, each of something that was measured."""
+        """Return further lines on a round, of what was measured."""
         sent = f"bytes up {record.bytes_up:,}, down {record.bytes_down:,}"
         parts = [f"participants {record.participants}", sent]
         parts += [f"sizes {record.cluster_sizes}"] if record.cluster_sizes else []
@@ -129,14 +126,14 @@ class Progress:
         return found
 
     def _remaining(self, round: int) -> list[str]:
-        """Estimate from the rounds of this process what is left of the run."""
+        """Estimate the remaining time from the rounds of this process."""
         # The first round starts the workers.
         known, left = self._seconds[1:], self.rounds - round
         return [f"{clock(left * fmean(known))} left"] if known and left else []
 
 
 def clock(seconds: float) -> str:
-    """Write a time as one reads a clock.
+    """Format a duration as hours, minutes and seconds.
 
     Examples
     --------
@@ -156,11 +153,11 @@ class TensorBoard:
     folder : Path
         Gets TensorBoard's event files.
     done : int
-        Rounds that were finished before; events after them are dropped on resume.
+        Rounds that are finished already; later events are dropped on resume.
     """
 
     def __init__(self, folder: Path, done: int = 0) -> None:
-        # Optional, and slow to import: only where it is asked for.
+        # An optional dependency that is slow to import.
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
 
         self._writer = SummaryWriter(str(folder), purge_step=done + 1)
@@ -168,7 +165,7 @@ class TensorBoard:
     def on_round(
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
     ) -> None:
-        """Write the round's numbers, and how clients' accuracies are spread."""
+        """Write the round's numbers and a histogram of clients' accuracies."""
         del state
         row = record.row()
         row["failures"] = len(record.failures)
@@ -182,9 +179,9 @@ class TensorBoard:
 
 
 class Callback(Protocol):
-    """What happens around a run; a method itself never prints or writes."""
+    """Called after every round; a method itself never prints or writes."""
 
     def on_round(
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
     ) -> None:
-        """Take in a finished round and the state after it."""
+        """Process a finished round and the state after it."""

@@ -1,47 +1,44 @@
 """Atomic save, load and resume of a strategy's state.
 
 A checkpoint is one safetensors file of arrays and one JSON file that names it. The JSON
-is replaced last and in one step, so at every moment the folder holds one whole
-checkpoint, whenever the process is killed.
+is replaced last and in one step, so that the folder holds one whole checkpoint at every
+moment, whenever the process is killed.
+
+A state is a dataclass of plain values, arrays, bytes, lists, mappings and further
+dataclasses. Each is saved with the name and the ``version: ClassVar[int]`` (by default
+1) of its class, and restored as the class of that name in the annotation of its field.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import types
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from safetensors.numpy import load, save
 
-from cfl_flower.errors import CheckpointError
+from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.files import write_atomically
-from cfl_flower.settings import differences
+from cfl_flower.runs.differences import effective_differences
 from cfl_flower.types import Json
 
-SCHEMA = 1
-MAY_DIFFER = frozenset(
-    {
-        "rounds",
-        "resume",
-        "workers",
-        "gpus_per_worker",
-        "engine",
-        "output_dir",
-        "data_dir",
-        "system",
-    }
-)
-"""Settings without effect on the numbers of the rounds that are done."""
+FORMAT = 2
+"""Number of this file format; 1 had no names and versions of classes."""
 
 State = TypeVar("State")
 
 
+class OtherVersionError(Exception):
+    """A saved dataclass is not of the version that this code declares."""
+
+
 def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
-    """Turn a value into JSON, putting its arrays aside under their path.
+    """Turn a value into JSON, and put its arrays into ``arrays`` under their path.
 
     Dataclasses, lists, tuples and mappings are followed; mappings keep the type of
     their keys.
@@ -54,10 +51,15 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
         return {"bytes": path}
     if is_dataclass(value):
         names = [field.name for field in fields(value)]
-        inside = {n: pack(getattr(value, n), arrays, f"{path}.{n}") for n in names}
-        return {"fields": inside}
+        return {
+            "class": type(value).__name__,
+            "version": getattr(value, "version", 1),
+            "fields": {
+                n: pack(getattr(value, n), arrays, f"{path}.{n}") for n in names
+            },
+        }
     if isinstance(value, Mapping):
-        # Keys may be anybody's words: they name no arrays.
+        # A client can choose a key: keys name no arrays.
         items = enumerate(value.items())
         return {"pairs": [[k, pack(v, arrays, f"{path}.{i}")] for i, (k, v) in items]}
     if isinstance(value, list | tuple):
@@ -65,10 +67,24 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
     return value
 
 
-def unpack(node: Json, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Rebuild what `pack` made; a dataclass comes back as the dict of its fields."""
+def unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any = Any) -> Any:
+    """Rebuild what `pack` made.
+
+    Parameters
+    ----------
+    arrays : mapping of str to arrays
+    annotation : type
+        What is expected; a dataclass is found in it by its name, in unions, lists and
+        mappings, too: ``dict[ClientId, Result | Failure]``.
+
+    Raises
+    ------
+    OtherVersionError
+        If the annotation has no such dataclass, or one of another version.
+    """
     if isinstance(node, list):
-        return [unpack(item, arrays) for item in node]
+        inner = _element_type(annotation, Sequence)
+        return [unpack(item, arrays, inner) for item in node]
     if not isinstance(node, dict):
         return node
     if "bytes" in node:
@@ -76,8 +92,37 @@ def unpack(node: Json, arrays: Mapping[str, np.ndarray]) -> Any:
     if "array" in node:
         return np.array(arrays[node["array"]])
     if "fields" in node:
-        return {name: unpack(value, arrays) for name, value in node["fields"].items()}
-    return {key: unpack(value, arrays) for key, value in node["pairs"]}
+        return _restore_dataclass(node, arrays, annotation)
+    inner = _element_type(annotation, Mapping)
+    return {key: unpack(value, arrays, inner) for key, value in node["pairs"]}
+
+
+def _restore_dataclass(
+    node: Mapping[str, Json], arrays: Mapping[str, np.ndarray], annotation: Any
+) -> Any:
+    members: list[Any] = [m for m in _alternatives(annotation) if is_dataclass(m)]
+    found = next((each for each in members if each.__name__ == node["class"]), None)
+    if found is None or getattr(found, "version", 1) != node["version"]:
+        raise OtherVersionError(node["class"])
+    if {field.name for field in fields(found)} != node["fields"].keys():
+        raise OtherVersionError(node["class"])
+    hints, items = get_type_hints(found), node["fields"].items()
+    return found(**{name: unpack(item, arrays, hints[name]) for name, item in items})
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union; of any other type, itself."""
+    union = get_origin(annotation) in (Union, types.UnionType)
+    return get_args(annotation) if union else (annotation,)
+
+
+def _element_type(annotation: Any, container: type) -> Any:
+    """Return the annotation of a sequence's items, or of a mapping's values."""
+    for each in _alternatives(annotation):
+        origin = get_origin(each)
+        if isinstance(origin, type) and issubclass(origin, container):
+            return get_args(each)[-1 if container is Mapping else 0]
+    return Any
 
 
 @dataclass(frozen=True)
@@ -86,9 +131,8 @@ class Checkpoint:
 
     Attributes
     ----------
-    folder : Path
     resolved : dict
-        The run's configuration, to recognise a foreign checkpoint.
+        The run's configuration, to recognise the checkpoint of another run.
     """
 
     folder: Path
@@ -106,7 +150,7 @@ class Checkpoint:
         data = save(arrays)
         name = f"round-{round:08d}.safetensors"
         header = {
-            "schema": SCHEMA,
+            "format": FORMAT,
             "round": round,
             "arrays": name,
             "sha256": hashlib.sha256(data).hexdigest(),
@@ -123,32 +167,53 @@ class Checkpoint:
         """Return whether there is a checkpoint."""
         return self._header.exists()
 
+    def check_version(self) -> None:
+        """Raise the `ConfigError` of a checkpoint that another version wrote."""
+        if self.exists():
+            self._read_header()
+
     def load(self, state_class: type[State]) -> tuple[int, State]:
         """Return the round and the state of the checkpoint.
 
         Raises
         ------
         CheckpointError
-            If it is torn, or of a run with other settings.
+            If it is damaged, or of a run with other settings.
+        ConfigError
+            If another version of this project wrote it.
         """
+        header = self._read_header()
         try:
-            header = json.loads(self._header.read_text())
             data = (self.folder / header["arrays"]).read_bytes()
             intact = hashlib.sha256(data).hexdigest() == header["sha256"]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, KeyError) as error:
             raise self._refusal(f"is torn ({type(error).__name__})") from error
         if not intact:
             raise self._refusal("is torn (its arrays are not those that were saved)")
-        if header["schema"] != SCHEMA:
-            raise self._refusal(f"has schema {header['schema']}, not {SCHEMA}")
-        self._check_config(header["config"])
-        state = unpack(header["state"], load(data))
-        return int(header["round"]), state_class(**state)
+        for key, old, new in effective_differences(header["config"], self.resolved):
+            raise self._refusal(f"is of another run: {key} was {old}, is {new}")
+        try:
+            state = unpack(header["state"], load(data), state_class)
+        except OtherVersionError as error:
+            self._refuse_version(f"an earlier version of cfl-flower's {error}")
+        return int(header["round"]), state
 
-    def _check_config(self, saved: Mapping[str, Json]) -> None:
-        for key, old, new in differences(saved, self.resolved):
-            if key.partition(".")[0] not in MAY_DIFFER:
-                raise self._refusal(f"is of another run: {key} was {old}, is {new}")
+    def _read_header(self) -> dict[str, Json]:
+        try:
+            header = json.loads(self._header.read_text())
+        except (OSError, ValueError) as error:
+            raise self._refusal(f"is torn ({type(error).__name__})") from error
+        if not isinstance(header, dict):
+            raise self._refusal("is torn (no JSON object)")
+        if header.get("format", 1) != FORMAT:
+            self._refuse_version("an earlier version of cfl-flower")
+        return header
+
+    def _refuse_version(self, version: str) -> NoReturn:
+        raise ConfigError(
+            f"checkpoint {self.folder} was written by {version} and cannot be resumed; "
+            "start anew in another output_dir"
+        )
 
     def _refusal(self, what: str) -> CheckpointError:
         return CheckpointError(

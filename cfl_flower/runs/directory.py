@@ -1,4 +1,4 @@
-"""The run directory: what a run leaves behind, in the form that others rely on."""
+"""The run directory, whose files are the contract of a run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from uuid import uuid4
 import yaml
 from filelock import FileLock, Timeout
 
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import append_durably, write_atomically
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.reading import read_lines, refuse_other_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord, device_seconds
 from cfl_flower.types import Json
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
 
 LOCK_TIMEOUT = 15.0
-"""Seconds to wait for a killed run's processes to let go of the directory."""
+"""Seconds to wait for a killed run's processes to release the directory."""
 
 FAILURE = "failure.txt"
-"""Says in a run directory why the last attempt ended before its time."""
+"""File with the error of the last attempt, if it failed."""
 
 RUN = ("python", "-m", "simulations.run")
-"""What starts a run in a shell."""
+"""Command that starts a run."""
 
 PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
@@ -40,19 +41,15 @@ PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 class RunDirectory:
     """Writes a run's files; holds the directory for one process at a time.
 
-    Parameters
-    ----------
-    config : RunConfig
-
     Attributes
     ----------
     token : str
-        Names the run to devices: another one for a new run, kept by a resumed one.
+        Identifies the run to devices; a resumed run keeps it.
 
     Raises
     ------
     ConfigError
-        If it cannot be written, is in use, or holds a run that is not to be resumed.
+        If it cannot be written, is in use, or holds a run and ``resume`` is false.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -70,8 +67,11 @@ class RunDirectory:
                 f"output_dir={self.path} is in use by another run; wait or use another"
             ) from error
         try:
+            if self._config.resume:
+                # First: an earlier version's settings differ, too.
+                Checkpoint(self.path / "checkpoint", {}).check_version()
             refuse_other_settings(self._config)
-        except ConfigError:
+        except CflError:
             self._lock.release()
             raise
         command = repeat_command(self._config.overrides)
@@ -79,7 +79,7 @@ class RunDirectory:
         write_atomically(self.path / "config.yaml", f"# {command}\n{text}".encode())
         (self.path / FAILURE).unlink(missing_ok=True)
         if len(read_lines(self.path / "rounds.jsonl")) < self._config.rounds:
-            # One that is there is of fewer rounds.
+            # An existing summary is of fewer rounds.
             (self.path / "summary.json").unlink(missing_ok=True)
         name = self.path / ".token"
         if not (self._config.resume and name.exists()):
@@ -93,19 +93,19 @@ class RunDirectory:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Note why the run failed, if it did, and let go of the lock."""
+        """Write the error of a failed run, and release the lock."""
         if isinstance(error, Exception):
-            said = " ".join(str(error).split()) or type(error).__name__
-            write_atomically(self.path / FAILURE, f"{said}\n".encode())
+            reason = " ".join(str(error).split()) or type(error).__name__
+            write_atomically(self.path / FAILURE, f"{reason}\n".encode())
         self._lock.release()
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
-        """Append one round to both files; complete on disk when this returns."""
+        """Append one round to both files, synced to disk."""
         self._append("clients.jsonl", [row.row() for row in rows])
         self._append("rounds.jsonl", [record.row()])
 
     def rewind(self, round: int) -> None:
-        """Drop what was written after a round, torn lines included."""
+        """Remove the lines after a round, torn ones included."""
         for name in ("rounds.jsonl", "clients.jsonl"):
             path = self.path / name
             kept = [row for row in read_lines(path, ["round"]) if row["round"] <= round]
@@ -118,7 +118,7 @@ class RunDirectory:
         Parameters
         ----------
         data : str, optional
-            Names what all clients held, where that is known: `Stream.fingerprint`.
+            Fingerprint of all clients' data, if known: `Stream.fingerprint`.
         """
         config, rounds = self._config, read_lines(self.path / "rounds.jsonl")
         tested = [row for row in rounds if row["accuracy"] is not None]
@@ -155,12 +155,7 @@ class RunDirectory:
 
 
 def check_output_dir(config: RunConfig) -> None:
-    """Make the output folder, or say in one line why it cannot be used.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Create the output folder, or raise a `ConfigError` if it cannot be used."""
     path = Path(config.output_dir)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -174,21 +169,21 @@ def check_output_dir(config: RunConfig) -> None:
         ) from error
     if not config.resume and (path / "rounds.jsonl").exists():
         raise ConfigError(
-            f"output_dir={path} already holds a run; add resume=true to go on with it, "
+            f"output_dir={path} already holds a run; add resume=true to continue it, "
             "or use another folder"
         )
 
 
 def repeat_command(overrides: Sequence[str], without: Collection[str] = ()) -> str:
-    """Return the line for a shell that trains once more what overrides asked for.
+    """Return the shell command that repeats a run.
 
-    The last value of each key counts, and nothing is resumed.
+    The last value of each key counts; ``resume`` is left out.
 
     Parameters
     ----------
     overrides : sequence of str
     without : collection of str
-        Keys that are left out, too.
+        Further keys to leave out.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a round is measured by: clients' tests, and how far their models are apart."""
+"""Measures of a round: clients' tests, distances of models, agreement by class."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ def note_tests(
     clusters: IntArray,
     malicious: Collection[ClientId] = (),
 ) -> list[ClientRow]:
-    """Note the accuracies of a round; nothing if nobody was tested.
+    """Record the accuracies of a round; nothing without tested clients.
 
     Parameters
     ----------
-    record : RoundRecord
     tested : sequence of n Result
-        With the metric ``correct``; ``own_correct`` of ``own_tested`` beside where the
-        test is on more than a client's own samples.
+        With the metric ``correct``; also ``own_correct`` of ``own_tested`` if the test
+        is on more than a client's own samples.
     clusters : int array of shape (n,)
     malicious : collection of ClientId
-        Who attacks: the others' accuracy is noted, too.
+        Attackers; the accuracy of the others is recorded, too.
 
     Returns
     -------
@@ -58,7 +57,7 @@ def note_tests(
 
 
 def _personalised(result: Result) -> float | None:
-    """Return the accuracy on a client's own samples if the main one is on all."""
+    """Return the accuracy on a client's own samples if the test is on more."""
     tested = result.metrics.get("own_tested")
     return int(result.metrics["own_correct"]) / int(tested) if tested else None
 
@@ -66,7 +65,7 @@ def _personalised(result: Result) -> float | None:
 def discrepancies(
     results: Sequence[Result], clusters: IntArray, models: Sequence[Vector]
 ) -> FloatArray:
-    """Return how far participants' models are from their cluster's: FlexCFL, eq. 3.
+    """Return the distances of participants' models to their cluster's: FlexCFL, eq. 3.
 
     Parameters
     ----------
@@ -86,7 +85,7 @@ def discrepancies(
 
 
 def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
-    """Return the adjusted Rand index of each class among those who have samples of it.
+    """Return the adjusted Rand index of each class, over clients with samples of it.
 
     Parameters
     ----------
@@ -95,7 +94,7 @@ def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
     Returns
     -------
     list of L floats
-        None for a class that nobody has.
+        None for a class without samples.
     """
     scores: list[float | None] = []
     for label in range(truth.shape[1]):
@@ -103,3 +102,45 @@ def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
         pair = truth[holders, label], clusters[holders, label]
         scores.append(float(adjusted_rand_score(*pair)) if holders.any() else None)
     return scores
+
+
+def note_discrepancies(
+    record: RoundRecord,
+    results: Sequence[Result],
+    clusters: IntArray,
+    models: Sequence[Vector],
+) -> None:
+    """Note how far participants' models are from their clusters' new ones.
+
+    Parameters
+    ----------
+    record : RoundRecord
+    results : sequence of m Result
+    clusters : int array of shape (m,)
+    models : sequence of K vectors
+    """
+    gaps, measures = discrepancies(results, clusters, models), record.measures
+    measures["discrepancy"] = float(np.mean(gaps)) if len(gaps) else None
+    measures["discrepancies"] = [
+        float(gaps[clusters == cluster].mean()) if cluster in clusters else None
+        for cluster in range(len(models))
+    ]
+
+
+def note_class_agreement(
+    record: RoundRecord, meanings: IntArray, clients: IntArray, clusters: IntArray
+) -> None:
+    """Note how well clusters fit what a class means, class by class.
+
+    Parameters
+    ----------
+    record : RoundRecord
+    meanings : int array of shape (n, L)
+        Equal for clients that mean the same by a class.
+    clients : int array of shape (m,)
+        Of the n, those that were clustered.
+    clusters : int array of shape (m, L)
+        -1 where a client has no samples of a class.
+    """
+    record.measures["class_meanings"] = (meanings.max(axis=0) + 1).tolist()
+    record.measures["class_ari"] = class_scores(meanings[clients], clusters)

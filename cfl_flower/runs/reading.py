@@ -1,4 +1,4 @@
-"""What a run left on the disk, read again: trusting nothing, told in one line."""
+"""Reading a run directory; damaged files are one-line errors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.checkpoint import MAY_DIFFER
-from cfl_flower.settings import differences
+from cfl_flower.runs.differences import effective_differences
 from cfl_flower.types import Json
 
 if TYPE_CHECKING:
@@ -27,19 +26,19 @@ ROUND_KEYS = (
     "bytes_up",
     "bytes_down",
 )
-"""What every line of `rounds.jsonl` has, and tables and curves are made from."""
+"""Keys that every line of `rounds.jsonl` needs for tables and curves."""
 
 TEST_KEYS = ("round", "client", "cluster", "accuracy")
-"""The same of `clients.jsonl`."""
+"""Keys that every line of `clients.jsonl` needs."""
 
 
 def finished(config: RunConfig) -> dict[str, Json] | None:
-    """Return the summary of a run if it is complete, and of these very settings.
+    """Return the summary of a run if it is complete and has the same settings.
 
     Raises
     ------
     ConfigError
-        If what lies there cannot be read.
+        If its files cannot be read.
     """
     folder = Path(config.output_dir)
     if not (folder / "summary.json").exists() or changed_settings(config):
@@ -67,7 +66,7 @@ class Finished:
 
     @property
     def data(self) -> str | None:
-        """The name of what all clients held, if known."""
+        """The fingerprint of all clients' data, if known."""
         return self.summary.get("data")
 
 
@@ -77,7 +76,7 @@ def read_finished(config: RunConfig) -> Finished | None:
     Raises
     ------
     ConfigError
-        If its files are broken, or of somebody else.
+        If its files are damaged or contradict each other.
     """
     summary = finished(config)
     if summary is None:
@@ -86,30 +85,28 @@ def read_finished(config: RunConfig) -> Finished | None:
     if len(run.rounds) != config.rounds:
         raise ConfigError(
             f"{Path(config.output_dir) / 'rounds.jsonl'} has {len(run.rounds)} rounds, "
-            f"but summary.json says that it is complete with {config.rounds}; delete "
-            "the folder and carry the run out again"
+            f"but is complete with {config.rounds} by its summary.json; delete "
+            "the folder and repeat the run"
         )
     return run
 
 
 def changed_settings(config: RunConfig) -> list[str]:
-    """Return the settings that the run which lies in the folder had otherwise."""
+    """Return the settings in which the run in the output folder differs."""
     path = Path(config.output_dir) / "config.yaml"
     if not path.exists():
         return []
-    saved = read_settings(path)
-    keys = sorted(key for key, _, _ in differences(saved, config.resolved))
-    return [key for key in keys if key.partition(".")[0] not in MAY_DIFFER]
+    differences = effective_differences(read_settings(path), config.resolved)
+    return sorted(key for key, _, _ in differences)
 
 
 def refuse_other_settings(config: RunConfig) -> None:
-    """Refuse to write over the configuration of a run that has finished rounds.
-
-    Or more of them than are asked for: its summary would be of a longer run.
+    """Refuse an output folder whose finished rounds are not this run's.
 
     Raises
     ------
     ConfigError
+        If they have other settings, or are more than ``config.rounds``.
     """
     path = Path(config.output_dir)
     changed, rounds = changed_settings(config), read_lines(path / "rounds.jsonl")
@@ -126,12 +123,7 @@ def refuse_other_settings(config: RunConfig) -> None:
 
 
 def read_settings(path: Path) -> dict[str, Json]:
-    """Read a `config.yaml`.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Read a `config.yaml`, or raise a `ConfigError`."""
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -142,12 +134,7 @@ def read_settings(path: Path) -> dict[str, Json]:
 
 
 def read_summary(folder: Path) -> dict[str, Json]:
-    """Read the `summary.json` of a run.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Read the `summary.json` of a run, or raise a `ConfigError`."""
     path = folder / "summary.json"
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
@@ -169,13 +156,12 @@ def read_tests(folder: Path) -> list[dict[str, Json]]:
 
 
 def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
-    """Read a JSON-lines file; a torn last line, as kill -9 leaves it, is left out.
+    """Read a JSON-lines file without a torn last line, as kill -9 leaves it.
 
     Parameters
     ----------
-    path : Path
     keys : collection of str
-        What every line must have.
+        Required in every line.
 
     Raises
     ------
@@ -205,9 +191,9 @@ def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
 
 
 def broken(path: Path, why: object) -> ConfigError:
-    """Return the complaint about a file of a run, in one line."""
-    said = " ".join(str(why).split())
+    """Return the one-line error of a damaged file of a run."""
+    reason = " ".join(str(why).split())
     return ConfigError(
-        f"{path} cannot be read ({said}); mend it, or delete {path.parent} and carry "
-        "the run out again"
+        f"{path} cannot be read ({reason}); repair it, or delete {path.parent} and "
+        "repeat the run"
     )

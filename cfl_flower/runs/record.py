@@ -1,4 +1,4 @@
-"""What is noted of a round, and of each client that was tested in it."""
+"""The records of a round and of each client that was tested in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cfl_flower.types import ClientId, Failure, Json
 
 @dataclass
 class RoundRecord:
-    """One line of `rounds.jsonl`. What was not measured is None, never 0.
+    """One line of `rounds.jsonl`; what was not measured is None, never 0.
 
     Attributes
     ----------
@@ -25,24 +25,23 @@ class RoundRecord:
     drifted : int
         Clients that reported a changed representation after the test.
     moved, reclustered : int, bool
-        What that led to, in force from the next round on. Clients that joined before
-        this round's training can trigger a re-clustering, too, which is in force.
+        The consequences of that, effective from the next round on. Clients that joined
+        before this round's training can trigger a re-clustering, too, effective now.
     participants : int
         Clients asked to train.
     failures : list of Failure
     bytes_up, bytes_down : int
-        Models for training and representations. Models sent only for the test are a
-        measurement, the same for every method, and are not counted.
+        Models for training and representations; models sent only for the test, the
+        same for every method, are not counted.
     seconds, virtual_seconds : float
-        Wall time since the end of the last round, with everything in between; time of
-        the simulated devices (`devices`), of which the slowest that is waited for
-        counts in each phase: questions, training, reports.
+        Wall time since the end of the last round; time of the simulated devices
+        (`devices`), in each phase that of the slowest device that is waited for.
     heterogeneity : float
         Mean client distance within clusters, on the data of the test.
     ari : float
         Adjusted Rand index of the clusters against the true concepts.
     measures : dict
-        What the strategy measures beside, under names of its own.
+        What the strategy measures in addition.
     """
 
     round: int
@@ -65,7 +64,7 @@ class RoundRecord:
     measures: dict[str, Json] = field(default_factory=dict)
 
     def row(self) -> dict[str, Json]:
-        """Return the line, with the strategy's own measures as keys like the others."""
+        """Return the line as a mapping, with the strategy's measures among its keys."""
         row = asdict(self)
         measures: dict[str, Json] = row.pop("measures")
         return row | measures
@@ -76,7 +75,7 @@ class ClientRow:
     """One line of `clients.jsonl`: a client that was evaluated in a round.
 
     ``personalised`` is the accuracy on its own test samples, where ``accuracy`` is on
-    the whole test set (`partition.tests`). ``measures`` is what the strategy adds.
+    the whole test set (`partition.tests`). ``measures`` has the strategy's additions.
     """
 
     round: int
@@ -88,7 +87,7 @@ class ClientRow:
     measures: dict[str, Json] = field(default_factory=dict)
 
     def row(self) -> dict[str, Json]:
-        """Return the line, with the strategy's own measures as keys like the others."""
+        """Return the line as a mapping, with the strategy's measures among its keys."""
         row = dict(vars(self))
         measures: dict[str, Json] = row.pop("measures")
         return row | measures
@@ -97,9 +96,9 @@ class ClientRow:
 def device_seconds(
     rounds: Sequence[Mapping[str, Json]], last: int | None = None
 ) -> float | None:
-    """Return the time of the simulated devices up to the end of a round.
+    """Return the simulated device time up to the end of a round.
 
-    None without that round, or if a round before it was not timed.
+    None if ``last`` is None, or a round up to it was not timed.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the frame costs, as ratios to a plain loop measured in the same run.
+"""What the framework costs, as ratios to a plain loop measured in the same run.
 
     python -m simulations.benchmark            # everything, some ten minutes
     python -m simulations.benchmark clustering # one part: a module beside this one
@@ -29,7 +29,7 @@ PARTS = [
 
 
 def main() -> int:
-    """Measure the parts that are asked for; exit code 1 if a limit does not hold."""
+    """Measure the selected parts; exit code 1 if a limit does not hold."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -37,13 +37,14 @@ def main() -> int:
     chosen = parser.parse_args().parts or PARTS
     title = f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
     table, hold = Table(title=title), []
-    for column in ("what", "measured", "limit", "holds"):
+    for column in ("what", "measured", "limit", "holds", "wall / CPU seconds"):
         table.add_column(column)
     for part in chosen:
         for row in import_module(f"simulations.benchmark.{part}").rows():
-            table.add_row(row.name, row.figure, row.limit, "yes" if row.holds else "NO")
+            holds = "yes" if row.holds else "NO"
+            table.add_row(row.name, row.figure, row.limit, holds, row.seconds)
             hold.append(row.holds)
-    Console(width=110).print(table)
+    Console(width=120).print(table)
     return 0 if all(hold) else 1
 
 

@@ -4,75 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
-from statistics import mean, median
+from statistics import median
 
 import torch
-from torch import Tensor
 
-from cfl_flower.config.compose import compose_config
 from cfl_flower.learning.training import full_gradient, train
-from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
-from cfl_flower.types import Vector
-from simulations.benchmark.measure import Row, finish, on_two_workers, times
+from simulations.benchmark import measure as bench
 
-STOCFL = [
-    "strategy=stocfl",
-    "strategy.sketch=1024",
-    "drift=none",
-    "dataset.size=28",
-    "model=mlp",
-    "model.hidden=2048",
-    "clients=4800",
-    "participants=480",
-    "partition.samples=50",
-    "partition.test_samples=8",
-    "strategy.local.epochs=5",
-    "strategy.local.batch_size=50",
-    "system.evaluate_every=99",
-    "system.checkpoint_every=99",
-    "workers=2",
-    "rounds=5",
-]
+RUN = """
+    strategy=stocfl strategy.sketch=1024 drift=none dataset.size=28 model=mlp
+    model.hidden=2048 clients=4800 participants=480 partition.samples=50
+    partition.test_samples=8 strategy.local.epochs=5 strategy.local.batch_size=50
+    system.evaluate_every=99 system.checkpoint_every=99 workers=2 rounds=5
+"""
 """StoCFL's own largest setting, on digits: 1,628,170 parameters."""
 
-MET = [*STOCFL, "clients=480"]
+KNOWN = f"{RUN} clients=480"
 """As many participants in a round, all of whom are known from the first one on."""
 
 
-def rows() -> Iterator[Row]:
-    """Take memory and time of the server of StoCFL's largest setting, on Ray.
+def rows() -> Iterator[bench.Row]:
+    """Measure memory and time of the server of StoCFL's largest setting, on Ray.
 
     Local work is the training of both models. Early rounds of 4,800 clients are first
-    contacts for most, who work out the gradient psi as well: there it is counted.
+    contacts for most, who compute the gradient psi as well: there it is counted.
     """
-    before = on_two_workers(_measure_training), on_two_workers(_measure_gradient)
-    done, steady = finish(STOCFL), finish(MET)
-    after = on_two_workers(_measure_training), on_two_workers(_measure_gradient)
-    training, gradient = (mean(pair) for pair in zip(before, after, strict=True))
-    peak = done.summary["peak_rss_mb"] / 1000
+    references = [
+        partial(bench.on_two_workers, step) for step in (_train_both, _find_gradient)
+    ]
+    (runs, gradient), training = bench.between(
+        references[0],
+        lambda: bench.between(
+            references[1], lambda: (bench.finish(RUN), bench.finish(KNOWN))
+        ),
+    )
+    peak = runs[0].summary["peak_rss_mb"] / 1000
     name = "StoCFL, 4,800 clients, 480 in a round"
-    yield Row(f"{name}: memory of the server", f"{peak:.2f} GB", "4 GB", peak <= 4)
-    for kind, run in (("rounds of first contacts", done), ("steady rounds", steady)):
+    yield bench.within(f"{name}: memory of the server", peak, 4, "GB")
+    kinds = ("rounds of first contacts", "steady rounds")
+    for kind, run in zip(kinds, runs, strict=True):
         # The first round starts the workers, the last one tests.
         rounds = list(pairwise(run.rounds))[:-1]
-        met = [row["known"] - previous["known"] for previous, row in rounds]
-        work = [(480 * training + count * gradient) / 2 for count in met]
-        seconds = [row["seconds"] for _, row in rounds]
-        ratio = median(taken / own for taken, own in zip(seconds, work, strict=True))
-        figure = f"{ratio:.2f} x  ({median(seconds):.1f} s)"
+        new = median(row["known"] - previous["known"] for previous, row in rounds)
+        ours = bench.Seconds(median(row["seconds"] for _, row in rounds))
+        work = bench.Seconds((480 * training.wall + new * gradient.wall) / 2)
         what = f"StoCFL, 480 in a round, {kind}: against local work on 2 workers"
-        yield Row(what, figure, "1.3 x", ratio <= 1.3)
-    shared = [str(row["found"]) for row in done.rounds]
-    yield Row(f"{name}: clusters found", ", ".join(shared), "-", True)
+        yield bench.compare(what, ours, work, 1.3)
+    found = ", ".join(str(row["found"]) for row in runs[0].rounds)
+    yield bench.Row(f"{name}: clusters found", found, "-", True)
 
 
-def _measure_training() -> float:
-    """Return the seconds in which a client trains both models."""
-    model, start, x, y = _make_client()
-    local = compose_config(STOCFL).strategy.local
-    anchor = torch.from_numpy(start.copy())
+def _train_both() -> bench.Seconds:
+    """Return the time in which a client trains both models."""
+    config, model, start, x, y = bench.set_up(RUN, 50)
+    local, anchor = config.strategy.local, torch.from_numpy(start.copy())
 
     def both() -> None:
         rng = generator(0, "batches")
@@ -82,20 +70,10 @@ def _measure_training() -> float:
         model.to_vector()
 
     # Ten seconds: the two workers start one after the other, and must share caches.
-    return median(times(both, 200))
+    return bench.measure(both, count=200)[0]
 
 
-def _measure_gradient() -> float:
-    """Return the seconds in which a client works out the gradient at an anchor."""
-    model, start, x, y = _make_client()
-    return median(times(lambda: full_gradient(model.load(start), x, y), 60))
-
-
-def _make_client() -> tuple[FlatModel, Vector, Tensor, Tensor]:
-    """Return a network, its initial vector, and a client's 50 samples."""
-    torch.set_num_threads(1)
-    config = compose_config(STOCFL)
-    dataset = config.dataset
-    model = FlatModel(config.model.build(dataset.shape, dataset.classes))
-    start = initial_vector(config.model, dataset.shape, dataset.classes, 0)
-    return model, start, torch.rand(50, *dataset.shape), torch.arange(50) % 10
+def _find_gradient() -> bench.Seconds:
+    """Return the time in which a client computes the gradient at an anchor."""
+    _, model, start, x, y = bench.set_up(RUN, 50)
+    return bench.measure(lambda: full_gradient(model.load(start), x, y), count=60)[0]

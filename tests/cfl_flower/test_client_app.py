@@ -66,7 +66,7 @@ def histogram(config: RunConfig, client: int, round: int) -> bytes:
     ],
     ids=["a numbered device", "a named device", "a node of a simulation"],
 )
-def test_a_node_says_who_it_is_and_which_code_it_runs(
+def test_node_identifies_itself_and_its_code(
     node_config: dict[str, Any], said: dict[str, Any]
 ) -> None:
     grid = InProcessGrid([node_config])
@@ -81,7 +81,7 @@ def test_a_node_says_who_it_is_and_which_code_it_runs(
     }
 
 
-def test_the_same_settings_are_one_workshop_and_others_another(
+def test_equal_settings_share_their_worker_resources(
     compose: Composer,
 ) -> None:
     one, other = (json.dumps(compose(f"seed={seed}").resolved) for seed in (0, 1))
@@ -96,7 +96,7 @@ def test_nobody_can_spoil_the_common_initial_model(compose: Composer) -> None:
     assert np.array_equal(resources.copy_initial(), start(config))
 
 
-def test_a_task_that_raises_costs_only_its_own_answer(compose: Composer) -> None:
+def test_task_that_raises_costs_only_its_own_answer(compose: Composer) -> None:
     config = compose()
     asked = plan(config, 0, 99, 1)  # there are 6 clients
     first, raised, last = work(config, "train", asked)
@@ -109,7 +109,7 @@ def test_a_task_that_raises_costs_only_its_own_answer(compose: Composer) -> None
 
 
 @pytest.mark.parametrize("phase", ["train", "evaluate"])
-def test_an_answer_does_not_depend_on_the_other_tasks_of_the_message(
+def test_answer_does_not_depend_on_the_other_tasks_of_the_message(
     compose: Composer, phase: str
 ) -> None:
     config = compose()
@@ -131,7 +131,7 @@ def test_training_starts_from_the_model_that_the_task_names(compose: Composer) -
     assert answers[1].arrays[0] == pytest.approx(models[0], abs=1e-4)
 
 
-def test_a_test_gives_a_loss_and_the_number_of_correct_answers(
+def test_test_gives_a_loss_and_the_number_of_correct_answers(
     compose: Composer,
 ) -> None:
     config = compose()
@@ -142,7 +142,7 @@ def test_a_test_gives_a_loss_and_the_number_of_correct_answers(
     assert answer.arrays == []
 
 
-def test_a_query_is_answered_for_the_round_to_come(compose: Composer) -> None:
+def test_query_is_answered_for_the_round_to_come(compose: Composer) -> None:
     config = compose("drift.rounds=[2]")
     asked = plan(config, 0, representation=True)
     (before,) = work(config, "query", asked, round=0)
@@ -162,7 +162,7 @@ def test_what_one_task_says_overrides_what_is_common(compose: Composer) -> None:
     assert "representation" in second.metrics
 
 
-def test_a_client_remembers_from_message_to_message_and_no_other_client_does(
+def test_client_remembers_from_message_to_message_and_no_other_client_does(
     compose: Composer,
 ) -> None:
     config = compose("drift.rounds=[3]")
@@ -179,7 +179,7 @@ def test_a_client_remembers_from_message_to_message_and_no_other_client_does(
 @pytest.mark.parametrize(
     ("fault", "reason"), [("raises", "raised"), ("hangs", "timeout")]
 )
-def test_a_client_that_fails_says_why(
+def test_failing_client_gives_its_reason(
     compose: Composer, fault: str, reason: str
 ) -> None:
     config = compose(f"faults.{fault}=1", "system.task_timeout=0.05")
@@ -188,6 +188,6 @@ def test_a_client_that_fails_says_why(
     assert [len(answer.arrays) for answer in answers] == [0, 0]
 
 
-def test_a_client_that_drops_out_sends_nothing(compose: Composer) -> None:
+def test_client_that_drops_out_sends_nothing(compose: Composer) -> None:
     config = compose("faults.drops=1")
     assert work(config, "train", plan(config, 0, 1)) == []

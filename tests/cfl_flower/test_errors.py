@@ -18,12 +18,12 @@ from cfl_flower.errors import LONGEST, InvalidResultError, printable
         ("\n" * LONGEST, ("\\n" * LONGEST)[: LONGEST - 1] + "…"),
     ],
 )
-def test_what_a_client_says_is_one_short_line(text: str, shown: str) -> None:
+def test_a_clients_text_becomes_one_short_line(text: str, shown: str) -> None:
     assert printable(text) == shown
     shown.encode()
 
 
-def test_a_refusal_says_nothing_that_cannot_be_printed() -> None:
+def test_a_refusal_is_printable() -> None:
     error = InvalidResultError("rai\nsed", "\ud800" * 1000)
     assert error.reason == "rai\\nsed"
     assert error.detail == str(error)

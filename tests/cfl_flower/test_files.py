@@ -41,16 +41,14 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return found
 
 
-def test_a_new_name_reaches_the_disk_after_its_file(
-    tmp_path: Path, synced: list[Path]
-) -> None:
+def test_a_file_is_synced_before_its_name(tmp_path: Path, synced: list[Path]) -> None:
     write_atomically(tmp_path / "file", b"new")
     temporary, folder = synced
     assert temporary.name.endswith(".tmp")
     assert folder == tmp_path
 
 
-def test_what_is_added_reaches_the_disk(tmp_path: Path, synced: list[Path]) -> None:
+def test_appended_text_is_synced_to_disk(tmp_path: Path, synced: list[Path]) -> None:
     path = tmp_path / "lines"
     append_durably(path, "one\n")
     append_durably(path, "two µ\n")
@@ -59,7 +57,7 @@ def test_what_is_added_reaches_the_disk(tmp_path: Path, synced: list[Path]) -> N
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
-def test_a_folder_that_cannot_be_synced_is_no_reason_to_stop_but_a_bad_disk_is(
+def test_a_folder_without_sync_is_ignored_but_a_disk_error_is_raised(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(descriptor: int) -> None:
@@ -74,7 +72,7 @@ def test_a_folder_that_cannot_be_synced_is_no_reason_to_stop_but_a_bad_disk_is(
             sync_folder(tmp_path)
 
 
-def test_where_folders_cannot_be_opened_files_are_still_written(
+def test_files_are_written_on_systems_that_cannot_open_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "O_DIRECTORY")

@@ -19,7 +19,7 @@ DRAW = (
 
 
 @pytest.mark.slow
-def test_another_process_draws_the_same() -> None:
+def test_another_process_draws_the_same_numbers() -> None:
     shown = [
         subprocess.check_output(
             [sys.executable, "-c", DRAW], env={"PYTHONHASHSEED": seed}, text=True
@@ -34,7 +34,7 @@ def test_another_process_draws_the_same() -> None:
     "other",
     [(1, "batches", 3, 4), (0, "deal", 3, 4), (0, "batches", 2, 4), (0, "batches", 3)],
 )
-def test_seed_purpose_round_and_client_each_count(other: tuple) -> None:
+def test_draws_depend_on_seed_purpose_round_and_client(other: tuple) -> None:
     here = generator(0, "batches", 3, 4).random(4)
     assert not np.array_equal(here, generator(*other).random(4))
     assert torch_seed(0, "batches", 3, 4) != torch_seed(*other)
@@ -64,6 +64,6 @@ def test_torch_accepts_every_seed(seed: int, purpose: str, round: int) -> None:
     assert 0 <= torch_seed(seed, purpose, round, "site-a") < 2**63
 
 
-def test_no_two_of_many_names_share_a_key() -> None:
+def test_many_names_have_distinct_keys() -> None:
     # Half of 64 bits would collide here with near certainty.
     assert len({key(f"site-{i}") for i in range(200_000)}) == 200_000

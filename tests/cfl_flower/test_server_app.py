@@ -26,7 +26,7 @@ SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
         ),
     ],
 )
-def test_a_comparison_has_a_row_for_what_differs_but_the_seed(
+def test_comparison_has_a_row_for_what_differs_but_the_seed(
     sweep: str, names: list[str], tmp_path: Path
 ) -> None:
     configs = compose_sweep(f"{SMALL} {sweep} output_dir={tmp_path}")
@@ -60,7 +60,7 @@ def test_drifts_after_the_end_of_a_run_have_no_columns(
     assert said in " ".join(text.getvalue().split())
 
 
-def test_a_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
+def test_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
     configs = compose_sweep(f"{SMALL} faults.raises=0,1 output_dir={tmp_path}")
     text = io.StringIO()
     with pytest.raises(FailedRunsError, match=r"1 of 2 runs .*raises1.*none of"):
@@ -85,7 +85,7 @@ def test_many_drifts_are_counted(tmp_path: Path) -> None:
     assert "2, 3, 4, 5, 6, 7, ... (11 in all)" in text.getvalue()
 
 
-def test_a_console_without_a_terminal_is_plain_lines_in_the_asked_file(
+def test_console_without_a_terminal_is_plain_lines_in_the_asked_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CFL_FLOWER_CONSOLE", str(tmp_path / "lines"))
@@ -107,7 +107,7 @@ def test_progress_is_one_line_per_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("round", "told"), [(5, True), (4, False)])
-def test_a_drift_after_the_last_round_is_told(
+def test_drift_after_the_last_round_is_reported(
     round: int, told: bool, tmp_path: Path
 ) -> None:
     text = io.StringIO()

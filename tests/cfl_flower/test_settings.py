@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from cfl_flower.client.faults import Faults
 from cfl_flower.data.partition import LabelGroups
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import Faults, System, build, locate, require, settings_class
+from cfl_flower.settings import System, build, locate, require, settings_class
 from strategies.fielding import Fielding, FieldingSettings
 
 
@@ -38,7 +39,7 @@ def test_the_settings_of_a_strategy_are_found_through_it() -> None:
         ("strategies.fielding.Nothing", "cannot be imported"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_refused(path: str, message: str) -> None:
+def test_a_target_that_does_not_exist_is_refused(path: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         locate(path)
 
@@ -62,7 +63,7 @@ def test_a_value_out_of_range_is_named_with_what_is_allowed() -> None:
         (Faults, {"raises": 0.6, "drops": 0.6}),
     ],
 )
-def test_settings_check_themselves(settings: type, values: dict) -> None:
+def test_settings_are_checked_when_built(settings: type, values: dict) -> None:
     with pytest.raises(ConfigError, match="not allowed"):
         settings(**values)
 

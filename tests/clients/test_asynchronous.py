@@ -72,7 +72,7 @@ def test_without_a_policy_devices_upload_at_once(
     assert all(row["before"] > 0 for row in run.clients)
 
 
-def test_a_device_waits_no_longer_than_it_wants(
+def test_device_waits_no_longer_than_it_wants(
     run_small: Runner, tmp_path: Path, sites: Sites
 ) -> None:
     began = time.monotonic()
@@ -83,7 +83,7 @@ def test_a_device_waits_no_longer_than_it_wants(
     assert [row["failures"] for row in run.rounds] == [[], []]
 
 
-def test_the_trigger_asks_for_an_upload(
+def test_trigger_asks_for_an_upload(
     run_small: Runner, tmp_path: Path, sites: Sites
 ) -> None:
     def touch() -> None:
@@ -113,7 +113,7 @@ def test_drift_asks_for_an_upload(
     assert len(run.rounds) == 3
 
 
-def test_an_upload_that_failed_is_not_held_again(
+def test_upload_that_failed_is_not_held_again(
     make_context: MakeContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = make_context(1)
@@ -147,7 +147,7 @@ def _fail(*_: object, **__: object) -> None:
     raise RuntimeError
 
 
-def test_what_is_due_by_hand(tmp_path: Path) -> None:
+def test_upload_is_due_as_computed_by_hand(tmp_path: Path) -> None:
     before = np.array([30, 10])
     policy = UploadPolicy(samples=5)
     assert policy.holds
@@ -170,7 +170,7 @@ def test_policies_out_of_range_name_themselves(options: dict[str, float]) -> Non
         UploadPolicy(**options)
 
 
-def test_the_server_needs_public_sets_of_its_own(
+def test_server_needs_public_sets_of_its_own(
     run_small: Runner, tmp_path: Path, sites: Sites
 ) -> None:
     with pytest.raises(ConfigError, match=r"public_dir=null is not allowed"):

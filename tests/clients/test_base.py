@@ -38,7 +38,7 @@ def histogram(stream: Stream, round: int) -> np.ndarray:
     return label_histogram(stream.view(2, round).labels, 10)
 
 
-def test_the_hello_brings_sizes_and_the_first_representation(
+def test_hello_brings_sizes_and_the_first_representation(
     stream: Stream, make_context: MakeContext
 ) -> None:
     found = ClusteredClient(make_context(0)).get_properties(ASK)
@@ -69,7 +69,7 @@ def test_training_depends_on_round_and_client_only(
     assert not np.array_equal(one, later)
 
 
-def test_a_test_counts_correct_answers_on_the_data_of_the_round(
+def test_test_counts_correct_answers_on_the_data_of_the_round(
     stream: Stream, make_context: MakeContext
 ) -> None:
     loss, count, metrics = ClusteredClient(make_context(1)).evaluate([INITIAL], {})
@@ -79,7 +79,7 @@ def test_a_test_counts_correct_answers_on_the_data_of_the_round(
 
 
 @pytest.mark.parametrize(("round", "reports"), [(1, False), (2, True), (3, False)])
-def test_a_client_reports_when_the_next_rounds_data_are_others(
+def test_client_reports_when_the_next_rounds_data_are_others(
     round: int, reports: bool, stream: Stream, make_context: MakeContext
 ) -> None:
     held = digest(histogram(stream, round))
@@ -88,7 +88,7 @@ def test_a_client_reports_when_the_next_rounds_data_are_others(
     assert ("representation" in metrics) is reports
 
 
-def test_a_client_that_is_not_tested_still_reports(
+def test_client_that_is_not_tested_still_reports(
     stream: Stream, make_context: MakeContext
 ) -> None:
     config = {**ASK, "held": "unknown", "test": False}
@@ -99,7 +99,7 @@ def test_a_client_that_is_not_tested_still_reports(
     assert metrics == report
 
 
-def test_a_change_within_the_tolerance_is_no_drift(
+def test_change_within_the_tolerance_is_no_drift(
     stream: Stream, make_context: MakeContext
 ) -> None:
     first, after = histogram(stream, 2), histogram(stream, 3)
@@ -115,7 +115,7 @@ def test_a_change_within_the_tolerance_is_no_drift(
         assert ("representation" in metrics) is reports
 
 
-def test_a_report_that_the_server_does_not_hold_is_sent_again(
+def test_report_that_the_server_does_not_hold_is_sent_again(
     stream: Stream, make_context: MakeContext
 ) -> None:
     ask = {**ASK, "tolerance": 0.5}
@@ -126,7 +126,7 @@ def test_a_report_that_the_server_does_not_hold_is_sent_again(
         assert "representation" in metrics
 
 
-def test_a_flipping_client_trains_on_other_labels_and_is_tested_on_its_own(
+def test_flipping_client_trains_on_other_labels_and_is_tested_on_its_own(
     make_context: MakeContext,
 ) -> None:
     honest = ClusteredClient(make_context(1))
@@ -177,7 +177,7 @@ def test_averaged_statistics_travel_with_the_model(
     assert context.state.load(9) == {}
 
 
-def test_a_client_keeps_its_own_statistics_and_sends_those_it_received(
+def test_client_keeps_its_own_statistics_and_sends_those_it_received(
     equip: Equip, normalised: FlatModel, stream: Stream
 ) -> None:
     first, weights = normalised.to_vector(), len(normalised.weights)
@@ -231,7 +231,7 @@ def test_methods_with_a_training_of_their_own_keep_statistics_alike(
         assert (kept != received[weights:]).sum() > 100
 
 
-def test_a_trial_has_the_statistics_from_before_the_round_whose_data_it_takes(
+def test_trial_has_the_statistics_from_before_the_round_whose_data_it_takes(
     equip: Equip, normalised: FlatModel
 ) -> None:
     # As in StoCFL's sequential omega, asked in the round before that of the data.
@@ -249,7 +249,7 @@ def test_a_trial_has_the_statistics_from_before_the_round_whose_data_it_takes(
     assert not np.array_equal(other[0][weights:], beside[0][weights:])
 
 
-def test_a_client_chooses_by_losses_with_its_own_statistics(
+def test_client_chooses_by_losses_with_its_own_statistics(
     equip: Equip, normalised: FlatModel, stream: Stream
 ) -> None:
     received, weights = normalised.to_vector(), len(normalised.weights)
@@ -262,7 +262,7 @@ def test_a_client_chooses_by_losses_with_its_own_statistics(
 
 
 @pytest.mark.parametrize("sharers", [1, 10**6])
-def test_a_client_tests_with_its_own_statistics_however_many_share_the_model(
+def test_client_tests_with_its_own_statistics_however_many_share_the_model(
     sharers: int, equip: Equip, normalised: FlatModel, stream: Stream
 ) -> None:
     served, weights = normalised.to_vector(), len(normalised.weights)
@@ -297,7 +297,7 @@ def test_networks_without_statistics_keep_nothing(make_context: MakeContext) -> 
 # What single methods do
 
 
-def test_the_inner_steps_of_pfedme_are_counted_as_work(
+def test_inner_steps_of_pfedme_are_counted_as_work(
     make_context: MakeContext,
 ) -> None:
     plain, personal = make_context(1), make_context(1)
@@ -308,7 +308,7 @@ def test_the_inner_steps_of_pfedme_are_counted_as_work(
     assert personal.model.passes == 4 * plain.model.passes > 0
 
 
-def test_a_device_with_data_of_its_own_sees_drift_by_its_last_loss(
+def test_device_with_data_of_its_own_sees_drift_by_its_last_loss(
     make_context: MakeContext, tmp_path: Path
 ) -> None:
     # Its stream shows the data of now in every round, so nothing seems to change there.

@@ -13,7 +13,7 @@ from clients.cfl import CFLClient
 MakeContext = Callable[..., ClientContext]
 
 
-def test_it_takes_the_model_with_the_smallest_training_loss(
+def test_cfls_client_is_served_the_model_with_the_smallest_training_loss(
     make_context: MakeContext,
 ) -> None:
     client = CFLClient(make_context(1))

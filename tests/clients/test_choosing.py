@@ -53,7 +53,7 @@ def test_pretraining_is_some_mini_batches_from_the_initial_model(
     assert np.array_equal(sketched, sketch(update, 32, 0))
 
 
-def test_a_newcomer_chooses_the_direction_nearest_to_its_update(
+def test_newcomers_choose_the_direction_nearest_to_their_update(
     make_context: MakeContext,
 ) -> None:
     (update,), _, _ = flex(make_context, 0).answer([], {"pretrain": True})
@@ -79,7 +79,7 @@ def test_migration_needs_a_shift_and_nothing_from_the_server(
     assert stream.timeline.rounds == [3]
 
 
-def test_directions_that_are_not_there_are_reported_and_kept_when_they_come(
+def test_lost_directions_are_reported_and_kept_when_received_again(
     make_context: MakeContext,
 ) -> None:
     flex(make_context, 0).get_properties({})
@@ -125,7 +125,7 @@ def test_fesem_compares_its_last_trained_model(make_context: MakeContext) -> Non
 
 
 @pytest.mark.parametrize("kind", [IFCAClient, FlexCFLClient])
-def test_a_client_without_data_stays_where_it_is(
+def test_clients_without_data_keep_their_cluster(
     kind: type[IFCAClient], make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = FLEX if kind is FlexCFLClient else IFCA

@@ -72,7 +72,7 @@ def test_psi_is_the_direction_of_the_gradient_at_the_anchor_received(
     assert directions[0] @ directions[1] < 0.99
 
 
-def test_a_difference_is_the_way_that_training_goes_back(
+def test_psi_as_a_difference_is_the_anchor_less_the_trained_model(
     make_context: MakeContext,
 ) -> None:
     options = {"representation": "difference", "representation_epochs": 2}
@@ -87,7 +87,7 @@ def test_a_difference_is_the_way_that_training_goes_back(
     assert np.abs(psi - once).max() > 1e-4
 
 
-def test_a_sketch_is_of_the_direction_and_has_length_1(
+def test_a_sketched_psi_is_the_normalised_sketch_of_psi(
     make_context: MakeContext,
 ) -> None:
     (psi,), _, _ = client_of(make_context, 0).answer([INITIAL], {"represent": True})
@@ -113,7 +113,7 @@ def test_psi_after_a_drift_is_at_the_first_anchor_not_at_a_trained_model(
     assert np.frombuffer(told, np.float32) == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_report_that_was_lost_is_compared_with_the_one_that_was_taken(
+def test_data_are_compared_with_those_of_the_last_report_taken(
     make_context: MakeContext,
 ) -> None:
     client_of(make_context, 0, refresh="on_drift").remember(1)
@@ -145,7 +145,7 @@ def write(folder: Path, pixels: FloatArray, labels: IntArray, changed: int) -> N
     os.utime(path, (changed, changed))
 
 
-def test_a_device_reports_again_when_its_images_change_and_their_labels_do_not(
+def test_devices_report_again_if_images_change_and_labels_do_not(
     make_context: MakeContext, tmp_path: Path
 ) -> None:
     folder = tmp_path / "own"
@@ -169,7 +169,7 @@ def test_a_device_reports_again_when_its_images_change_and_their_labels_do_not(
     )
 
 
-def test_what_is_referred_to_outlives_a_checkpoint(
+def test_the_last_report_taken_outlives_a_checkpoint(
     make_context: MakeContext, tmp_path: Path
 ) -> None:
     client_of(make_context, 0, refresh="on_drift").remember(1)

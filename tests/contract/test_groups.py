@@ -62,7 +62,7 @@ def with_extractor(strategy: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("strategy", "selection", "optimizer"), SAMPLE)
-def test_a_run_with_them_is_the_same_on_any_node_and_after_a_break(
+def test_options_give_the_same_run_on_any_nodes_and_after_a_break(
     strategy: str, selection: str, optimizer: str, run_small: Runner
 ) -> None:
     options = [f"strategy={strategy}", f"selection={selection}", *RUN]
@@ -95,7 +95,7 @@ CHANGED = [
 
 
 @pytest.mark.parametrize(("strategy", "group", "choice"), CHANGED)
-def test_each_of_them_changes_what_comes_out(
+def test_every_option_changes_the_results(
     strategy: str, group: str, choice: str, run_small: Runner
 ) -> None:
     """One that a strategy ignored would pass every other test."""
@@ -112,7 +112,7 @@ def test_each_of_them_changes_what_comes_out(
 
 
 @pytest.mark.parametrize("strategy", sorted({each[0] for each in EVERY}))
-def test_every_client_tells_the_loss_that_it_is_selected_by(
+def test_every_client_reports_the_loss_that_it_is_selected_by(
     strategy: str, tmp_path: Path
 ) -> None:
     """Without one, Oort's utility would be the number of samples."""
@@ -147,7 +147,7 @@ def test_every_client_tells_the_loss_that_it_is_selected_by(
         (["selection=oort", "selection.pacer_delta=0"], "above 0 and at most 100"),
     ],
 )
-def test_what_does_not_fit_is_one_line(
+def test_unsuitable_options_are_one_line(
     overrides: list[str], part: str, run_small: Runner
 ) -> None:
     with pytest.raises(ConfigError) as error:

@@ -116,7 +116,7 @@ def strategy(request: pytest.FixtureRequest) -> str:
     return f"strategy={request.param}"
 
 
-def test_a_run_leaves_the_files_of_the_contract(
+def test_run_leaves_the_files_of_the_contract(
     strategy: str, undisturbed: Runner
 ) -> None:
     run = undisturbed(strategy)
@@ -193,7 +193,7 @@ def _killing_app(at_call: int, worked: bool = False) -> ClientApp:
 
 
 @pytest.mark.parametrize("at_call", [3, 7])
-def test_a_killed_run_resumes_to_the_same_numbers(
+def test_killed_run_resumes_to_the_same_numbers(
     strategy: str, at_call: int, run_small: Runner, undisturbed: Runner
 ) -> None:
     with pytest.raises(_KilledError):
@@ -225,7 +225,7 @@ def test_resume_with_sparse_checkpoints(
     assert resumed.numbers == undisturbed(*options).numbers
 
 
-def test_a_finished_run_resumes_to_itself(strategy: str, run_small: Runner) -> None:
+def test_finished_run_resumes_to_itself(strategy: str, run_small: Runner) -> None:
     finished = run_small(strategy).numbers
     assert run_small(strategy, "resume=true").numbers == finished
 
@@ -249,9 +249,7 @@ def test_failing_clients_cost_only_their_results(
     assert not untested & tested
 
 
-def test_a_hanging_client_costs_only_its_result(
-    strategy: str, run_small: Runner
-) -> None:
+def test_hanging_client_costs_only_its_result(strategy: str, run_small: Runner) -> None:
     hangs = ["faults.hangs=0.1", "system.task_timeout=0.1", "rounds=2"]
     run = run_small(strategy, *hangs)
     failures = [failure for row in run.rounds for failure in row["failures"]]
@@ -267,7 +265,7 @@ def test_a_round_without_any_valid_result_ends_the_run(
         run_small(strategy, f"faults.{fault}=1")
 
 
-def test_a_late_client_joins(
+def test_late_client_joins(
     strategy: str, run_small: Runner, late_grid: InProcessGrid
 ) -> None:
     if strategy == "strategy=oracle":

@@ -174,11 +174,11 @@ def check(
         for line in compare.by_settings(compare.with_marks(asked)):
             compose(line)
     elif door == "reproduce":
-        tables = reproduce.load_published()
+        tables = reproduce.load_tables()
         said = reproduce.parse(arguments, tables)
         if not said.list:
             cells = tables[said.table].cells(said.rows, said.methods)
-            assert reproduce.make_job(cells[0], 0, said)
+            assert reproduce.compose_cell(cells[0], 0, said)
     elif door == "preview":
         overrides, _ = preview.parse_arguments(arguments)
         compose_config(overrides)

@@ -206,7 +206,7 @@ def test_a_torn_line_is_named(
     complaint = capsys.readouterr().err
     assert complaint.count("\n") == 1
     assert f"{torn / name} cannot be read ({why}" in complaint
-    assert "mend it" in complaint
+    assert "repair it" in complaint
 
 
 def test_where_nothing_can_be_written_is_one_line(

@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from rich.console import Console
 
-from cfl_flower.config.compose import CONF, compose_config
+from cfl_flower.config.compose import CONF, compose_config, compose_plain
 from cfl_flower.data.images import Mnist
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.reading import Finished, finished, read_finished
@@ -21,16 +20,20 @@ from simulations import published, reproduce
 from simulations.jobs import Job, work
 from simulations.published import (
     Cell,
-    Published,
+    PublishedTable,
     load_elsewhere,
-    load_published,
+    load_tables,
 )
-from simulations.reproduce import Measured, lines, main
+from simulations.reproduce import Outcome, main
 
-TABLES = load_published()
+TABLES = load_tables()
+PRESETS = {
+    str(path.relative_to(CONF / "experiment").with_suffix(""))
+    for path in (CONF / "experiment").rglob("*.yaml")
+}
 
 
-def asked(output: Path, **other: object) -> Namespace:
+def options(output: Path, **other: object) -> Namespace:
     """Return a command line that asks for this folder."""
     plain = {"scale": 1, "data_dir": None, "download": False}
     return Namespace(output=output, **(plain | other))
@@ -94,7 +97,7 @@ elsewhere:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
-def test_every_cell_composes_where_its_data_are(name: str) -> None:
+def test_every_cell_composes_if_its_data_are_present(name: str) -> None:
     for cell in TABLES[name].cells([], []):
         try:
             config = compose_config(cell.overrides)
@@ -104,24 +107,41 @@ def test_every_cell_composes_where_its_data_are(name: str) -> None:
             assert f"strategy={config.names['strategy']}" in cell.overrides
 
 
-def test_every_row_is_an_experiment_and_the_other_way_round() -> None:
-    used: dict[str, set[str]] = {}
+BASES = {"ccfl", "fielding", "flexcfl", "stocfl", "stocfl_mnist"}
+"""Presets that only others start from."""
+
+
+def test_every_cell_starts_from_a_preset_and_every_preset_serves_a_cell() -> None:
+    used = set()
+    for table in TABLES.values():
+        for row in table.rows:
+            for method in table.methods:
+                first, *others = table.cell(row, method).overrides
+                assert first.startswith("experiment=")
+                assert not any(each.startswith("experiment=") for each in others)
+                used.add(first.removeprefix("experiment="))
+    assert used | BASES == PRESETS
+    assert not used & BASES
+
+
+def test_every_row_has_a_value_per_column() -> None:
     for table in TABLES.values():
         for row in table.rows.values():
-            folder, _, name = row["overrides"][0].partition("=")[2].rpartition("/")
-            used.setdefault(folder, set()).add(name)
-        for name, row in table.rows.items() if table.runs else ():
-            assert TABLES[table.runs].rows[name]["overrides"] == row["overrides"]
-    preset = {"fielding", "fielding_mnist_static"}
-    alone = {path.stem for path in (CONF / "experiment").glob("fielding*.yaml")}
-    assert used.pop("") | preset == alone
-    for folder, names in used.items():
-        files = (CONF / "experiment" / folder).glob("*.yaml")
-        assert {path.stem for path in files} == names
-    for table in TABLES.values():
-        assert all(
-            len(row["values"]) == len(table.columns) for row in table.rows.values()
-        )
+            assert len(row["values"]) == len(table.columns)
+
+
+def test_tables_of_the_same_runs_have_the_same_overrides() -> None:
+    shared = [table for table in TABLES.values() if table.runs]
+    assert len(shared) >= 10
+    for table in shared:
+        other = TABLES[str(table.runs)]
+        for row in table.rows:
+            for method in table.methods.keys() & other.methods.keys():
+                mine, theirs = table.cell(row, method), other.cell(row, method)
+                assert (mine.folder, mine.overrides) == (
+                    theirs.folder,
+                    theirs.overrides,
+                )
 
 
 SETTINGS = {
@@ -142,40 +162,43 @@ SETTINGS = {
 @pytest.mark.parametrize("row", SETTINGS)
 def test_every_row_of_flexcfls_table_has_the_papers_settings(row: str) -> None:
     clients, clusters, rounds, rate, mu = SETTINGS[row]
-    folder = CONF / "experiment" / "flexcfl_table3"
-    text = yaml.safe_load((folder / f"{row}.yaml").read_text())
-    common = yaml.safe_load((CONF / "experiment" / "flexcfl.yaml").read_text())
-    assert text["clients"] == clients
-    assert text.get("clusters", common["clusters"]) == clusters
-    assert text.get("rounds", common["rounds"]) == rounds
-    assert text["strategy"]["local"]["learning_rate"] == rate
-    assert common["participants"] == 20
-    assert common["strategy"]["local"] == {"epochs": 10, "batch_size": 10}
     (cell,) = TABLES["flexcfl_table3"].cells([row], ["fedprox"])
-    mus = [item for item in cell.overrides if item.startswith("strategy.local.mu=")]
-    assert mus[-1] == f"strategy.local.mu={mu}"
+    plain, _ = compose_plain(cell.overrides)
+    found = plain["clients"], plain["clusters"], plain["rounds"], plain["participants"]
+    assert found == (clients, clusters, rounds, 20)
+    local = plain["strategy"]["local"]
+    assert (local["epochs"], local["batch_size"]) == (10, 10)
+    assert (local["learning_rate"], local["mu"]) == (rate, mu)
+    # Keras' l2(0.001) of the softmax regression and of the perceptrons.
+    decays = row.endswith(("mclr", "mlp"))
+    assert local["weight_decay"] == (0.002 if decays else 0)
 
 
 @pytest.mark.parametrize(
-    ("folder", "rounds"), [("2", [101]), ("9", [101, 111, 121]), ("10", [101, 151])]
+    ("number", "rounds"), [(2, [101]), (9, [101, 111, 121]), (10, [101, 151])]
 )
-def test_fedccfas_drifts_come_when_the_authors_do(
-    folder: str, rounds: list[int]
+def test_fedccfas_drifts_are_in_the_authors_rounds(
+    number: int, rounds: list[int]
 ) -> None:
-    files = list((CONF / "experiment" / f"fedccfa_table{folder}").glob("*.yaml"))
-    assert len(files) == 6
-    for path in files:
-        assert yaml.safe_load(path.read_text())["drift"] == {"rounds": rounds}
+    table = TABLES[f"fedccfa_table{number}"]
+    assert len(table.rows) == 6
+    for row in table.rows:
+        plain, _ = compose_plain(table.cell(row, "fedavg").overrides)
+        assert plain["drift"]["rounds"] == rounds
+        assert plain["clients"] == int(row.rpartition("_")[2])
 
 
 def test_flexcfls_samples_arrive_every_50_rounds() -> None:
-    rows = [
-        row["overrides"]
-        for name, row in TABLES["flexcfl_table4"].rows.items()
-        if name.endswith("incremental")
-    ]
+    table = TABLES["flexcfl_table4"]
+    rows = [row for row in table.rows if row.endswith("incremental")]
     assert len(rows) == 10
-    assert all(row[1:] == ["drift=incremental", "drift.every=50"] for row in rows)
+    for row in rows:
+        overrides = table.cell(row, "fedavg").overrides
+        assert overrides[-3:] == [
+            "drift=incremental",
+            "drift.every=50",
+            "strategy=fedavg",
+        ]
 
 
 def test_synthetic_composes_as_in_the_paper() -> None:
@@ -187,14 +210,18 @@ def test_synthetic_composes_as_in_the_paper() -> None:
     assert config.strategy.mixing == 0.1
 
 
-def test_a_run_of_other_settings_is_not_taken_for_this_one(tmp_path: Path) -> None:
+def test_results_of_other_settings_are_not_used(tmp_path: Path) -> None:
     cell = Cell("digits", "fedavg", None, ["strategy=fedavg", "clients=6"])
     small = [*cell.overrides, "participants=3", "rounds=2", "drift=none"]
-    config = reproduce.make_job(replace(cell, overrides=small), 0, asked(tmp_path))
+    config = reproduce.compose_cell(
+        replace(cell, overrides=small), 0, options(tmp_path)
+    )
     assert work([Job("digits", config)]).endswith("(exit code 0)")
     assert finished(config)
     other = [*small, "strategy.local.mu=1"]
-    changed = reproduce.make_job(replace(cell, overrides=other), 0, asked(tmp_path))
+    changed = reproduce.compose_cell(
+        replace(cell, overrides=other), 0, options(tmp_path)
+    )
     assert finished(changed) is None
     assert "another run" in work([Job("digits", changed)])
     assert finished(changed) is None, "the other run's numbers are not this one's"
@@ -217,44 +244,43 @@ def test_rotated_mnist_is_stocfls_setting() -> None:
     assert config.model.hidden == 2048
 
 
-def test_a_row_is_asked_for_by_its_name_and_several_by_how_they_start() -> None:
+def test_rows_are_selected_by_name_or_by_the_beginning_of_their_names() -> None:
     # rotated_mnist_1200_100 starts so, too.
     table = TABLES["stocfl_table1"]
-    for asked, found in (
+    for given, found in (
         (["rotated_mnist_1200_10"], ["rotated_mnist_1200_10"]),
         (
             ["rotated_mnist_1200", "rotated_cifar_10"],
             ["rotated_mnist_1200_10", "rotated_mnist_1200_100", "rotated_cifar_10"],
         ),
     ):
-        cells = table.cells(asked, ["stocfl"])
+        cells = table.cells(given, ["stocfl"])
         assert [cell.row for cell in cells] == found
 
 
-def test_rows_that_are_not_there_are_named() -> None:
+def test_unknown_rows_and_methods_are_named_in_the_error() -> None:
     for rows, methods in ((["nothing"], []), (["synthetic"], ["fedavg", "fedAvg"])):
         with pytest.raises(ConfigError, match="synthetic_mclr"):
             TABLES["flexcfl_table3"].cells(rows, methods)
 
 
-def test_a_line_says_what_was_published_and_how_far_it_is() -> None:
-    table = Published("", "", "", "best", 1.5, {"a": []}, ["a"], {})
+def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
+    table = PublishedTable("", "", "", "best", 1.5, {"a": []}, ["a"], {})
     cell = Cell("row", "a", 90.0, [])
-    measured = {("row", "a"): Measured([91.0, 92.0])}
-    assert lines(table, [cell], measured) == [
-        ["row", "a", "91.5 ± 0.7", "90.0", "+1.5", "reproduced"]
+    assert Outcome([91.0, 92.0]).line(table, cell) == [
+        *("row", "a", "91.5 ± 0.7", "90.0", "+1.5", "reproduced")
     ]
-    failed = {("row", "a"): Measured([], ["why"])}
-    assert lines(table, [cell], failed)[0][2:] == ["failed", "90.0", "-", ""]
-    part = {("row", "a"): Measured([80.0], ["why"])}
-    (line,) = lines(table, [cell], part)
-    assert line[2:] == ["80.0", "90.0", "-10.0", "below, without 1 failed"]
+    failed = Outcome([], ["why"]).line(table, cell)
+    assert failed[2:] == ["failed", "90.0", "-", ""]
+    part = Outcome([80.0], ["why"]).line(table, cell)
+    assert part[2:] == ["80.0", "90.0", "-10.0", "below, without 1 failed"]
+    unknown = Outcome([80.0]).line(table, replace(cell, published=None))
+    assert unknown[2:] == ["80.0", "-", "-", "no published figure"]
     faster = replace(table, measure="speed-up accuracy", against="b", tolerance=0.2)
-    some = {("row", "a"): Measured([1.3], never=1)}
-    (line,) = lines(faster, [replace(cell, published=1.27)], some)
-    assert line[2:] == ["1.30", "1.27", "+0.03", "reproduced, without 1 never"]
-    none = {("row", "a"): Measured(never=2)}
-    assert lines(faster, [cell], none)[0][2:] == ["never", "90.00", "-", ""]
+    some = Outcome([1.3], never=1).line(faster, replace(cell, published=1.27))
+    assert some[2:] == ["1.30", "1.27", "+0.03", "reproduced, without 1 never"]
+    never = Outcome(never=2).line(faster, cell)
+    assert never[2:] == ["never", "90.00", "-", ""]
 
 
 def test_bytes_are_compared_with_the_models_of_fedavg() -> None:
@@ -269,10 +295,10 @@ def test_bytes_are_compared_with_the_models_of_fedavg() -> None:
     assert TABLES["flexcfl_table4"].unit == "accuracy in %, best"
 
 
-def test_what_drift_costs_is_the_difference_of_two_tables() -> None:
+def test_the_cost_of_drift_is_the_difference_of_two_tables() -> None:
     without, sudden, costs = (TABLES[f"fedccfa_table{i}"] for i in (1, 2, 8))
     for cell in costs.cells([], []):
-        other = costs.mark(cell, TABLES)
+        other = costs.reference(cell, TABLES)
         assert other is not None
         assert other == without.cell(cell.row, cell.method)
         mine = sudden.cell(cell.row, cell.method)
@@ -290,9 +316,9 @@ def test_fieldings_figures_are_those_of_its_text() -> None:
     times = [time.cell(row, "fielding").published for row in rows]
     assert times == [1.27, 1.16, 2.23, None, None, None]
     cell = gain.cell("fmow", "fielding")
-    mark = gain.mark(cell, TABLES)
-    assert mark is not None
-    assert (mark.method, mark.row, mark.published) == ("fedavg", "fmow", None)
+    reference = gain.reference(cell, TABLES)
+    assert reference == gain.cell("fmow", "fedavg")
+    assert reference.published is None
     assert gain.unit == "accuracy in %, last accuracy_mean, less that of fedavg"
     assert time.unit == "times as fast as fedavg to its last accuracy_mean"
 
@@ -303,18 +329,18 @@ def test_all_representations_in_one_cluster_are_the_single_model(
     one = TABLES["fielding_figure5_nearest"].methods["one_cluster"]
     small = ["clients=10", "participants=3", "rounds=3", "drift.rounds=[2]", *one]
     cell = Cell("digits", "one_cluster", None, [*small, "selection=nearest"])
-    config = reproduce.make_job(cell, 0, asked(tmp_path))
+    config = reproduce.compose_cell(cell, 0, options(tmp_path))
     work([Job("digits", config)])
     run = read_finished(config)
     assert run is not None
     assert [row["num_clusters"] for row in run.rounds] == [1, 1, 1]
 
 
-def test_nothing_is_named_twice() -> None:
+def test_no_name_is_both_a_table_and_shown_elsewhere() -> None:
     assert not TABLES.keys() & load_elsewhere().keys()
 
 
-def test_reasons_of_failures_are_below_the_table() -> None:
+def test_reasons_of_failures_are_printed_below_the_table() -> None:
     console = Console(file=(out := io.StringIO()), width=60)
     row = ["row", "a", "failed", "90.0", "-", ""]
     console.print(reproduce.draw("title", [row], "row a seed 1 failed: no [/tmp/x]"))
@@ -323,14 +349,14 @@ def test_reasons_of_failures_are_below_the_table() -> None:
 
 
 @pytest.mark.slow
-def test_a_table_is_run_kept_and_printed_with_its_failures(
+def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "published.yaml"
     path.write_text(SMALL)
     monkeypatch.setattr(published, "PUBLISHED", path)
-    door = ["tiny", "--rows", "digits", "--output", str(tmp_path), "--markdown"]
-    assert main([*door, "--scale", "0.5", "--jobs", "2"]) == 1
+    command = ["tiny", "--rows", "digits", "--output", str(tmp_path), "--markdown"]
+    assert main([*command, "--scale", "0.5", "--jobs", "2"]) == 1
     out, _ = capsys.readouterr()
     table = [line.split(" | ") for line in out.splitlines()]
     assert table[2][:2] == ["| digits", "fedavg"]
@@ -341,7 +367,7 @@ def test_a_table_is_run_kept_and_printed_with_its_failures(
     kept = tmp_path / "tiny" / "digits" / "fedavg-s0-x0.5" / "rounds.jsonl"
     assert len(kept.read_text().splitlines()) == 2
     stamp = kept.stat().st_mtime_ns
-    assert main([*door, "--scale", "0.5", "--methods", "fedavg"]) == 0
+    assert main([*command, "--scale", "0.5", "--methods", "fedavg"]) == 0
     assert kept.stat().st_mtime_ns == stamp
 
 
@@ -352,10 +378,10 @@ def test_a_figure_can_be_relative_to_another_run(
     path = tmp_path / "published.yaml"
     path.write_text(SMALL)
     monkeypatch.setattr(published, "PUBLISHED", path)
-    door = ["--output", str(tmp_path), "--markdown", "-q", "--jobs", "2"]
+    command = ["--output", str(tmp_path), "--markdown", "-q", "--jobs", "2"]
     values = {}
     for name in ("gain", "gain_time", "gain_table"):
-        assert main([name, *door]) == 0
+        assert main([name, *command]) == 0
         (line,) = capsys.readouterr().out.splitlines()[2:]
         values[name] = line.split(" | ")[2]
     mean = {}
@@ -371,7 +397,7 @@ def test_a_figure_can_be_relative_to_another_run(
     assert not (tmp_path / "gain_table" / "digits" / "fedavg-s0").exists()
 
 
-def test_what_cannot_be_read_or_written_is_one_line(
+def test_unreadable_and_unwritable_files_give_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "published.yaml"
@@ -390,11 +416,11 @@ def test_what_cannot_be_read_or_written_is_one_line(
     file.touch()
     assert main(["tiny", "--output", str(file / "below")]) == 2
     torn, unwritable = capsys.readouterr().err.splitlines()
-    assert "carry the run out again" in torn
+    assert "repeat the run" in torn
     assert "cannot be written" in unwritable
 
 
-def test_data_that_are_missing_can_be_named_or_fetched(
+def test_missing_data_can_be_named_or_fetched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = ["flexcfl_table1", "--rows", "labels_1", "--output", str(tmp_path / "out")]
@@ -416,11 +442,11 @@ def test_data_that_are_missing_can_be_named_or_fetched(
             (raw / name).touch()
 
     monkeypatch.setattr(Mnist, "load", fetch)
-    here = asked(tmp_path / "out", data_dir=tmp_path, download=True)
-    config = reproduce.make_job(cell, 0, here)
+    here = options(tmp_path / "out", data_dir=tmp_path, download=True)
+    config = reproduce.compose_cell(cell, 0, here)
     assert fetched == [config.data_dir] == [str(tmp_path)]
     assert not config.dataset.download, "the same run as without"
-    assert reproduce.make_job(cell, 1, here).data_dir == str(tmp_path)
+    assert reproduce.compose_cell(cell, 1, here).data_dir == str(tmp_path)
     assert len(fetched) == 1, "once"
 
 
@@ -446,7 +472,7 @@ def test_the_list_names_tables_rows_and_data(
     assert "about" not in capsys.readouterr().out
 
 
-def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_give_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flexcfl_table3", "--rows", "nowhere"]) == 2
     assert main(["flexcfl_table3", "--rows", "nowhere", "--list"]) == 2
     assert main(["flexcfl_table3", "--seeds", "0"]) == 2

@@ -63,7 +63,7 @@ def test_devices_are_taken_in_as_they_come(run_small: Runner) -> None:
     assert [row["participants"] for row in run.rounds] == [6] * 4
 
 
-def test_a_device_that_leaves_stops_nobody(run_small: Runner) -> None:
+def test_device_that_leaves_stops_nobody(run_small: Runner) -> None:
     class Leaving(_LastFirst):
         def push_messages(self, messages: Iterable[Message]) -> list[str]:
             if len(self._order) > 12:
@@ -77,7 +77,7 @@ def test_a_device_that_leaves_stops_nobody(run_small: Runner) -> None:
     assert sum(run.rounds[-1]["cluster_sizes"]) == 12
 
 
-def test_a_newcomer_that_says_no_word_stops_nobody(
+def test_silent_newcomer_stops_nobody(
     run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # For clients 12 and 13, which are not there from the start.
@@ -118,7 +118,9 @@ def test_a_newcomer_that_says_no_word_stops_nobody(
 
 
 @pytest.mark.parametrize("wait", [0, 1])
-def test_it_ends_when_nobody_uploads_any_more(wait: int, run_small: Runner) -> None:
+def test_asynchronous_run_ends_when_nobody_uploads(
+    wait: int, run_small: Runner
+) -> None:
     grid = _LastFirst(DEVICES)
     grid.lost = frozenset(range(1000, 1012))
     options = ["system.message_timeout=1", f"strategy.policy.wait={wait}"]
@@ -142,7 +144,7 @@ class _Broken(InProcessGrid):
         return Message(Error(1, "broken"), reply_to=message)
 
 
-def test_a_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(
+def test_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(
     run_small: Runner,
 ) -> None:
     grid = _Broken([1011])
@@ -153,7 +155,7 @@ def test_a_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(
     assert sum(row["participants"] for row in run.rounds) == 4 * 6 + 1
 
 
-def test_a_device_that_says_goodbye_costs_only_its_own_result(
+def test_device_that_says_goodbye_costs_only_its_own_result(
     run_small: Runner,
 ) -> None:
     class Leaving(InProcessGrid):
@@ -176,7 +178,7 @@ def test_a_device_that_says_goodbye_costs_only_its_own_result(
     assert "it has left" in failures[0]["detail"]
 
 
-def test_a_run_ends_when_all_devices_fail_again_and_again(
+def test_run_ends_when_all_devices_fail_again_and_again(
     run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asynchronous, "LOOK_AROUND", 0.05)
@@ -211,7 +213,7 @@ def test_uploads_are_taken_in_by_the_virtual_clock(tmp_path: Path) -> None:
     assert np.array_equal(np.sort(strategy.state.clients), np.arange(12))
 
 
-def test_a_failed_upload_is_asked_for_again(run_small: Runner) -> None:
+def test_failed_upload_is_asked_for_again(run_small: Runner) -> None:
     faults = ["faults.raises=0.3", "faults.nan=0.2", "participants=12", "rounds=5"]
     shuffled = ["strategy.arrival=shuffled", "strategy.stream=cycles"]
     run = run_small(*SMALL, *faults, *shuffled, "drift.rounds=[]")

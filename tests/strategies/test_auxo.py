@@ -190,7 +190,7 @@ def test_without_rounds_a_large_cohort_splits(run_small: Runner) -> None:
 @pytest.mark.parametrize(
     ("setting", "part"),
     [
-        ("split_rounds=[0]", "rounds of at least 1"),
+        ("split_rounds=[0]", "at least 1"),
         ("smallest=1", "at least 2"),
         ("reward=0", "a number above 0"),
         ("exploration=2", "a number from 0 to 1"),

@@ -88,7 +88,7 @@ def test_failures_leave_room_for_those_who_would_be_late(run_small: Runner) -> N
         assert row["late"] < 6 or not train_failures(row)
 
 
-def test_who_comes_too_late_is_known_to_be_slow(tmp_path: Path) -> None:
+def test_late_participants_are_known_to_be_slow(tmp_path: Path) -> None:
     options = ["strategy=fedavg", "selection=oort", "devices.over_commitment=2"]
     run = ["clients=12", "participants=6", "rounds=1", "strategy.local.epochs=1"]
     config = compose_config([*options, *run, f"output_dir={tmp_path}"])
@@ -108,7 +108,7 @@ def train_failures(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [failure for failure in row["failures"] if failure["phase"] == "train"]
 
 
-def test_class_agreement_is_told_where_clients_mean_different_things(
+def test_class_agreement_is_noted_where_clients_mean_different_things(
     run_small: Runner,
 ) -> None:
     sudden = ["drift=sudden", "drift.rounds=[3]", "partition.purity=0"]

@@ -33,7 +33,9 @@ EAGER = [*CFL, "strategy.first=1", "strategy.eps1=0.5", "strategy.eps2=0.75"]
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 999))
 @settings(deadline=None, max_examples=30)
-def test_opposite_clients_are_parted(left: int, right: int, seed: int) -> None:
+def test_clients_with_opposite_updates_are_separated(
+    left: int, right: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     truth = rng.permutation(np.repeat([0, 1], [left, right]))
     angles = np.radians(180 * truth + rng.uniform(-20, 20, len(truth)))
@@ -52,7 +54,7 @@ def test_separation_by_hand() -> None:
     assert separation(cosines, np.array([0, 0, 0])) == 0
 
 
-def test_it_is_fedavg_until_it_splits(run_small: Runner) -> None:
+def test_cfl_equals_fedavg_until_the_first_split(run_small: Runner) -> None:
     cfl = run_small(*CFL, folder="cfl")
     fedavg = run_small(
         "strategy=fedavg",
@@ -63,7 +65,7 @@ def test_it_is_fedavg_until_it_splits(run_small: Runner) -> None:
     assert {row["split"] for row in cfl.rounds} == {0}
 
 
-def test_everyone_takes_part(run_small: Runner) -> None:
+def test_all_clients_take_part_in_cfl(run_small: Runner) -> None:
     run = run_small("strategy=cfl", "participants=2", "rounds=1")
     assert run.rounds[0]["participants"] == 12
 
@@ -87,7 +89,7 @@ def checkpoint_of(folder: Path) -> CFLState:
     return Checkpoint(folder / "checkpoint", resolved).load(CFLState)[1]
 
 
-def test_ancestors_are_the_models_of_before_each_split(run_small: Runner) -> None:
+def test_ancestors_are_the_models_from_before_each_split(run_small: Runner) -> None:
     run = run_small(*EAGER, "rounds=8")
     found = checkpoint_of(run.folder)
     clusters = {(row["round"], row["client"]): row["cluster"] for row in run.clients}
@@ -116,7 +118,7 @@ def test_ancestors_are_the_models_of_before_each_split(run_small: Runner) -> Non
     ("mean", "largest", "split"),
     [(1.01, 0.99, 1), (0.99, 0.99, 0), (1.01, 1.01, 0)],
 )
-def test_absolute_norms_are_the_bounds_themselves(
+def test_absolute_norms_are_compared_with_eps1_and_eps2_directly(
     mean: float, largest: float, split: int, run_small: Runner
 ) -> None:
     options = ["strategy=cfl", "drift.rounds=[]", "strategy.first=0", "rounds=1"]
@@ -148,17 +150,17 @@ def test_absolute_norms_of_updates_by_hand(run_small: Runner) -> None:
     assert row["largest_norm"] == [pytest.approx(longest, rel=1e-5)]
 
 
-def test_gamma_keeps_together_what_is_not_far_apart(run_small: Runner) -> None:
+def test_gamma_1_prevents_every_split(run_small: Runner) -> None:
     run = run_small(*EAGER, "strategy.gamma=1", "rounds=6")
     assert {row["num_clusters"] for row in run.rounds} == {1}
 
 
-def test_norms_are_those_of_the_updates(run_small: Runner) -> None:
+def test_the_mean_updates_norm_is_below_the_largest(run_small: Runner) -> None:
     row = run_small(*CFL, "rounds=1").rounds[0]
     assert 0 < row["mean_norm"][0] < row["largest_norm"][0]
 
 
-def test_relative_bounds_part_clients_that_do_not_agree(run_small: Runner) -> None:
+def test_relative_bounds_separate_clients_that_disagree(run_small: Runner) -> None:
     run = run_small(*CFL, "strategy.first=1", "rounds=12")
     whole = [row for row in run.rounds if row["num_clusters"] == 1]
     assert run.rounds[-1]["num_clusters"] > 1
@@ -186,17 +188,17 @@ def four_at_odds(
     return cfl, {row: Result(row, 5, [array]) for row, array in enumerate(arrays)}
 
 
-def test_a_missing_update_puts_a_split_off(tmp_path: Path) -> None:
+def test_a_missing_update_postpones_a_split(tmp_path: Path) -> None:
     cfl, found = four_at_odds(tmp_path)
     some = {row: found[row] for row in (0, 1, 2)}
-    mean, largest = cfl.consider(1, 0, some)
+    mean, largest = cfl.split_if_due(1, 0, some)
     assert (mean, largest) == (pytest.approx(1 / 3, rel=1e-5), pytest.approx(1))
     assert cfl.state.clusters.tolist() == [0, 0, 0, 0]
-    cfl.consider(2, 0, found)
+    cfl.split_if_due(2, 0, found)
     assert cfl.state.clusters.tolist() == [0, 0, 1, 1]
 
 
-def test_ancestors_come_along_to_the_test(tmp_path: Path) -> None:
+def test_ancestors_are_sent_with_the_test(tmp_path: Path) -> None:
     cfl, found = four_at_odds(tmp_path, "strategy.service=best")
     before = cfl.state.models[0]
     cfl.absorb_train(1, list(found.values()))
@@ -207,7 +209,7 @@ def test_ancestors_come_along_to_the_test(tmp_path: Path) -> None:
     assert moved == [pytest.approx(1, rel=1e-5), pytest.approx(-1, rel=1e-5), 0]
 
 
-def test_ancestors_cost_nothing(run_small: Runner) -> None:
+def test_ancestors_sent_with_tests_are_not_counted_as_bytes(run_small: Runner) -> None:
     cluster = run_small(*EAGER, "rounds=5", folder="cluster")
     best = run_small(*EAGER, "rounds=5", "strategy.service=best", folder="best")
     assert cluster.rounds[-1]["num_clusters"] > 1
@@ -235,7 +237,9 @@ def test_splits_are_the_same_on_any_number_of_nodes(run_small: Runner) -> None:
         ("service=root", ["cluster or best"]),
     ],
 )
-def test_bad_settings_are_one_line(override: str, words: list[str]) -> None:
+def test_bad_cfl_settings_are_reported_in_one_line(
+    override: str, words: list[str]
+) -> None:
     with pytest.raises(ConfigError) as caught:
         compose_config(["strategy=cfl", f"strategy.{override}"])
     assert all(word in str(caught.value) for word in words), caught.value

@@ -48,7 +48,7 @@ def lying_app(cluster: object) -> ClientApp:
 
 @pytest.mark.parametrize("cluster", [7, -1, "first", True, 1.0])
 @pytest.mark.parametrize("strategy", ["ifca", "flexcfl"])
-def test_a_choice_that_is_none_costs_only_that_client(
+def test_an_invalid_choice_costs_only_its_client(
     strategy: str, cluster: object, run_small: Runner
 ) -> None:
     grid = InProcessGrid([{}], lying_app(cluster))

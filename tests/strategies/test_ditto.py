@@ -20,14 +20,16 @@ def accuracies(run: Any, round: int) -> dict[int, float]:
     return {r["client"]: r["accuracy"] for r in run.clients if r["round"] == round}
 
 
-def test_only_the_global_model_travels(run_small: Runner) -> None:
+def test_ditto_sends_only_the_global_model(run_small: Runner) -> None:
     run = run_small("strategy=ditto")
     assert {row["bytes_up"] for row in run.rounds} == {6 * 650 * 4}
     assert {row["bytes_down"] for row in run.rounds} == {6 * 650 * 4}
     assert {row["num_clusters"] for row in run.rounds} == {1}
 
 
-def test_who_never_took_part_is_served_the_global_model(run_small: Runner) -> None:
+def test_clients_that_never_took_part_are_served_the_global_model(
+    run_small: Runner,
+) -> None:
     # One batch holds all samples, so that the orders of batches do not matter.
     whole = ["participants=1", "rounds=1", "strategy.local.batch_size=999"]
     ditto = run_small("strategy=ditto", *whole, folder="ditto")
@@ -36,7 +38,7 @@ def test_who_never_took_part_is_served_the_global_model(run_small: Runner) -> No
     assert sum(one[client] != other[client] for client in one) <= 1
 
 
-def test_without_regularisation_everyone_trains_alone(run_small: Runner) -> None:
+def test_ditto_without_regularisation_equals_local_training(run_small: Runner) -> None:
     options = ["strategy.regularisation=0", "strategy.start=initial"]
     ditto = run_small("strategy=ditto", *options, "participants=12", folder="ditto")
     local = run_small("strategy=local", "participants=12", folder="local")
@@ -44,7 +46,9 @@ def test_without_regularisation_everyone_trains_alone(run_small: Runner) -> None
         assert accuracies(ditto, round) == accuracies(local, round)
 
 
-def test_a_strong_term_draws_everyone_to_the_global_model(run_small: Runner) -> None:
+def test_a_larger_lambda_draws_own_models_to_the_global_model(
+    run_small: Runner,
+) -> None:
     spreads = []
     for term in (0, 1, 5):
         options = ["participants=12", "rounds=3", f"strategy.regularisation={term}"]
@@ -62,7 +66,9 @@ def test_a_strong_term_draws_everyone_to_the_global_model(run_small: Runner) -> 
         ("start=random", ["strategy.start=random", "omega or initial"]),
     ],
 )
-def test_bad_settings_are_one_line(override: str, words: list[str]) -> None:
+def test_bad_ditto_settings_are_reported_in_one_line(
+    override: str, words: list[str]
+) -> None:
     with pytest.raises(ConfigError) as caught:
         compose_config(["strategy=ditto", f"strategy.{override}"])
     assert all(word in str(caught.value) for word in words), caught.value

@@ -211,7 +211,10 @@ def test_the_true_concepts_of_a_class_are_what_clients_call_by_it() -> None:
         ("strategy.gamma=-1", ["strategy.gamma=-1", "above 0"]),
         ("strategy.clustering=kmeans", ["kmeans", "balanced or local or oracle"]),
         ("strategy.alignment=cosine", ["cosine", "none or contrast or l2"]),
-        ("strategy.alignment_weight=-1", ["alignment_weight=-1", "null or at least 0"]),
+        (
+            "strategy.alignment_weight=-1",
+            ["alignment_weight=-1", "null or a number of at least 0"],
+        ),
         ("strategy.anchors=all", ["strategy.anchors=all", "clustered or global"]),
         ("strategy.fine_tuning=-1", ["fine_tuning=-1", "at least 0"]),
         ("strategy.classifier_rate=0", ["classifier_rate=0", "above 0"]),

@@ -11,6 +11,7 @@ from flwr.clientapp import ClientApp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client_app import app as client_app
 from cfl_flower.clustering.algorithms import mixing_matrix
 from cfl_flower.clustering.centres import (
@@ -20,7 +21,6 @@ from cfl_flower.clustering.centres import (
     needs_reclustering,
     recompute_centres,
 )
-from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.records import pack_answers, unpack_answers
 from cfl_flower.config.compose import compose_config

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from cfl_flower.clustering.representations import (
     mean_client_distance,
 )
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import CONF, compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from simulations.compare import by_settings
 from simulations.inprocess import InProcessGrid
@@ -359,42 +358,6 @@ def test_bad_settings_are_one_line(overrides: list[str], part: str) -> None:
         compose_config([f"strategy{each}" for each in overrides])
     assert part in str(error.value)
     assert "\n" not in str(error.value)
-
-
-GROUPS = ["trigger", "representation", "threshold_learning", "robustness", "privacy"]
-OPTIONS = sorted(
-    (group, path.stem)
-    for group in GROUPS
-    for path in (CONF / "strategy" / group).glob("*.yaml")
-)
-
-
-def flat(node: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """Return the settings of an option with their defaults, by their path."""
-    found: dict[str, str] = {}
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        elif key not in ("name", "_target_"):
-            number = f"{value:.4g}" if isinstance(value, float) else str(value)
-            found[f"{prefix}{key}"] = "null" if value is None else number
-    return found
-
-
-def test_the_page_describes_the_settings_of_every_option() -> None:
-    page = (CONF.parent / "docs" / "methods" / "fielding.md").read_text()
-    rows = re.findall(
-        r"^\| `strategy/(\w+)=(\w+)` \| `([\w.]+)` \| ([^|]*) \|", page, re.M
-    )
-    described = {(setting, default) for _, _, setting, default in rows}
-    declared = set()
-    for group, option in OPTIONS:
-        config = compose_config(["strategy=fielding", f"strategy/{group}={option}"])
-        own = flat(config.resolved["strategy"][group], f"{group}.")
-        named = {setting for g, o, setting, _ in rows if (g, o) == (group, option)}
-        assert named <= own.keys()
-        declared |= set(own.items())
-    assert described == declared
 
 
 @pytest.mark.parametrize("shape", [(3,), (650, 1)])

@@ -15,10 +15,10 @@ from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.measures import note_discrepancies
 from cfl_flower.server_app import execute, open_stream
 from cfl_flower.types import Plan, Result
 from simulations.inprocess import InProcessGrid
@@ -51,7 +51,7 @@ def updates_of_groups(sizes: list[int], seed: int = 0) -> list[np.ndarray]:
 @pytest.mark.parametrize("grouping", ["edc", "madc"])
 @given(st.lists(st.integers(2, 7), min_size=2, max_size=4), st.integers(0, 99))
 @settings(deadline=None, max_examples=15)
-def test_updates_in_one_direction_are_one_group(
+def test_updates_in_one_direction_form_one_group(
     grouping: str, sizes: list[int], seed: int
 ) -> None:
     updates = updates_of_groups(sizes, seed)
@@ -73,7 +73,7 @@ def test_random_centres_are_single_updates() -> None:
 
 @given(st.integers(0, 99))
 @settings(deadline=None, max_examples=10)
-def test_equal_updates_are_never_torn_apart(seed: int) -> None:
+def test_equal_updates_are_never_separated(seed: int) -> None:
     rng = np.random.default_rng(seed)
     kinds = rng.normal(size=(2, 7850)).astype(np.float32)
     updates = [kinds[client % 2] for client in range(60)]
@@ -139,7 +139,9 @@ def test_groups_follow_the_true_concepts_and_clients_migrate(run_small: Runner) 
     assert static.rounds[2]["drifted"] is None
 
 
-def test_bytes_are_those_of_the_protocol(run_small: Runner) -> None:
+def test_flexcfl_sends_directions_once_and_one_model_each_round(
+    run_small: Runner,
+) -> None:
     # 12 clients, 6 in the group cold start; d = 650 floats; nothing shifts.
     options = [*FLEX, "strategy.alpha=2", "drift=none", "rounds=2"]
     run = run_small(*options)
@@ -162,7 +164,7 @@ def test_sketches_make_the_cold_start_cheap_and_find_the_same_groups(
     assert sketched.rounds[0]["ari"] == whole.rounds[0]["ari"] == 1
 
 
-def test_everyone_migrating_at_once_is_borne(run_small: Runner) -> None:
+def test_all_clients_can_migrate_at_once(run_small: Runner) -> None:
     drift = ["drift=regroup", "drift.rounds=[3]"]
     run = run_small(*FLEX, *drift, "strategy.shift.threshold=0", "rounds=4")
     assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
@@ -170,7 +172,9 @@ def test_everyone_migrating_at_once_is_borne(run_small: Runner) -> None:
     assert run.rounds[1]["moved"] >= 6
 
 
-def test_the_authors_distance_sees_no_other_labels(run_small: Runner) -> None:
+def test_the_authors_distance_is_blind_to_which_labels_changed(
+    run_small: Runner,
+) -> None:
     equal = [
         "partition.samples=60",
         "partition.purity=1",
@@ -184,7 +188,7 @@ def test_the_authors_distance_sees_no_other_labels(run_small: Runner) -> None:
     assert theirs.rounds[1]["drifted"] < ours.rounds[1]["drifted"]
 
 
-def test_random_newcomers_stay_where_chance_puts_them(run_small: Runner) -> None:
+def test_random_newcomers_keep_their_random_group(run_small: Runner) -> None:
     options = [*FLEX, "strategy.alpha=1", "strategy.newcomers=random", "drift=none"]
     run = run_small(*options, "rounds=1", "clients=24")
     assert run.rounds[0]["ari"] < 1
@@ -192,7 +196,7 @@ def test_random_newcomers_stay_where_chance_puts_them(run_small: Runner) -> None
     assert run.rounds[0]["bytes_down"] == (24 * 3 + 6) * 650 * 4
 
 
-def test_a_device_that_lost_the_directions_gets_them_again(
+def test_devices_that_lost_the_directions_receive_them_again(
     run_small: Runner, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run" / "clients" / ".common"
@@ -215,7 +219,7 @@ def test_a_device_that_lost_the_directions_gets_them_again(
     assert again.rounds[1]["drifted"] == run.rounds[2]["drifted"]
 
 
-def test_a_lost_choice_is_made_again(run_small: Runner) -> None:
+def test_clients_repeat_a_lost_choice(run_small: Runner) -> None:
     drift = ["drift=swap_all", "drift.probability=1", "drift.every=null"]
     options = [*FLEX, *drift, "drift.rounds=[3]", "rounds=8", "clients=24"]
     run = run_small(*options, "faults.drops=0.3")
@@ -245,7 +249,9 @@ def trained(*pairs: tuple[int, int, float]) -> list[Result]:
     return [Result(client, n, [np.float32([value])]) for client, n, value in pairs]
 
 
-def test_a_group_is_the_mean_by_samples_of_its_participants(tmp_path: Path) -> None:
+def test_a_groups_model_is_the_mean_of_its_participants_by_samples(
+    tmp_path: Path,
+) -> None:
     strategy = flexcfl(tmp_path)
     strategy.absorb_train(1, trained((0, 30, 10.0), (1, 10, 2.0), (2, 5, 7.0)))
     assert [float(model[0]) for model in strategy.state.models] == [8.0, 7.0, 4.0]
@@ -255,7 +261,9 @@ def test_a_group_is_the_mean_by_samples_of_its_participants(tmp_path: Path) -> N
 def test_only_groups_that_were_trained_are_mixed(form: str, tmp_path: Path) -> None:
     strategy = flexcfl(tmp_path, "strategy.mixing=4", f"strategy.mixing_form={form}")
     strategy.absorb_train(1, trained((0, 1, 8.0), (2, 1, 7.0)))
-    strategy._note_discrepancies(Results(trained((0, 1, 8.0), (2, 1, 7.0))))
+    results = trained((0, 1, 8.0), (2, 1, 7.0))
+    clusters = strategy.state.clusters[[0, 2]]
+    note_discrepancies(strategy.record, results, clusters, strategy.state.models)
     by_hand = {
         "convex": [(8 + 4) / (1 + 4 / 7), (7 + 4) / (1 + 4 / 8), 4],
         "sum": [8 + 4, 7 + 4, 4],
@@ -312,7 +320,7 @@ def test_groups_start_from_the_initial_model_and_their_direction(
     assert state.holding.tolist() == [False] * 3
 
 
-def test_others_take_the_place_of_those_who_do_not_answer(
+def test_other_clients_replace_those_that_do_not_answer_the_cold_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strategy = flexcfl(tmp_path, "clusters=1", "strategy.alpha=1")
@@ -335,7 +343,7 @@ def test_random_centres_are_as_many_as_groups_when_some_do_not_answer(
     assert len(state.models) == len(state.directions) == 3
 
 
-def test_a_first_round_without_any_samples_ends_in_a_line(
+def test_a_cold_start_without_any_samples_ends_the_run_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strategy = flexcfl(tmp_path, "clusters=1")
@@ -360,7 +368,7 @@ def test_a_client_without_samples_joins_group_0(tmp_path: Path) -> None:
     assert state.clusters[rows].tolist() == [0] * len(empty)
 
 
-def test_discrepancy_is_measured_for_every_method(run_small: Runner) -> None:
+def test_discrepancy_is_measured_for_all_methods_but_local(run_small: Runner) -> None:
     for strategy in ("fedavg", "flexcfl"):
         run = run_small(f"strategy={strategy}", "drift=none", folder=strategy)
         assert all(row["discrepancy"] > 0 for row in run.rounds)
@@ -390,7 +398,9 @@ def test_every_grouping_runs_to_the_end(grouping: str, run_small: Runner) -> Non
         (["strategy.sketch=-1"], ["strategy.sketch=-1", "at least 0"]),
     ],
 )
-def test_bad_settings_are_one_line(overrides: list[str], words: list[str]) -> None:
+def test_bad_flexcfl_settings_are_reported_in_one_line(
+    overrides: list[str], words: list[str]
+) -> None:
     with pytest.raises(ConfigError) as caught:
         compose_config(["strategy=flexcfl", "clients=12", *overrides])
     assert all(word in str(caught.value) for word in words), caught.value

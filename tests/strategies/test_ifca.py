@@ -40,7 +40,7 @@ def ifca(tmp_path: Path) -> IFCA:
     return strategy
 
 
-def test_participants_are_averaged_plainly_in_the_cluster_they_chose(
+def test_participants_are_averaged_plainly_in_their_chosen_cluster(
     tmp_path: Path,
 ) -> None:
     strategy = ifca(tmp_path)
@@ -59,7 +59,7 @@ def test_a_trained_model_without_a_choice_is_refused(tmp_path: Path) -> None:
         ifca(tmp_path).read_result("train", Result(0, 5, [np.float32([6])]))
 
 
-def test_a_client_is_tested_with_the_model_that_it_chose(run_small: Runner) -> None:
+def test_clients_are_tested_with_their_chosen_model(run_small: Runner) -> None:
     run = run_small(*IFCA_RUN, "drift=none", "participants=12", "rounds=8")
     config = run.config
     checkpoint = Checkpoint(run.folder / "checkpoint", config.resolved)
@@ -82,7 +82,9 @@ def test_participants_receive_all_models_and_return_one(run_small: Runner) -> No
     assert run.rounds[0]["cluster_sizes"][0] >= 6
 
 
-def test_with_one_cluster_it_is_fedavg_with_a_plain_mean(run_small: Runner) -> None:
+def test_ifca_with_one_cluster_equals_fedavg_with_a_plain_mean(
+    run_small: Runner,
+) -> None:
     one = run_small("strategy=ifca", "clusters=1", "drift=none", folder="ifca")
     plain = ["strategy=fedavg", "strategy.weighting=plain", "drift=none"]
     two = run_small(*plain, folder="fedavg")
@@ -106,7 +108,7 @@ def test_migration_fetches_all_models_for_those_whose_data_shifted(
     assert [row["drifted"] for row in moving.rounds] == [0, 0, drifted, 0, 0]
 
 
-def test_a_client_can_choose_anew_for_each_test(run_small: Runner) -> None:
+def test_clients_can_choose_anew_for_each_test(run_small: Runner) -> None:
     # In the first round of a drift nobody has chosen by the new data but participants.
     options = [*IFCA_RUN, "drift=sudden", "drift.rounds=[12]", "rounds=13"]
     options += ["partition.purity=0", "participants=4", "strategy.local.epochs=5"]
@@ -123,7 +125,7 @@ def test_a_client_can_choose_anew_for_each_test(run_small: Runner) -> None:
     assert best.rounds[-1]["loss"] < last.rounds[-1]["loss"]
 
 
-def test_a_choice_for_the_test_and_migration_exclude_each_other() -> None:
+def test_tested_best_and_migration_exclude_each_other() -> None:
     for override in ("strategy.tested=now", "strategy.migration=true"):
         with pytest.raises(ConfigError, match=r"strategy\.tested="):
             compose_config(["strategy=ifca", "strategy.tested=best", override])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.communication.drift_report import DriftReport
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.types import Result

@@ -14,12 +14,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client_app import open_resources
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
-from cfl_flower.communication.drift_report import DriftReport
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError
-from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.learning.aggregation import mean_model, merge_models
 from cfl_flower.learning.training import full_gradient, train
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
@@ -27,11 +27,8 @@ from cfl_flower.state import ClusteredState
 from cfl_flower.types import Vector
 from clients.stocfl import StoCFLClient
 from simulations.inprocess import InProcessGrid
-from strategies.stocfl import (
-    StoCFLState,
-    check_direction,
-    merge_models,
-)
+from strategies.stocfl import StoCFLState
+from strategies.stocfl_representations import check_direction
 from tests.conftest import Run, Runner
 
 STO = ["strategy=stocfl", "drift.rounds=[]"]
@@ -54,14 +51,14 @@ def outcomes(run: Any) -> list[tuple[int, int, float]]:
     return [(row["round"], row["client"], row["accuracy"]) for row in run.clients]
 
 
-def test_nearest_is_by_direction_alone() -> None:
+def test_the_nearest_sum_is_found_by_direction_alone() -> None:
     sums = [np.array([0.0, 0.0]), np.array([9.0, 1.0]), np.array([0.0, 2.0])]
     assert nearest_direction(np.float32([1, 0]), sums)[0] == 1
     assert nearest_direction(np.float32([0, 5]), sums) == (2, 1.0)
     assert nearest_direction(np.float32([0, 0]), sums) == (0, 0.0)
 
 
-def test_a_representation_must_be_a_direction_of_the_anchors_length() -> None:
+def test_psi_of_another_length_or_norm_is_refused() -> None:
     unit = normalise(np.float32([3, 4, 0]))
 
     def read(data: Any) -> np.ndarray:
@@ -131,7 +128,7 @@ def test_the_model_of_merged_clusters_by_hand(
 # The whole
 
 
-def test_a_psi_of_another_length_costs_only_that_client(
+def test_an_invalid_psi_costs_only_its_client(
     run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = StoCFLClient.direction
@@ -151,7 +148,7 @@ def test_a_psi_of_another_length_costs_only_that_client(
     assert run.rounds[0]["purity"] == 1
 
 
-def test_psi_is_taken_at_the_initial_model_whenever_a_client_is_met(
+def test_psi_is_taken_at_the_initial_model_in_every_round(
     run_small: Runner,
 ) -> None:
     run = run_small(*STO, "participants=3", "rounds=6")
@@ -165,12 +162,12 @@ def test_psi_is_taken_at_the_initial_model_whenever_a_client_is_met(
         assert state.representations[row] == pytest.approx(expected, abs=1e-7)
 
 
-def test_much_memory_is_announced(
+def test_stocfl_warns_if_all_psi_take_much_memory(
     run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 12 clients with 650 floats each.
     for room, said in ((4 * 12 * 650, 0), (4 * 12 * 650 - 1, 1)):
-        monkeypatch.setattr("strategies.stocfl.MEMORY_WARNING", room)
+        monkeypatch.setattr("strategies.stocfl_representations.MEMORY_WARNING", room)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             run_small(*STO, "rounds=1", folder=str(room))
@@ -179,7 +176,7 @@ def test_much_memory_is_announced(
         assert len(told) == said
 
 
-def test_clusters_are_the_true_concepts_once_everyone_was_seen(
+def test_clusters_are_the_true_concepts_once_all_clients_took_part(
     run_small: Runner,
 ) -> None:
     run = run_small(*STO, "clients=24", "rounds=8", "participants=9")
@@ -194,7 +191,7 @@ def test_clusters_are_the_true_concepts_once_everyone_was_seen(
     assert run.rounds[0]["merged"] == 9 - run.rounds[0]["found"]
 
 
-def test_bytes_are_those_of_the_protocol(run_small: Runner) -> None:
+def test_stocfl_sends_psi_once_and_two_models_each_round(run_small: Runner) -> None:
     whole = run_small(*STO, "participants=12", "rounds=2", folder="whole")
     first, second = whole.rounds
     assert first["bytes_down"] == (12 + 12 * 2) * MODEL
@@ -206,7 +203,7 @@ def test_bytes_are_those_of_the_protocol(run_small: Runner) -> None:
     assert sketched.rounds[-1]["ari"] == whole.rounds[-1]["ari"] == 1
 
 
-def test_clients_not_seen_yet_are_served_omega(run_small: Runner) -> None:
+def test_unknown_clients_are_served_omega(run_small: Runner) -> None:
     run = run_small(*STO, "participants=2", "rounds=1")
     unknown = [row["client"] for row in run.clients if row["cluster"] == 0]
     assert len(unknown) == 10
@@ -226,7 +223,7 @@ def test_omega_can_be_served_to_all(run_small: Runner) -> None:
 
 
 @pytest.mark.parametrize("start", ["omega", "initial"])
-def test_with_tau_1_it_is_ditto(start: str, run_small: Runner) -> None:
+def test_stocfl_with_tau_1_equals_ditto(start: str, run_small: Runner) -> None:
     options = [f"strategy.start={start}", "strategy.regularisation=0.5", "rounds=5"]
     sto = run_small(*STO, "strategy.threshold=1", *options, folder="sto")
     ditto = run_small("strategy=ditto", "drift.rounds=[]", *options, folder="ditto")
@@ -237,7 +234,7 @@ def test_with_tau_1_it_is_ditto(start: str, run_small: Runner) -> None:
 
 
 @pytest.mark.parametrize("weighting", ["plain", "samples"])
-def test_with_tau_minus_1_and_no_term_it_is_fedavg(
+def test_stocfl_with_tau_minus_1_and_lambda_0_equals_fedavg(
     weighting: str, run_small: Runner
 ) -> None:
     options = ["participants=12", f"strategy.weighting={weighting}", "drift.rounds=[]"]
@@ -249,7 +246,7 @@ def test_with_tau_minus_1_and_no_term_it_is_fedavg(
 
 
 @pytest.mark.parametrize("weighting", ["plain", "samples"])
-def test_its_one_model_is_fedavgs_whoever_takes_part(
+def test_stocfls_single_cluster_has_fedavgs_model_under_sampling(
     weighting: str, run_small: Runner
 ) -> None:
     options = ["participants=5", f"strategy.weighting={weighting}", "drift.rounds=[]"]
@@ -261,7 +258,9 @@ def test_its_one_model_is_fedavgs_whoever_takes_part(
     assert np.array_equal(state_of(sto.folder).models[1], model)
 
 
-def test_with_tau_minus_1_it_is_fedprox_around_fedavg(run_small: Runner) -> None:
+def test_stocfl_with_tau_minus_1_equals_fedprox_around_fedavg(
+    run_small: Runner,
+) -> None:
     options = ["participants=12", "strategy.weighting=plain", "drift.rounds=[]"]
     one = ["strategy.threshold=-1", "strategy.regularisation=2"]
     sto = run_small("strategy=stocfl", *one, *options, folder="sto")
@@ -293,7 +292,9 @@ def test_with_tau_minus_1_it_is_fedprox_around_fedavg(run_small: Runner) -> None
     assert state.models[1].tolist() == theta.tolist()
 
 
-def test_a_strong_term_holds_clusters_near_omega(run_small: Runner) -> None:
+def test_a_larger_lambda_holds_cluster_models_nearer_to_omega(
+    run_small: Runner,
+) -> None:
     gaps = []
     for term in (0, 1, 5):
         options = [f"strategy.regularisation={term}", "participants=12"]
@@ -303,7 +304,7 @@ def test_a_strong_term_holds_clusters_near_omega(run_small: Runner) -> None:
     assert gaps[0] > gaps[1] > gaps[2] > 0
 
 
-def test_sequential_omega_goes_further_and_costs_an_exchange_each(
+def test_sequential_omega_goes_further_and_costs_one_exchange_per_client(
     run_small: Runner,
 ) -> None:
     option = ["participants=12", "strategy.threshold=-1", "strategy.regularisation=0"]
@@ -343,7 +344,7 @@ def test_sequential_omega_goes_further_and_costs_an_exchange_each(
         "omega=sequential",
     ],
 )
-def test_every_reading_finds_the_concepts_on_any_number_of_nodes(
+def test_every_option_finds_the_concepts_on_any_number_of_nodes(
     option: str, run_small: Runner
 ) -> None:
     options = [*STO, f"strategy.{option}", "rounds=5"]
@@ -353,7 +354,7 @@ def test_every_reading_finds_the_concepts_on_any_number_of_nodes(
     assert three.numbers == run.numbers
 
 
-def test_a_lost_first_contact_is_made_later(run_small: Runner) -> None:
+def test_a_lost_psi_is_asked_for_in_a_later_round(run_small: Runner) -> None:
     run = run_small(*STO, "faults.drops=0.3", "rounds=9", "participants=9")
     lost = [f for row in run.rounds for f in row["failures"] if f["phase"] == "query"]
     assert lost
@@ -361,7 +362,7 @@ def test_a_lost_first_contact_is_made_later(run_small: Runner) -> None:
     assert run.rounds[-1]["known"] > run.rounds[0]["known"]
 
 
-def test_a_client_that_joins_late_goes_to_the_nearest_cluster(
+def test_a_late_client_joins_the_nearest_cluster(
     run_small: Runner, late_grid: InProcessGrid
 ) -> None:
     run = run_small(*STO, "participants=11", grid=late_grid)
@@ -381,7 +382,7 @@ def test_a_client_that_joins_late_goes_to_the_nearest_cluster(
     assert run.rounds[-1]["num_clusters"] == 3
 
 
-def test_a_late_client_that_is_like_nobody_starts_from_the_nearest_model(
+def test_a_late_client_below_tau_opens_a_cluster(
     run_small: Runner, late_grid: InProcessGrid
 ) -> None:
     run = run_small(*STO, "participants=11", "strategy.threshold=1", grid=late_grid)
@@ -389,7 +390,7 @@ def test_a_late_client_that_is_like_nobody_starts_from_the_nearest_model(
     assert rows[4, 11] not in {rows[4, client] for client in range(11)}
 
 
-def test_the_nearest_model_is_where_such_a_client_starts(
+def test_a_late_clients_own_cluster_starts_from_the_nearest_model(
     run_small: Runner, late_grid: InProcessGrid
 ) -> None:
     options = [*STO, "participants=3", "strategy.threshold=1"]
@@ -414,7 +415,7 @@ def test_the_nearest_model_is_where_such_a_client_starts(
 
 
 @pytest.mark.parametrize("option", ["weighting=samples", "omega=sequential"])
-def test_who_adds_up_and_in_how_many_portions_makes_no_difference(
+def test_models_do_not_depend_on_nodes_and_portions_of_partial_sums(
     option: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = ["faults.drops=0.1", "faults.nan=0.1", "faults.shape=0.1"]
@@ -456,7 +457,9 @@ def test_who_adds_up_and_in_how_many_portions_makes_no_difference(
         ("merged_model=sum", ["mean or larger"]),
     ],
 )
-def test_bad_settings_are_one_line(override: str, words: list[str]) -> None:
+def test_bad_stocfl_settings_are_reported_in_one_line(
+    override: str, words: list[str]
+) -> None:
     with pytest.raises(ConfigError) as caught:
         compose_config(["strategy=stocfl", f"strategy.{override}"])
     assert all(word in str(caught.value) for word in words), caught.value

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.communication.drift_report import DriftReport
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.types import FloatArray, Result
@@ -19,7 +19,7 @@ from tests.strategies.test_stocfl import MODEL, state_of
 SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.rounds=[4]"]
 
 
-def test_it_is_blind_to_drift_unless_it_asks_again(run_small: Runner) -> None:
+def test_stocfl_is_blind_to_drift_without_refresh(run_small: Runner) -> None:
     options = [*SWAP, "clients=24", "participants=24", "rounds=6"]
     options += ["strategy.local.epochs=3"]
     blind = run_small("strategy=stocfl", *options, folder="blind")
@@ -75,7 +75,7 @@ def three_clusters(folder: Path) -> StoCFL:
         ([None, None, None, None, 3, 3], [1, 1, 2, 2, 3, 3], [1, 2, 1], 2),
     ],
 )
-def test_drift_is_placed_by_the_clusters_as_they_were(
+def test_drifted_clients_are_placed_by_the_clusters_before_the_drift(
     now: list[int | None],
     clusters: list[int],
     models: list[int],
@@ -100,7 +100,7 @@ def test_drift_is_placed_by_the_clusters_as_they_were(
         assert total == pytest.approx(expected)
 
 
-def test_a_lost_report_of_drift_is_made_again(run_small: Runner) -> None:
+def test_clients_repeat_a_lost_report_of_drift(run_small: Runner) -> None:
     options = [*SWAP, "clients=24", "participants=24", "rounds=9"]
     run = run_small(
         "strategy=stocfl", *options, "strategy.refresh=on_drift", "faults.drops=0.2"
@@ -109,7 +109,7 @@ def test_a_lost_report_of_drift_is_made_again(run_small: Runner) -> None:
     assert run.rounds[-1]["purity"] == 1
 
 
-def test_running_sums_are_the_sums_of_the_members(run_small: Runner) -> None:
+def test_a_clusters_sum_is_the_sum_of_its_members_psi(run_small: Runner) -> None:
     options = [*SWAP, "clients=24", "rounds=6", "strategy.refresh=on_drift"]
     state = state_of(run_small("strategy=stocfl", *options).folder)
     for cluster in range(1, len(state.models)):
@@ -119,7 +119,7 @@ def test_running_sums_are_the_sums_of_the_members(run_small: Runner) -> None:
 
 
 @pytest.mark.parametrize("option", ["sketch=64", "omega=sequential", "start=initial"])
-def test_refresh_resumes_and_runs_on_any_number_of_nodes(
+def test_refresh_gives_the_same_numbers_on_any_nodes_and_after_a_resume(
     option: str, run_small: Runner
 ) -> None:
     options = ["strategy=stocfl", *SWAP, "strategy.refresh=on_drift"]

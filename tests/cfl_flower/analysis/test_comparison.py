@@ -57,7 +57,9 @@ def printed(configs: Sequence[RunConfig]) -> str:
     return text.getvalue()
 
 
-def test_in_a_sweep_each_run_has_the_mark_with_its_settings(tmp_path: Path) -> None:
+def test_each_run_of_a_sweep_is_compared_with_the_reference_of_its_settings(
+    tmp_path: Path,
+) -> None:
     sweep = f"{SMALL} strategy=fedavg,ifca faults.malicious=0,0.5"
     configs = compose_sweep(f"{sweep} output_dir={tmp_path}")
     for config, accuracies in zip(
@@ -98,7 +100,7 @@ def test_in_a_sweep_each_run_has_the_mark_with_its_settings(tmp_path: Path) -> N
     assert found["ifca-faults.malicious0"][2] == ["25.0"]
 
 
-def test_one_mark_for_all_is_said_as_before_and_none_is_no_column(
+def test_a_common_reference_is_named_once_and_without_one_there_is_no_target(
     tmp_path: Path,
 ) -> None:
     configs = compose_sweep(f"{SMALL} strategy=fedavg,ifca output_dir={tmp_path}")
@@ -111,7 +113,7 @@ def test_one_mark_for_all_is_said_as_before_and_none_is_no_column(
     assert "target" not in alone
 
 
-def test_one_method_that_is_swept_alone_is_named_in_its_rows(tmp_path: Path) -> None:
+def test_rows_of_a_single_swept_method_name_it(tmp_path: Path) -> None:
     sweep = f"{SMALL} strategy=ifca participants=2,3 seed=0,1 output_dir={tmp_path}"
     configs = compose_sweep(sweep)
     for config in configs:
@@ -133,7 +135,7 @@ def test_one_method_that_is_swept_alone_is_named_in_its_rows(tmp_path: Path) -> 
         ("clients.jsonl", '{"round": 1}\n', "line 1 has no client, cluster, accuracy"),
     ],
 )
-def test_a_broken_file_is_named_with_what_to_do(
+def test_a_broken_file_is_one_line_with_its_name_and_a_remedy(
     name: str, text: str, why: str, tmp_path: Path
 ) -> None:
     configs = compose_sweep(f"{SMALL} strategy=ifca output_dir={tmp_path}/run")
@@ -141,14 +143,14 @@ def test_a_broken_file_is_named_with_what_to_do(
     (folder / name).write_text(text)
     with pytest.raises(ConfigError) as error:
         compare(configs, Console(file=io.StringIO()))
-    said = str(error.value)
-    assert said.startswith(str(folder / name))
-    assert why in said
-    assert "delete" in said
-    assert "\n" not in said
+    message = str(error.value)
+    assert message.startswith(str(folder / name))
+    assert why in message
+    assert "delete" in message
+    assert "\n" not in message
 
 
-def test_seeds_whose_data_change_at_other_rounds_are_scored_by_their_own(
+def test_seeds_with_different_drift_rounds_are_scored_by_their_own(
     tmp_path: Path,
 ) -> None:
     sweep = f"{SMALL} rounds=4 strategy=fedavg drift.rounds=[] +drift.chance=0.3"

@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from cfl_flower.analysis.drift_metrics import (
-    Mark,
+    Reference,
     Score,
-    around_drifts,
     caught_up,
     churn,
     count_moved,
-    make_mark,
+    make_reference,
+    measure_recoveries,
     score,
 )
 from cfl_flower.analysis.tables import (
@@ -34,7 +34,7 @@ def rounds(*accuracies: float | None) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_score_by_hand() -> None:
+def test_a_score_equals_the_values_computed_by_hand() -> None:
     found = score(rounds(0.8, 0.9, 0.5, 0.7, 0.88, 0.92, 0.6, 0.9), [3, 7])
     assert found.before == pytest.approx((0.9 + 0.92) / 2)
     assert found.just_after == pytest.approx((0.5 + 0.6) / 2)
@@ -56,24 +56,24 @@ def test_class_agreement_counts_where_a_class_has_several_meanings() -> None:
     assert score(rounds(0.8), []).class_ari is None
 
 
-def test_who_never_recovers_from_one_drift_has_no_time() -> None:
+def test_a_run_without_a_recovery_from_one_drift_has_no_time() -> None:
     found = score(rounds(0.9, 0.9, 0.9, 0.5, 0.6), [3, 4])
     assert found.rounds_to_recover is None
 
 
-def test_without_a_drift_only_the_curve_is_scored() -> None:
+def test_a_run_without_drifts_is_scored_by_its_curve_alone() -> None:
     found = score(rounds(0.5, 0.7), [])
     assert (found.before, found.just_after, found.recovered) == (None, None, None)
     assert found.final == 0.7
 
 
-def test_rounds_that_were_not_tested_are_left_out() -> None:
+def test_rounds_without_a_test_are_left_out() -> None:
     found = score(rounds(None, 0.6, None, 0.8), [])
     assert found.mean == pytest.approx(0.7)
     assert found.final == 0.8
 
 
-def test_what_was_tested_only_now_and_then_is_never_said_to_be_lost() -> None:
+def test_sparse_tests_are_scored_from_the_tested_rounds() -> None:
     # Tested every third round: before the drifts in 3 and 6, after them in 6 and 9.
     lines = rounds(None, None, 0.9, None, None, 0.7, None, None, 0.8, 0.7)
     found = score(lines, [5, 8])
@@ -82,7 +82,7 @@ def test_what_was_tested_only_now_and_then_is_never_said_to_be_lost() -> None:
     assert found.recovered == pytest.approx((0.7 + 0.7) / 2)
     assert found.never_recovered  # 0.7 in the only test of rounds 5 to 7
     # From round 8 to the first test that shows it, in round 9.
-    (second,) = around_drifts(lines, [8])
+    (second,) = measure_recoveries(lines, [8])
     assert (second.before, second.recovered, second.rounds) == (0.7, 0.7, 2)
     assert score(lines, [8]).bytes_to_recover == 2 * 30
 
@@ -94,7 +94,7 @@ def test_what_was_tested_only_now_and_then_is_never_said_to_be_lost() -> None:
         rounds(0.9, 0.9, None, None),  # nothing after it
     ],
 )
-def test_what_was_not_measured_around_a_drift_is_a_dash(
+def test_a_drift_without_tests_before_or_after_is_a_dash(
     lines: list[dict[str, Any]],
 ) -> None:
     found = score(lines, [3])
@@ -104,7 +104,7 @@ def test_what_was_not_measured_around_a_drift_is_a_dash(
         assert cell([found, score(rounds(0.9, 0.9, 0.9, 0.9), [3])], column) == "-"
 
 
-def test_a_mean_over_drifts_is_of_all_of_them() -> None:
+def test_a_mean_over_drifts_needs_all_of_them() -> None:
     found = score(rounds(0.8, None, 0.6, 0.8), [2, 3])
     assert found.just_after is None
     assert found.recovered is None
@@ -115,7 +115,7 @@ def test_a_mean_over_drifts_is_of_all_of_them() -> None:
     assert cell([lost], ACCURACIES[3]) == "never"
 
 
-def test_a_drift_after_the_end_is_of_no_interest() -> None:
+def test_a_drift_after_the_last_round_is_ignored() -> None:
     assert score(rounds(0.5, 0.7), [13]).before is None
 
 
@@ -130,24 +130,24 @@ def test_a_drift_after_the_end_is_of_no_interest() -> None:
         ([None], [None], None),
     ],
 )
-def test_catching_up_is_staying_level(
+def test_a_run_has_caught_up_once_it_stays_level(
     single: list[float | None], other: list[float | None], since: int | None
 ) -> None:
     assert caught_up(rounds(*single), rounds(*other)) == since
 
 
 def test_a_target_is_reached_where_the_accuracy_stays_above_it() -> None:
-    mark = make_mark(rounds(0.9, 0.7, 0.95, 0.7, 0.8))
-    assert mark == Mark(target=0.8, reached=5, seconds=None)
-    found = score(rounds(0.5, 0.9, 0.7, 0.8, 0.9), [], mark)
+    reference = make_reference(rounds(0.9, 0.7, 0.95, 0.7, 0.8))
+    assert reference == Reference(target=0.8, reached=5, seconds=None)
+    found = score(rounds(0.5, 0.9, 0.7, 0.8, 0.9), [], reference)
     assert (found.reached, found.speedup) == (4, pytest.approx(5 / 4))
-    never = score(rounds(0.5, 0.9, 0.7), [], mark)
+    never = score(rounds(0.5, 0.9, 0.7), [], reference)
     assert (never.reached, never.speedup) == (None, None)
     assert score(rounds(0.5, 0.9), []).reached is None
-    assert make_mark(rounds(None)) is None
+    assert make_reference(rounds(None)) is None
 
 
-def test_costs_and_clusters_by_hand() -> None:
+def test_costs_and_clusters_equal_the_values_computed_by_hand() -> None:
     lines = rounds(0.8, 0.9, 0.5, 0.7, 0.88)
     for line, clusters, ari in zip(
         lines, [1, 2, 2, 3, 2], [0.0, 1, 1, 0.5, 1], strict=True
@@ -171,8 +171,8 @@ def test_costs_and_clusters_by_hand() -> None:
 def cells(scores: dict[str, list[Score]], columns: Sequence[Column]) -> list[list[str]]:
     """Return the cells of a printed table, row by row."""
     text = io.StringIO()
-    Console(file=text, width=140).print(table("title", scores, columns, "said below"))
-    assert "said below" in text.getvalue()
+    Console(file=text, width=140).print(table("title", scores, columns, "a caption"))
+    assert "a caption" in text.getvalue()
     lines = [line for line in text.getvalue().splitlines() if line.startswith("│")]
     return [[part.strip() for part in line.strip("│").split("│")] for line in lines]
 
@@ -200,7 +200,7 @@ def test_seeds_share_a_row_with_mean_and_deviation() -> None:
     assert recover == "never"
 
 
-def test_each_drift_has_its_own_accuracies_and_seeds_their_mean() -> None:
+def test_a_drift_table_has_the_mean_over_seeds_for_each_drift() -> None:
     first = rounds(0.8, 0.9, 0.5, 0.7, 0.6, 0.8)
     second = rounds(0.6, 0.7, None, 0.5, 0.4, 0.6)
     runs = {"a": [first, second], "b": [], "c": [second]}
@@ -215,7 +215,7 @@ def test_each_drift_has_its_own_accuracies_and_seeds_their_mean() -> None:
     assert "70.0 → - → 50.0" in rows[2]
 
 
-def test_a_method_without_a_finished_run_is_marked() -> None:
+def test_a_method_without_a_finished_run_is_labelled_failed() -> None:
     drawn = table("title", {"a": [score(rounds(0.5), [])], "b": []})
     text = io.StringIO()
     Console(file=text, width=100).print(drawn)
@@ -224,22 +224,22 @@ def test_a_method_without_a_finished_run_is_marked() -> None:
     assert found == ["b", "failed", *[""] * 2]
 
 
-def test_time_to_accuracy_is_that_of_the_round_from_which_it_stays() -> None:
+def test_time_to_accuracy_ends_with_the_round_from_which_it_stays() -> None:
     timed = [
         {**row, "virtual_seconds": 10.0 * row["round"]}
         for row in rounds(0.5, 0.8, 0.7, 0.8, 0.9)
     ]
-    mark = Mark(target=0.75, reached=5, seconds=150.0)
-    found = score(timed, [], mark)
+    reference = Reference(target=0.75, reached=5, seconds=150.0)
+    found = score(timed, [], reference)
     assert (found.reached, found.seconds_to_reach) == (4, 10 + 20 + 30 + 40)
     assert found.speedup == pytest.approx(1.5)
-    assert score(timed, [], Mark(0.95, 5, 150.0)).seconds_to_reach is None
+    assert score(timed, [], Reference(0.95, 5, 150.0)).seconds_to_reach is None
     # Real devices have no virtual time: rounds are compared.
-    untimed = score(rounds(0.5, 0.8), [], mark)
+    untimed = score(rounds(0.5, 0.8), [], reference)
     assert (untimed.seconds_to_reach, untimed.speedup) == (None, 2.5)
 
 
-def test_the_time_to_recover_is_that_of_the_rounds_after_the_drift() -> None:
+def test_time_to_recover_is_the_time_of_the_rounds_after_the_drift() -> None:
     timed = [
         {**row, "virtual_seconds": 10.0 * row["round"]}
         for row in rounds(0.9, 0.9, 0.5, 0.7, 0.9)
@@ -248,10 +248,10 @@ def test_the_time_to_recover_is_that_of_the_rounds_after_the_drift() -> None:
     assert score(rounds(0.9, 0.5, 0.9), [2]).seconds_to_recover is None
 
 
-def test_never_is_said_of_what_was_tried_and_a_dash_of_what_was_not_timed() -> None:
-    mark = Mark(target=0.9, reached=1, seconds=None)
-    slow = score(rounds(0.9, 0.5, 0.6), [2], mark)
-    fast = score(rounds(0.9, 0.5, 0.9), [2], mark)
+def test_missed_targets_are_never_and_untimed_ones_a_dash() -> None:
+    reference = Reference(target=0.9, reached=1, seconds=None)
+    slow = score(rounds(0.9, 0.5, 0.6), [2], reference)
+    fast = score(rounds(0.9, 0.5, 0.9), [2], reference)
     for column in COSTS[:5]:
         assert cell([slow], column) == "never", column
     assert cell([fast], COSTS[1]) == cell([fast], COSTS[3]) == "-"
@@ -278,7 +278,7 @@ def rows(**rounds: list[int | None]) -> list[dict[str, Any]]:
         ([0, 1, 2], [0, 0, 0], 2),
     ],
 )
-def test_a_cluster_is_known_by_its_members(
+def test_a_cluster_is_identified_by_its_members(
     before: list[int], after: list[int], moved: int
 ) -> None:
     assert count_moved(before, after) == moved
@@ -290,12 +290,12 @@ def test_churn_is_the_mean_over_the_rounds() -> None:
     assert found == pytest.approx((0 + 1 / 4 + 1 / 4) / 3)
 
 
-def test_who_was_not_tested_twice_in_a_row_is_left_out() -> None:
+def test_clients_of_only_one_of_two_tests_are_left_out_of_churn() -> None:
     tests = rows(r1=[0, 0, 1, 1], r2=[0, 1, 1, None])
     assert churn(tests) == pytest.approx(1 / 3)
 
 
-def test_what_tests_show_is_spread_over_the_rounds_between_them() -> None:
+def test_churn_is_spread_over_the_rounds_between_tests() -> None:
     # One of four in the five rounds from 5 to 10, and nobody in the next one.
     tests = rows(r5=[0, 0, 1, 1], r10=[0, 1, 1, 1], r11=[0, 1, 1, 1])
     assert churn(tests) == pytest.approx(1 / 4 / 6)
@@ -304,7 +304,7 @@ def test_what_tests_show_is_spread_over_the_rounds_between_them() -> None:
 @pytest.mark.parametrize(
     "tests", [[], rows(r1=[0, 1]), rows(r1=[0, None], r2=[None, 1])]
 )
-def test_without_two_tests_of_a_client_there_is_no_number(
+def test_churn_is_none_without_two_tests_of_a_client(
     tests: list[dict[str, Any]],
 ) -> None:
     assert churn(tests) is None

@@ -1,10 +1,10 @@
-"""Whom a run is timed against: the single global model with its settings."""
+"""The reference of a run: the single global model with its settings."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from cfl_flower.analysis.reference import find_marks
+from cfl_flower.analysis.reference import find_reference_runs
 
 
 def config(name: str, epochs: int = 1, **others: Any) -> dict[str, Any]:
@@ -12,7 +12,7 @@ def config(name: str, epochs: int = 1, **others: Any) -> dict[str, Any]:
     return {"strategy": strategy, "seed": 0, "rounds": 5, "engine": "ray", **others}
 
 
-def test_a_mark_has_the_seed_and_the_settings_outside_of_the_method() -> None:
+def test_a_reference_has_the_seed_and_the_settings_outside_of_the_method() -> None:
     configs = [
         config("fedavg", seed=0),
         config("fedavg", seed=1),
@@ -23,24 +23,24 @@ def test_a_mark_has_the_seed_and_the_settings_outside_of_the_method() -> None:
         config("ifca", seed=1, faults={"malicious": 0.5}),
         config("ifca", seed=0, rounds=9),
     ]
-    assert find_marks(configs) == [0, 1, 2, 0, 1, 2, None, None]
+    assert find_reference_runs(configs) == [0, 1, 2, 0, 1, 2, None, None]
 
 
-def test_of_several_that_differ_in_local_training_the_same_one_counts() -> None:
+def test_local_training_decides_between_several_references() -> None:
     configs = [config("fedavg", 1), config("fedavg", 5)]
     others = [config("ifca", epochs) for epochs in (5, 1, 3)]
-    assert find_marks([*configs, *others]) == [0, 1, 1, 0, None]
+    assert find_reference_runs([*configs, *others]) == [0, 1, 1, 0, None]
     # The only one counts, whatever its local training.
-    assert find_marks([configs[0], *others]) == [0, 0, 0, 0]
+    assert find_reference_runs([configs[0], *others]) == [0, 0, 0, 0]
 
 
-def test_repeated_runs_are_one_and_differing_ones_of_equal_training_are_none() -> None:
+def test_repeated_references_count_as_one_and_ambiguous_ones_as_none() -> None:
     one, other = config("fedavg"), config("fedavg")
-    assert find_marks([one, other, config("ifca")]) == [0, 1, 0]
+    assert find_reference_runs([one, other, config("ifca")]) == [0, 1, 0]
     other["strategy"] = other["strategy"] | {"weighting": "uniform"}
-    assert find_marks([one, other, config("ifca")]) == [0, 1, None]
+    assert find_reference_runs([one, other, config("ifca")]) == [0, 1, None]
 
 
-def test_without_a_single_global_model_there_is_no_mark() -> None:
-    assert find_marks([config("ifca"), config("oracle")]) == [None, None]
-    assert find_marks([]) == []
+def test_runs_without_a_single_global_model_have_no_reference() -> None:
+    assert find_reference_runs([config("ifca"), config("oracle")]) == [None, None]
+    assert find_reference_runs([]) == []

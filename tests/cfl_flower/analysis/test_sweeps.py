@@ -1,4 +1,4 @@
-"""Methods by the values of what is swept."""
+"""Tables of methods by the values of a swept setting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def columns(configs: list[RunConfig]) -> dict[str, list[list[str]]]:
     }
 
 
-def test_a_table_has_methods_by_values(run_small: Runner, tmp_path: Path) -> None:
+def test_a_sweep_table_has_a_row_per_method_and_a_column_per_value(
+    run_small: Runner, tmp_path: Path
+) -> None:
     quick = ["rounds=2", "clients=6", "participants=3"]
     found, configs = {}, []
     for method in ("strategy=fedavg", "strategy=fielding"):
@@ -63,13 +65,13 @@ def test_methods_and_seeds_alone_are_no_sweep() -> None:
     assert sweep_tables([compose_config(each) for each in runs[:2]]) == []
 
 
-def test_other_data_are_columns_by_the_name_of_their_option() -> None:
+def test_runs_on_other_data_are_columns_named_by_their_option() -> None:
     runs = [compose_config([f"drift={name}"]) for name in ("none", "rotate")]
     headings = [column[0] for column in next(iter(columns(runs).values()))]
     assert headings == ["strategy", "drift=none", "drift=rotate"]
 
 
-def test_a_setting_goes_to_the_methods_that_have_it(tmp_path: Path) -> None:
+def test_a_swept_setting_applies_to_the_methods_that_have_it(tmp_path: Path) -> None:
     asked = ["strategy=fedavg,fielding,static", "strategy.threshold=0,1", "rounds=2"]
     jobs = make_jobs([*asked, f"output_dir={tmp_path}"])
     assert [job.label for job in jobs] == [
@@ -86,7 +88,7 @@ def test_a_setting_that_no_method_has_is_refused(tmp_path: Path) -> None:
         make_jobs([*asked, f"output_dir={tmp_path}"])
 
 
-def test_values_that_differ_late_are_columns_of_their_own() -> None:
+def test_values_that_differ_in_late_digits_are_separate_columns() -> None:
     sweep = "strategy=fedavg partition=dirichlet partition.alpha=0.10001,0.10004"
     (_, *values), _ = columns(compose_sweep(f"{sweep} output_dir=a")).values()
     assert [head for head, *_ in values] == ["alpha=0.10001", "alpha=0.10004"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfl_flower.client.evaluation import BLOCK, Evaluator, answer_pool
+from cfl_flower.client.evaluation import BLOCK, Evaluator, predict_pool
 from cfl_flower.data.datasets import Digits
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.stream import View
@@ -47,7 +47,7 @@ def test_a_shared_model_gives_the_numbers_of_a_model_tested_alone(
     assert shared[0] == pytest.approx(alone[0], rel=1e-5)
 
 
-def test_the_answer_does_not_depend_on_who_was_tested_before(
+def test_a_test_does_not_depend_on_earlier_tests(
     pool: Pool, model: FlatModel, vector: Vector
 ) -> None:
     mine, other = view(pool, [1, 2, 3]), view(pool, [9, 300])
@@ -86,17 +86,17 @@ def test_a_client_without_test_samples_is_an_error(
         Evaluator(model, {id(vector): MANY}).evaluate(vector, view(pool, []))
 
 
-def test_answers_are_log_probabilities(
+def test_pool_predictions_are_log_probabilities(
     pool: Pool, model: FlatModel, vector: Vector
 ) -> None:
-    answers = answer_pool(model.load(vector), pool)
+    answers = predict_pool(model.load(vector), pool)
     assert np.exp(answers.log_shares).sum(axis=1) == pytest.approx(1, abs=1e-5)
     logits = model.module(pool.x).detach()
     assert answers.labels.tolist() == torch.argmax(logits, 1).tolist()
 
 
 @pytest.mark.parametrize("degrees", [0.0, 90.0])
-def test_a_mixture_shares_the_answers_of_each_of_its_rotations(
+def test_a_mixture_shares_the_predictions_of_each_rotation(
     pool: Pool, model: FlatModel, vector: Vector, degrees: float
 ) -> None:
     size, turns = len(pool.labels), (0.0, 90.0, 180.0, 270.0)
@@ -118,7 +118,7 @@ def test_a_mixture_shares_the_answers_of_each_of_its_rotations(
     assert sum(seen) == 3 * size + len(rows)
 
 
-def test_another_model_of_a_clients_own_is_not_taken_for_the_last_one(
+def test_personal_models_at_one_address_are_not_confused(
     pool: Pool, model: FlatModel, vector: Vector
 ) -> None:
     whole, evaluator = view(pool, list(range(len(pool.labels)))), Evaluator(model, {})

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.client.faults import (
+    Faults,
     draw_fault,
     fault_odds,
     inject_fault_after,
@@ -11,16 +12,15 @@ from cfl_flower.client.faults import (
 )
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.settings import Faults
 from cfl_flower.types import Answer
 
 
-def test_only_faults_that_can_strike_are_drawn() -> None:
+def test_only_faults_with_a_probability_are_drawn() -> None:
     assert fault_odds(Faults(nan=0.2)) == {"nan": 0.2}
     assert draw_fault({}, 0, "train", 1, 1) is None
 
 
-def test_faults_strike_as_often_as_asked_and_the_same_in_every_run() -> None:
+def test_faults_have_their_probabilities_and_are_the_same_in_every_run() -> None:
     odds = fault_odds(Faults(raises=0.3, drops=0.1))
     draws = [draw_fault(odds, 5, "train", r, c) for r in range(40) for c in range(50)]
     again = [draw_fault(odds, 5, "train", r, c) for r in range(40) for c in range(50)]
@@ -33,7 +33,7 @@ def test_faults_strike_as_often_as_asked_and_the_same_in_every_run() -> None:
     assert other != draws
 
 
-def test_a_client_raises() -> None:
+def test_the_raises_fault_raises_an_error() -> None:
     with pytest.raises(RuntimeError, match=r"faults\.raises"):
         inject_fault_before("raises")
     inject_fault_before(None)
@@ -44,7 +44,7 @@ def sound() -> Answer:
     return Answer(1, [np.float32([1, 2])], 3, 0.1, report)
 
 
-def test_no_fault_changes_nothing() -> None:
+def test_an_answer_without_a_fault_is_unchanged() -> None:
     answer = inject_fault_after(None, sound())
     assert answer is not None
     result = validate(answer, "train", (2,))
@@ -52,7 +52,7 @@ def test_no_fault_changes_nothing() -> None:
     assert result.metrics == sound().metrics
 
 
-def test_a_dropped_answer_is_nothing() -> None:
+def test_a_dropped_answer_is_none() -> None:
     assert inject_fault_after("drops", sound()) is None
 
 

@@ -91,7 +91,7 @@ def test_new_files_are_new_samples_and_move_a_device(
     assert all(row["failures"] == [] for row in run.rounds)
 
 
-def test_a_device_remembers_in_its_own_folder_and_forgets_with_a_new_run(
+def test_a_device_keeps_state_in_its_own_folder_per_run(
     run_small: Runner, tmp_path: Path
 ) -> None:
     config = [*SITES, "strategy=local"]
@@ -105,7 +105,7 @@ def test_a_device_remembers_in_its_own_folder_and_forgets_with_a_new_run(
     assert len(list((tmp_path / "state" / "site-a").iterdir())) == 2
 
 
-def test_a_run_long_not_heard_of_is_forgotten_when_another_begins(
+def test_state_of_an_old_run_is_removed_when_another_begins(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "not-ours").mkdir()
@@ -139,7 +139,7 @@ def test_a_device_without_samples_costs_its_own_results_only(
     assert set(clusters(run, 3)) == {"site-a", "site-b", "site-c"}
 
 
-def test_a_device_that_was_restarted_as_another_client_is_asked_again(
+def test_a_device_restarted_as_another_client_is_queried_again(
     run_small: Runner, tmp_path: Path
 ) -> None:
     grid = Sites(tmp_path)
@@ -166,12 +166,12 @@ def test_a_device_that_was_restarted_as_another_client_is_asked_again(
         ({"client-id": 3, "state-days": "a"}, "state-days=a"),
     ],
 )
-def test_a_wrong_node_config_is_named(node: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_node_config_is_named(node: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         NodeConfig.of(node)
 
 
-def test_a_node_of_a_simulation_is_no_site() -> None:
+def test_a_simulated_node_has_no_node_config() -> None:
     assert NodeConfig.of({"num-partitions": 2}) is None
 
 

@@ -147,7 +147,7 @@ def test_a_resumed_run_draws_the_same_noise(
 
 
 @pytest.mark.parametrize(("tolerance", "drifted"), [(0.3, 12), (2, 0)])
-def test_a_tolerance_is_about_the_data_and_not_the_noise(
+def test_a_tolerance_applies_to_the_data_without_noise(
     tolerance: float, drifted: int, run_small: Runner
 ) -> None:
     options = ["strategy.privacy.epsilon=0.05", f"strategy.tolerance={tolerance}"]
@@ -172,7 +172,7 @@ def test_a_tolerance_is_about_the_data_and_not_the_noise(
         ),
     ],
 )
-def test_bad_settings_are_one_line(overrides: list[str], part: str) -> None:
+def test_invalid_privacy_settings_are_one_line(overrides: list[str], part: str) -> None:
     with pytest.raises(ConfigError) as error:
         compose_config([f"strategy{each}" for each in overrides])
     assert part in str(error.value)

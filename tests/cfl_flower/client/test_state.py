@@ -32,7 +32,7 @@ def test_a_repeated_round_replaces_what_a_killed_run_left(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_only_on_a_device_names_need_syncing_of_their_own(
+def test_file_names_are_synced_on_devices_only(
     alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
@@ -44,7 +44,7 @@ def test_only_on_a_device_names_need_syncing_of_their_own(
     assert synced == ([own, own / "buffers"] if alone else [])
 
 
-def test_the_version_that_the_checkpoint_needs_is_kept(tmp_path: Path) -> None:
+def test_the_checkpointed_version_is_kept(tmp_path: Path) -> None:
     for round, keep_from in ((1, 0), (3, 0), (5, 4), (6, 4), (8, 7)):
         ClientState(tmp_path, 3, keep_from).save(round, {"x": np.float32([round])})
     # The checkpoint of round 7 may be resumed: round 8 then reads version 6.
@@ -53,7 +53,7 @@ def test_the_version_that_the_checkpoint_needs_is_kept(tmp_path: Path) -> None:
     assert value(ClientState(tmp_path, 3), before=8) == 6
 
 
-def test_between_two_checkpoints_versions_do_not_pile_up(tmp_path: Path) -> None:
+def test_old_versions_are_deleted_between_checkpoints(tmp_path: Path) -> None:
     for round in range(1, 20):
         state = ClientState(tmp_path, 3, keep_from=(round - 1) // 10 * 10)
         state.save(round, {"x": np.float32([round])})
@@ -65,7 +65,7 @@ def test_between_two_checkpoints_versions_do_not_pile_up(tmp_path: Path) -> None
     assert value(state, 11) == 10
 
 
-def test_a_resumed_run_writes_again_below_what_a_killed_one_left(
+def test_a_resumed_run_ignores_later_versions_of_a_killed_one(
     tmp_path: Path,
 ) -> None:
     killed = ClientState(tmp_path, 3, keep_from=10)
@@ -92,7 +92,7 @@ def test_an_unfinished_file_is_no_version(tmp_path: Path) -> None:
     assert value(state, 9) == 1
 
 
-def test_a_version_can_be_asked_for_by_its_round(tmp_path: Path) -> None:
+def test_a_version_can_be_read_by_its_round(tmp_path: Path) -> None:
     state = ClientState(tmp_path, 3)
     state.save(2, {"x": np.float32([2])})
     state.save(5, {"x": np.float32([5])})
@@ -119,7 +119,7 @@ def test_a_part_has_versions_of_its_own(tmp_path: Path) -> None:
     assert state.part("model").at(4) == {}
 
 
-def test_what_many_clients_receive_is_kept_once(tmp_path: Path) -> None:
+def test_shared_arrays_are_saved_once(tmp_path: Path) -> None:
     one, two = ClientState(tmp_path, 1), ClientState(tmp_path, "site")
     assert one.kept("abc") == {}
     one.keep("abc", {"x": np.float32([1, 2])})
@@ -129,7 +129,9 @@ def test_what_many_clients_receive_is_kept_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_what_is_not_finite_is_not_kept(number: float, tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_not_saved(
+    number: float, tmp_path: Path
+) -> None:
     state = ClientState(tmp_path, 7)
     sound = {"own": np.ones(3, np.float32)}
     state.save(1, sound)

@@ -35,7 +35,7 @@ def test_the_next_task_has_a_limit_of_its_own() -> None:
             time.sleep(30)
 
 
-def test_nothing_is_left_behind() -> None:
+def test_a_time_limit_restores_signal_handlers() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with interruptible(), time_limit(10):
         pass
@@ -43,7 +43,7 @@ def test_nothing_is_left_behind() -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_zero_is_no_limit() -> None:
+def test_a_limit_of_zero_seconds_is_no_limit() -> None:
     with interruptible(), time_limit(0):
         assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 

@@ -74,7 +74,7 @@ def test_numbers_by_appearance_keep_the_clusters_and_ignore_their_names(
 
 @pytest.mark.parametrize("metric", ["l1", "js"])
 @pytest.mark.parametrize("count", [30, BLOCK_ROWS + 70])
-def test_silhouettes_are_scikit_learns(metric: Distance, count: int) -> None:
+def test_silhouettes_equal_scikit_learns(metric: Distance, count: int) -> None:
     points = rng().dirichlet(np.ones(5), count)
     labelings = [
         np.arange(count) % 2,
@@ -89,7 +89,9 @@ def test_silhouettes_are_scikit_learns(metric: Distance, count: int) -> None:
 
 @pytest.mark.parametrize("groups", [2, 3, 7])
 @pytest.mark.parametrize("metric", ["l1", "js"])
-def test_k_and_the_clusters_are_found(groups: int, metric: Distance) -> None:
+def test_choose_clusters_finds_k_and_the_clusters(
+    groups: int, metric: Distance
+) -> None:
     points, truth = histograms(groups, 8)
     found = choose_clusters(points, metric, KMeansScan(), rng())
     assert adjusted_rand_score(truth, found) == 1
@@ -105,23 +107,23 @@ def test_k_and_the_clusters_are_found(groups: int, metric: Distance) -> None:
     ],
     ids=["all equal", "one client", "two clients"],
 )
-def test_without_structure_there_is_one_cluster(points: np.ndarray) -> None:
+def test_points_without_structure_are_one_cluster(points: np.ndarray) -> None:
     assert not choose_clusters(points, "l1", KMeansScan(), rng()).any()
 
 
-def test_fewer_distinct_points_than_k_are_no_problem() -> None:
+def test_choose_clusters_accepts_fewer_distinct_points_than_k() -> None:
     points = np.float32([[1, 0], [0, 1]] * 20)
     found = choose_clusters(points, "l1", KMeansScan(), rng())
     assert found.tolist() == [0, 1] * 20
 
 
-def test_the_scan_keeps_to_its_range() -> None:
+def test_the_scan_stays_within_its_range() -> None:
     points, _ = histograms(6, 5)
     found = choose_clusters(points, "l1", KMeansScan(2, 3), rng())
     assert found.max() + 1 <= 3
 
 
-def test_clustering_follows_its_generator_and_touches_no_other() -> None:
+def test_clustering_draws_from_its_generator_only() -> None:
     points = rng().dirichlet(np.full(4, 0.5), 50).astype(np.float32)
     scan = KMeansScan()
     np.random.seed(7)

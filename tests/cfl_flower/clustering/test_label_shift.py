@@ -30,7 +30,7 @@ def test_a_change_of_more_than_a_fifth_of_the_samples_is_a_shift(
     assert ShiftTest().detects(np.array(current), BEFORE) is shifted
 
 
-def test_the_authors_distance_is_blind_to_which_labels_changed() -> None:
+def test_the_reference_metric_ignores_which_labels_changed() -> None:
     reference = ShiftTest(metric="reference")
     assert not reference.detects(np.array([0, 0, 50, 50]), BEFORE)
     # Sorted: 0 0 50 50 against 0 0 30 30, a mean difference of 10 > 5.
@@ -38,7 +38,7 @@ def test_the_authors_distance_is_blind_to_which_labels_changed() -> None:
 
 
 @given(st.permutations([60, 30, 10, 0, 0]))
-def test_a_permutation_of_counts_is_no_change_to_the_authors_distance(
+def test_the_reference_metric_ignores_permutations_of_counts(
     counts: list[int],
 ) -> None:
     before = np.array([60, 30, 10, 0, 0])
@@ -51,6 +51,8 @@ def test_a_permutation_of_counts_is_no_change_to_the_authors_distance(
     ("values", "words"),
     [({"threshold": -0.1}, "strategy.shift.threshold"), ({"metric": "l2"}, "labels")],
 )
-def test_bad_settings_are_named(values: dict[str, object], words: str) -> None:
+def test_invalid_shift_settings_are_named(
+    values: dict[str, object], words: str
+) -> None:
     with pytest.raises(ConfigError, match=words):
         ShiftTest(**values)  # type: ignore[arg-type]

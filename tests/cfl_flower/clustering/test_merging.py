@@ -25,7 +25,7 @@ def test_the_best_pair_goes_first_and_its_mean_is_compared_next() -> None:
     assert find_merges(products_of([15, 40, 70]), limit) == [(0, 1), (0, 2)]
 
 
-def test_sums_weigh_by_members() -> None:
+def test_sums_are_weighted_by_members() -> None:
     # Three at 0 degrees and one at 60 have their sum at 13.9 degrees, one and one at
     # 30: that makes 111.1 or 95 degrees to the third.
     turns, limit = np.radians([0, 60, 125]), float(np.cos(np.radians(100)))
@@ -42,7 +42,7 @@ def test_without_recomputing_clusters_chain() -> None:
     assert len(find_merges(chain, limit)) == 2
 
 
-def test_the_threshold_itself_is_not_above_it() -> None:
+def test_a_cosine_equal_to_the_threshold_is_not_merged() -> None:
     same = np.ones((3, 3))
     assert find_merges(same, 1.0) == []
     assert find_merges(same, 0.99) == [(0, 1), (0, 2)]
@@ -70,7 +70,7 @@ def slow_merges(vectors: list[np.ndarray], threshold: float) -> list[tuple[int, 
 
 @given(st.integers(0, 10**6), st.integers(1, 12), st.floats(-1, 1))
 @settings(deadline=None, max_examples=60)
-def test_merges_are_those_of_the_plain_loop(
+def test_merges_equal_those_of_a_plain_loop(
     seed: int, count: int, threshold: float
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -107,6 +107,6 @@ def test_the_objective_is_the_sum_over_pairs() -> None:
     assert objective([]) == objective(vectors[:1]) == 0
 
 
-def test_purity_by_hand() -> None:
+def test_purity_equals_the_value_computed_by_hand() -> None:
     clusters, truth = np.array([3, 3, 3, 7, 7]), np.array([1, 1, 2, 2, 2])
     assert purity(clusters, truth) == pytest.approx(4 / 5)

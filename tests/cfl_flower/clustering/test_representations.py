@@ -11,18 +11,27 @@ from hypothesis.extra.numpy import arrays
 from cfl_flower.clustering.representations import (
     Distance,
     chance_explains,
+    check_histogram,
     digest,
     distances,
     label_histogram,
     mean_client_distance,
-    parse_histogram,
+    parse_vector,
 )
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import Vector
 
 HISTOGRAMS = arrays(
     np.float64, st.tuples(st.just(3), st.just(4)), elements=st.floats(0.01, 1)
 ).map(lambda rows: rows / rows.sum(axis=1, keepdims=True))
 METRIC = st.sampled_from(["l1", "js"])
+
+
+def parse_histogram(data: object, classes: int) -> Vector:
+    """Read a report as Fielding does."""
+    histogram = parse_vector(data, classes, "label histogram")
+    check_histogram(histogram)
+    return histogram
 
 
 def test_a_histogram_holds_the_share_of_each_label() -> None:
@@ -54,13 +63,15 @@ def test_a_histogram_is_a_distribution_that_the_server_accepts(labels: list) -> 
         np.float32([np.inf, 0, 0]).tobytes(),
     ],
 )
-def test_what_is_no_distribution_over_the_labels_is_refused(data: object) -> None:
+def test_a_report_that_is_no_distribution_over_the_labels_is_refused(
+    data: object,
+) -> None:
     with pytest.raises(InvalidResultError, match="label histogram") as caught:
         parse_histogram(data, 3)
     assert caught.value.reason == "representation"
 
 
-def test_distances_by_hand() -> None:
+def test_distances_equal_those_computed_by_hand() -> None:
     a, b = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.5, 0.5]])
     assert distances(a, b, "l1").tolist() == [[2, 1]]
     # Jensen-Shannon: the mixture of (1, 0) and (0.5, 0.5) is (0.75, 0.25).
@@ -79,7 +90,7 @@ def test_distances_are_a_metric(rows: np.ndarray, metric: Distance) -> None:
     assert gaps[0, 2] <= gaps[0, 1] + gaps[1, 2] + 1e-6
 
 
-def test_mean_client_distance_by_hand() -> None:
+def test_mean_client_distance_equals_the_value_computed_by_hand() -> None:
     # Cluster 0: L1 distances 2, 1, 1 between three clients, so each one's mean to
     # the other two is 1.5, 1.5, 1. Cluster 1: one client, 0. Mean over 4 clients: 1.
     rows = np.array([[1, 0], [0, 1], [0.5, 0.5], [1, 0]])
@@ -87,7 +98,7 @@ def test_mean_client_distance_by_hand() -> None:
     assert found == pytest.approx((1.5 + 1.5 + 1 + 0) / 4)
 
 
-def test_mean_client_distance_of_nobody_is_unknown() -> None:
+def test_mean_client_distance_of_no_clients_is_none() -> None:
     assert mean_client_distance(np.zeros((0, 2)), np.zeros(0, np.int64), "l1") is None
 
 
@@ -97,7 +108,7 @@ def test_equal_clients_have_no_distance_in_either_metric() -> None:
         assert mean_client_distance(rows, np.zeros(5, np.int64), metric) == 0
 
 
-def test_a_digest_names_a_representation() -> None:
+def test_a_digest_identifies_a_representation() -> None:
     one, two = np.float32([0.5, 0.5]), np.float32([0.25, 0.75])
     assert digest(one) == digest(one.copy()) != digest(two)
 
@@ -154,7 +165,7 @@ def test_homogeneity_is_pearsons_chi_squared_test() -> None:
 
 
 @pytest.mark.parametrize("significance", [0.01, 0.05, 0.2])
-def test_groups_are_found_where_there_are_none_as_rarely_as_asked(
+def test_homogeneous_clients_are_split_as_rarely_as_the_significance(
     significance: float,
 ) -> None:
     rng, trials = np.random.default_rng(0), 1000
@@ -164,7 +175,7 @@ def test_groups_are_found_where_there_are_none_as_rarely_as_asked(
     assert found / trials == pytest.approx(significance, abs=0.04)
 
 
-def test_clients_without_samples_have_no_say() -> None:
+def test_homogeneity_ignores_clients_without_samples() -> None:
     uniform = np.full((1, 4), 0.25)
     one, two = np.array([[1.0, 0, 0, 0]]), np.array([[0, 1.0, 0, 0]])
     assert not chance_explains(np.vstack([one, uniform]), np.array([9, 0]), 0.01)

@@ -25,14 +25,16 @@ def random_updates(seed: int, count: int, length: int) -> list[np.ndarray]:
     return list(rng.normal(size=(count, length)).astype(np.float32))
 
 
-def test_the_gram_matrix_is_made_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gram_matrix_equals_the_sum_of_its_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     updates = random_updates(0, 5, 103)
     monkeypatch.setattr(directions, "BLOCK_FLOATS", 50)
     matrix = np.stack(updates).astype(np.float64)
     assert gram_matrix(updates) == pytest.approx(matrix @ matrix.T, rel=1e-5, abs=1e-5)
 
 
-def test_cosines_by_hand() -> None:
+def test_cosines_equal_those_computed_by_hand() -> None:
     updates = [np.float32(row) for row in ([3, 0], [1, 1], [0, 0])]
     half = 1 / np.sqrt(2)
     assert cosine_matrix(updates) == pytest.approx(
@@ -40,7 +42,7 @@ def test_cosines_by_hand() -> None:
     )
 
 
-def test_decomposed_cosines_by_hand() -> None:
+def test_decomposed_cosines_equal_those_computed_by_hand() -> None:
     # Singular values 5 and 1 along the axes, so the directions are the axes.
     updates = [np.float32(row) for row in ([3, 0, 0], [4, 0, 0], [0, 1, 0])]
     assert decomposed_cosines(updates, 2) == pytest.approx(
@@ -96,7 +98,7 @@ def test_decomposed_cosines_agree_with_the_randomised_ones_of_the_code() -> None
     )
 
 
-def test_more_directions_than_updates_and_zero_updates_are_borne() -> None:
+def test_decomposed_cosines_accept_few_updates_and_zero_updates() -> None:
     updates = [np.float32([0, 0, 0]), np.float32([1, 2, 2])]
     cosines = decomposed_cosines(updates, 5)
     assert cosines.shape == (2, 2)
@@ -111,7 +113,7 @@ def test_decomposed_cosines_do_not_depend_on_the_scale_of_an_update(seed: int) -
     assert one == pytest.approx(two, abs=1e-5)
 
 
-def test_madc_leaves_the_two_themselves_out() -> None:
+def test_madc_leaves_the_two_updates_themselves_out() -> None:
     cosines = np.array(
         [[1, 0.9, 0.1, 0], [0.9, 1, 0.2, 0.4], [0.1, 0.2, 1, 0.5], [0, 0.4, 0.5, 1]]
     )
@@ -163,7 +165,7 @@ def test_sketches_keep_cosines_within_their_standard_error() -> None:
         assert np.std(errors) < np.sqrt(2 / dimension)
 
 
-def test_a_sketch_is_linear_and_the_same_for_everyone() -> None:
+def test_a_sketch_is_linear_and_the_same_for_all_clients() -> None:
     one, two = random_updates(3, 2, 1000)
     both = sketch(one, 64, 7) + sketch(two, 64, 7)
     assert sketch(one + two, 64, 7) == pytest.approx(both, abs=1e-4)

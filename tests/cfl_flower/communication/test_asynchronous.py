@@ -6,7 +6,7 @@ from cfl_flower.communication import asynchronous as backoff
 from cfl_flower.communication.asynchronous import Backoff
 
 
-def test_a_device_rests_after_a_failure_and_not_after_a_success() -> None:
+def test_device_rests_after_a_failure_and_not_after_a_success() -> None:
     devices = Backoff()
     devices.note(1, sound=False)
     devices.note(2, sound=True)
@@ -22,7 +22,7 @@ def test_a_rest_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert devices.resting == set()
 
 
-def test_hope_ends_when_all_fail_three_times_in_a_row() -> None:
+def test_backoff_gives_up_when_all_fail_three_times_in_a_row() -> None:
     devices = Backoff()
     assert not devices.hopeless([])
     for sound in (False, False, True, False, False):

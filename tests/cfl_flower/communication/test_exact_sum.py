@@ -89,7 +89,7 @@ def test_numbers_below_the_finest_unit_are_rounded_to_it() -> None:
 
 @given(SEEDS)
 @settings(deadline=None, max_examples=20)
-def test_the_mean_of_one_is_itself(seed: int) -> None:
+def test_mean_of_one_is_itself(seed: int) -> None:
     rng = np.random.default_rng(seed)
     model = rng.normal(size=6).astype(np.float32)
     assert sum_of([model], [977]).mean().tolist() == model.tolist()
@@ -100,7 +100,7 @@ def test_a_sum_goes_over_all_blocks() -> None:
     assert np.array_equal(sum_of([model, model], [1, 3]).mean(), model)
 
 
-def test_the_extremes_of_the_range_fit() -> None:
+def test_extremes_of_the_range_fit() -> None:
     edge = np.float32([2.0**31 - 128, -(2.0**31) + 128])
     check_range(edge, 1)
     total = sum_of([edge] * 1000, [1] * 1000)
@@ -108,7 +108,7 @@ def test_the_extremes_of_the_range_fit() -> None:
 
 
 @pytest.mark.parametrize(("number", "weight"), [(2.0**31, 1), (-3e8, 8), (np.nan, 1)])
-def test_what_does_not_fit_is_refused(number: float, weight: int) -> None:
+def test_entries_beyond_the_range_are_refused(number: float, weight: int) -> None:
     with pytest.raises(InvalidResultError) as caught:
         check_range(np.float32([0, number]), weight)
     assert caught.value.reason == "range"

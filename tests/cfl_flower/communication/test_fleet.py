@@ -82,7 +82,7 @@ def test_results_come_in_the_order_of_clients(config: RunConfig) -> None:
     assert outcome.bytes_up == outcome.bytes_down == 3 * 650 * 4
 
 
-def test_a_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
+def test_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
     fleet = Fleet(InProcessGrid([{"client-id": 1}, {"client-id": 0}]), two)
     fleet.discover()
     assert not fleet.simulated
@@ -90,7 +90,7 @@ def test_a_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
     assert [r.client for r in train(fleet, plan(two, [1]))] == [1]
 
 
-def test_a_late_device_is_found(two: RunConfig) -> None:
+def test_late_device_is_found(two: RunConfig) -> None:
     grid = InProcessGrid([{"client-id": 0}, {"client-id": 1}])
     fleet = Fleet(grid, two)
     fleet.discover()
@@ -99,7 +99,7 @@ def test_a_late_device_is_found(two: RunConfig) -> None:
     assert fleet.clients == [0, 1, 7]
 
 
-def test_a_device_that_fails_costs_only_its_own_result(two: RunConfig) -> None:
+def test_device_that_fails_costs_only_its_own_result(two: RunConfig) -> None:
     grid = InProcessGrid([{"client-id": 0}, {"client-id": 1}], failing(node=1000))
     fleet = Fleet(grid, two)
     fleet.discover()
@@ -110,7 +110,7 @@ def test_a_device_that_fails_costs_only_its_own_result(two: RunConfig) -> None:
     assert "no memory left" in failure.detail
 
 
-def test_a_device_that_never_connected_is_a_failure(two: RunConfig) -> None:
+def test_device_that_never_connected_is_a_failure(two: RunConfig) -> None:
     fleet = Fleet(InProcessGrid([{"client-id": 0}, {"client-id": 1}]), two)
     fleet.discover()
     outcome = train(fleet, plan(two, [0, 9]))
@@ -118,7 +118,7 @@ def test_a_device_that_never_connected_is_a_failure(two: RunConfig) -> None:
     assert [result.client for result in outcome] == [0]
 
 
-def test_a_message_that_flower_cannot_take_costs_only_that_device(
+def test_message_that_flower_cannot_take_costs_only_that_device(
     two: RunConfig,
 ) -> None:
     class Unregistered(InProcessGrid):
@@ -136,14 +136,14 @@ def test_a_message_that_flower_cannot_take_costs_only_that_device(
     assert [failure.client for failure in outcome.failures] == [0]
 
 
-def test_a_lost_worker_of_a_simulation_ends_the_run(config: RunConfig) -> None:
+def test_lost_worker_of_a_simulation_ends_the_run(config: RunConfig) -> None:
     fleet = Fleet(InProcessGrid([{}, {}], failing(node=1001)), config)
     fleet.discover()
     with pytest.raises(WorkerLostError, match=r"worker was lost.*resume=true"):
         train(fleet, plan(config, range(4)))
 
 
-def test_a_worker_with_other_code_is_refused(config: RunConfig) -> None:
+def test_worker_with_other_code_is_refused(config: RunConfig) -> None:
     other = ClientApp()
 
     @other.query("identify")
@@ -177,7 +177,7 @@ def test_work_left_for_later_is_done_while_messages_are_on_their_way(
     assert done[-1] == "last"
 
 
-def test_a_node_that_does_not_answer_is_given_up_after_the_timeout(
+def test_node_that_does_not_answer_is_given_up_after_the_timeout(
     config: RunConfig,
 ) -> None:
     class Silent(InProcessGrid):

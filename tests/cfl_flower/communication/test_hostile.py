@@ -280,7 +280,7 @@ def run_both(run_small: Runner, tmp_path: Path, strategy: str) -> list[dict[str,
     return run.rounds
 
 
-def test_a_hostile_device_is_as_one_that_fails(
+def test_hostile_device_costs_what_a_failing_one_costs(
     run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each attack, in training and in the test, is refused, named and counted."""
@@ -351,7 +351,7 @@ def test_uploads_with_senseless_tests_or_stamps_are_refused(
     assert {f["reason"] for f in failures} == {"test", "stamp"}
 
 
-def test_what_an_upload_says_beside_is_checkpointed_whatever_it_is(
+def test_additional_metrics_of_an_upload_are_checkpointed(
     run_small: Runner,
 ) -> None:
     """Answers wait in the checkpoint: with bytes, and under any name."""
@@ -374,7 +374,7 @@ def test_what_an_upload_says_beside_is_checkpointed_whatever_it_is(
         ({"start_loss": None}, "server_optimizer=qfedavg"),
     ],
 )
-def test_what_results_are_selected_or_weighed_by_is_checked(
+def test_losses_that_select_or_weight_results_are_checked(
     told: dict[str, Any], option: str, run_small: Runner
 ) -> None:
     tried: Attacks = [("representation", with_metrics(**told))] * 3
@@ -396,7 +396,7 @@ def test_what_results_are_selected_or_weighed_by_is_checked(
     ],
     ids=["sum", "nan", "negative", "longer", "float64"],
 )
-def test_a_representation_that_is_no_distribution_is_refused(
+def test_representation_that_is_no_distribution_is_refused(
     representation: Any, run_small: Runner
 ) -> None:
     class Liar(InProcessGrid):
@@ -427,7 +427,7 @@ def test_a_representation_that_is_no_distribution_is_refused(
     ],
     ids=["empty", "other code", "path", "negative", "long", "nodes"],
 )
-def test_a_hello_that_makes_no_sense_leaves_a_node_out(
+def test_node_with_senseless_identity_is_left_out(
     hello: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     greeter = ClientApp()

@@ -26,7 +26,7 @@ from tests.conftest import Runner
 QUICK = [*SITES, "strategy.local.epochs=1"]
 
 
-def test_a_device_that_registers_again_keeps_all_that_it_has(
+def test_device_that_registers_again_keeps_all_that_it_has(
     run_small: Runner, tmp_path: Path
 ) -> None:
     """Its own model is on another node now, and nothing of the run changes."""
@@ -40,7 +40,7 @@ def test_a_device_that_registers_again_keeps_all_that_it_has(
     assert run.numbers == undisturbed.numbers
 
 
-def test_a_device_that_moves_during_a_run_loses_that_round_only(
+def test_device_that_moves_during_a_run_loses_that_round_only(
     run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     grid = Sites(tmp_path)
@@ -78,7 +78,7 @@ def test_two_devices_that_claim_one_id_are_both_refused(
     assert clusters(run, 5) == clusters(run, 1), "alone again, it is who it was"
 
 
-def test_a_device_that_comes_back_after_fifty_rounds_is_brought_up_to_date(
+def test_device_that_comes_back_after_fifty_rounds_is_brought_up_to_date(
     run_small: Runner, tmp_path: Path
 ) -> None:
     grid = Sites(tmp_path)
@@ -103,7 +103,7 @@ def test_a_device_that_comes_back_after_fifty_rounds_is_brought_up_to_date(
     assert rows["site-c"]["accuracy"] > 0.85, "it is served what the others learned"
 
 
-def test_a_device_that_joins_late_goes_where_its_data_belong(
+def test_device_that_joins_late_goes_where_its_data_belong(
     run_small: Runner, tmp_path: Path
 ) -> None:
     grid = Sites(tmp_path)
@@ -115,7 +115,7 @@ def test_a_device_that_joins_late_goes_where_its_data_belong(
     assert final["site-d"] == final["site-c"] != final["site-a"]
 
 
-def test_a_node_without_a_name_is_left_out_among_devices(
+def test_node_without_a_name_is_left_out_among_devices(
     run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     grid = Sites(tmp_path)
@@ -126,7 +126,7 @@ def test_a_node_without_a_name_is_left_out_among_devices(
     assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
 
 
-def test_a_device_that_is_busy_when_it_is_greeted_is_asked_again(
+def test_busy_device_is_asked_again_for_its_identity(
     run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.05)
@@ -171,7 +171,7 @@ class Gathering(Sites):
         ({"client-id": "../a"}, "a node cannot run the app"),
     ],
 )
-def test_a_bad_node_that_comes_first_neither_ends_nor_changes_the_run(
+def test_bad_node_that_comes_first_neither_ends_nor_changes_the_run(
     first: dict[str, Any],
     reason: str,
     run_small: Runner,
@@ -203,7 +203,7 @@ def test_devices_that_are_all_busy_at_the_start_are_waited_for(
     assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
 
 
-def test_a_device_that_hangs_is_waited_for_once(
+def test_device_that_hangs_is_waited_for_once(
     run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.05)

@@ -34,7 +34,7 @@ def answer(client: int, *numbers: float) -> Answer:
     return Answer(client, [np.float32([n, n]) for n in numbers], num_examples=client)
 
 
-def test_what_several_tasks_make_is_shared() -> None:
+def test_versions_that_several_tasks_make_are_summed() -> None:
     shared = shared_versions(TASKS, PLAN.sum_spec)
     assert shared == {(0, 3), (1, 0)}
     assert [remaining_reply(task, PLAN, shared) for task in TASKS] == [
@@ -74,7 +74,7 @@ def test_shared_versions_are_added_up_and_others_sent() -> None:
         (Answer(2, error=("raised", "ValueError: no")), "raised"),
     ],
 )
-def test_an_invalid_answer_costs_only_itself(bad: Answer, reason: str) -> None:
+def test_invalid_answer_costs_only_itself(bad: Answer, reason: str) -> None:
     tasks = [Task(client, (0, 3)) for client in (1, 2, 4)]
     builder = PartialSumBuilder(replace(PLAN, tasks=tasks), "train")
     answers = [answer(1, 5, 6), bad, answer(4, 5, 6)]
@@ -92,7 +92,7 @@ def test_an_invalid_answer_costs_only_itself(bad: Answer, reason: str) -> None:
     assert builder.sums[1, 0].mean().tolist() == [6, 6]
 
 
-def test_a_client_that_sends_nothing_is_in_no_sum() -> None:
+def test_client_that_sends_nothing_is_in_no_sum() -> None:
     builder = PartialSumBuilder(PLAN, "train")
     assert builder.take(TASKS[0], None) is None
     assert builder.sums == {}
@@ -173,7 +173,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     return compose_config([*options, f"output_dir={folder}"])
 
 
-def test_it_makes_no_difference_who_adds(config: RunConfig) -> None:
+def test_sums_do_not_depend_on_who_adds(config: RunConfig) -> None:
     model = initial_vector(config.model, (1, 8, 8), 10, 0)
     tasks = [Task(client, (client % 2,)) for client in range(6)]
     sum_spec = SumSpec((0,), by_samples=True)

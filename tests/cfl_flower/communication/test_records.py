@@ -62,7 +62,7 @@ def test_arrays_are_encoded_as_flower_does() -> None:
     assert pack_answers([]).array_records["arrays"]["all"].numpy().shape == (0,)
 
 
-def test_a_message_carries_each_used_model_once_and_how_many_share_it() -> None:
+def test_message_carries_each_used_model_once_and_how_many_share_it() -> None:
     plan = Plan([Task(i, (i % 2,)) for i in range(9)], MODELS)
     content = pack_tasks("evaluate", 1, "{}", plan, plan.tasks[:4], encode_models(plan))
     assert len(content.array_records["models"]) == 2
@@ -143,7 +143,7 @@ TWO = np.zeros(2, np.float32)
         RecordDict({**reply([ROW], TWO), "answers": ConfigRecord({"rows": [0] * 9})}),
     ],
 )
-def test_a_reply_that_cannot_be_read_is_refused(content: RecordDict) -> None:
+def test_reply_that_cannot_be_read_is_refused(content: RecordDict) -> None:
     with pytest.raises(InvalidResultError, match="cannot be read"):
         unpack_answers(content)
 
@@ -176,7 +176,7 @@ def test_whatever_a_reply_holds_counts(name: str, record: Any) -> None:
 @pytest.mark.parametrize(
     "asked", [("other", "train", 3), ("token", "query", 3), ("token", "train", 4)]
 )
-def test_an_answer_counts_for_one_run_phase_and_round(
+def test_answer_counts_for_one_run_phase_and_round(
     asked: tuple[str, str, int],
 ) -> None:
     content = RecordDict()
@@ -209,7 +209,7 @@ def test_an_answer_counts_for_one_run_phase_and_round(
         ("evaluate", {"metrics": {"correct": 1.5}}, "shape"),
     ],
 )
-def test_an_invalid_answer_is_refused_with_its_reason(
+def test_invalid_answer_is_refused_with_its_reason(
     phase: str, changes: dict, reason: str
 ) -> None:
     with pytest.raises(InvalidResultError) as caught:
@@ -218,13 +218,13 @@ def test_an_invalid_answer_is_refused_with_its_reason(
     assert "\n" not in caught.value.detail
 
 
-def test_a_valid_answer_becomes_a_result() -> None:
+def test_valid_answer_becomes_a_result() -> None:
     result = validate(answer(), "train", reply=(2,))
     assert (result.client, result.num_examples, result.loss) == (3, 4, 0.5)
     assert result.arrays[0].tolist() == [1, 2]
 
 
-def test_a_client_that_was_not_tested_needs_no_loss() -> None:
+def test_client_that_was_not_tested_needs_no_loss() -> None:
     untested = answer(arrays=[], num_examples=0, loss=None, metrics={})
     assert validate(untested, "evaluate", reply=()).num_examples == 0
 

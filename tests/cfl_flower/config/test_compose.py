@@ -109,8 +109,8 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("partition.rotations=[]", ["partition.rotations=[]", "at least one"]),
         ("partition=dirichlet partition.alpha=0", ["partition.alpha=0", "above 0"]),
         (
-            "drift._target_=cfl_flower.settings.Faults ~drift.rounds ~drift.fraction",
-            ["drift._target_=Faults", "a kind of drift"],
+            "drift._target_=cfl_flower.settings.System ~drift.rounds ~drift.fraction",
+            ["drift._target_=System", "a kind of drift"],
         ),
         ("partition=iid partition.groups=5", ["partition.groups", "rotations"]),
         (
@@ -179,7 +179,7 @@ def test_every_option_of_every_group_composes() -> None:
                 assert config.names[group.name] == option.stem
 
 
-def test_what_clients_receive_is_plain_json(config: RunConfig) -> None:
+def test_clients_receive_plain_json(config: RunConfig) -> None:
     assert json.loads(json.dumps(config.resolved)) == config.resolved
 
 

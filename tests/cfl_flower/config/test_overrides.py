@@ -32,7 +32,7 @@ def test_a_line_without_a_sweep_is_one_run() -> None:
         ("output_dir='/tmp/a,b'", set()),
     ],
 )
-def test_hydras_own_grammar_says_what_is_swept(override: str, keys: set) -> None:
+def test_swept_keys_follow_hydras_grammar(override: str, keys: set) -> None:
     assert swept_keys([override]) == keys
 
 
@@ -77,13 +77,13 @@ def test_a_deleted_key_stays_deleted_in_every_run_of_a_sweep() -> None:
 @pytest.mark.parametrize(
     "path", ["/tmp/a b", "/tmp/it's", "/tmp/a,b", "/tmp/[x]", "/tmp/k=v", "null", ""]
 )
-def test_hydra_reads_a_quoted_path_as_it_was(path: str) -> None:
+def test_hydra_reads_a_quoted_path_unchanged(path: str) -> None:
     (read,) = OverridesParser.create().parse_overrides([f"output_dir={quoted(path)}"])
     assert read.value() == path
 
 
 @given(st.text("ab\\'\" ,=[]$", max_size=8) | st.text("/.-_e1", max_size=8))
-def test_hydra_reads_any_quoted_text_as_it_was(text: str) -> None:
+def test_hydra_reads_any_quoted_text_unchanged(text: str) -> None:
     (read,) = OverridesParser.create().parse_overrides([f"output_dir={quoted(text)}"])
     assert read.value() == text
 
@@ -94,12 +94,12 @@ def test_a_quotation_without_an_end_is_refused() -> None:
 
 
 @pytest.mark.parametrize("asked", ["seed=1,1", "seed=choice(2,2)"])
-def test_the_same_run_twice_is_refused(asked: str) -> None:
-    with pytest.raises(ConfigError, match="seed: the same run comes twice"):
+def test_a_sweep_with_a_repeated_run_is_refused(asked: str) -> None:
+    with pytest.raises(ConfigError, match="seed: the same run occurs twice"):
         expand([asked])
 
 
-def test_values_that_would_share_a_folder_are_refused() -> None:
+def test_swept_values_with_a_common_folder_are_refused() -> None:
     sweep = ["devices.path='a/b.csv','a_b.csv'", "output_dir=/tmp/a"]
     with pytest.raises(ConfigError, match=r"devices\.path: two values give one folder"):
         expand(sweep)
@@ -117,7 +117,7 @@ def test_no_output_dir_stays_none_in_a_sweep(folder: str) -> None:
     assert [job[1] for job in jobs] == [folder, folder]
 
 
-def test_a_swept_output_dir_is_taken_as_it_is() -> None:
+def test_a_swept_output_dir_stays_unchanged() -> None:
     assert expand(["output_dir=a,b"]) == [["output_dir=a"], ["output_dir=b"]]
     jobs = expand(["output_dir=a,b", "seed=1,2"])
     assert [job[0] for job in jobs] == [
@@ -133,7 +133,7 @@ def test_a_forced_output_dir_has_folders_below_it_too() -> None:
     ]
 
 
-def test_only_a_sweep_without_a_folder_is_given_one() -> None:
+def test_only_a_sweep_without_a_folder_gets_one() -> None:
     assert with_folder(["seed=1"]) == ["seed=1"]
     assert with_folder(["seed=1,2", "output_dir=a"]) == ["seed=1,2", "output_dir=a"]
     *asked, folder = with_folder(["seed=1,2"], "compare")

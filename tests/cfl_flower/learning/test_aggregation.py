@@ -60,12 +60,12 @@ def test_the_plain_server_optimiser_takes_the_mean() -> None:
     assert (fresh.tolist(), memory) == ([2], [])
 
 
-def test_a_model_without_weight_has_no_say() -> None:
+def test_a_model_of_weight_zero_is_ignored() -> None:
     models = [np.float32([1, 2]), np.float32([100, 100])]
     assert mean_model(models, [5, 0]).tolist() == [1, 2]
 
 
-def test_as_many_weights_as_models_are_needed() -> None:
+def test_a_mean_needs_as_many_weights_as_models() -> None:
     with pytest.raises(ValueError, match="zip"):
         mean_model([np.float32([1])], [1, 1])
 
@@ -76,7 +76,7 @@ def test_a_mean_leaves_its_models_as_they_were() -> None:
     assert [model.tolist() for model in models] == [[1, 2], [3, 4]]
 
 
-def test_a_running_mean_is_the_mean_and_keeps_no_model() -> None:
+def test_a_running_mean_equals_the_mean() -> None:
     rng, mean = np.random.default_rng(0), RunningMean()
     models = list(rng.normal(size=(7, 5)).astype(np.float32))
     weights = rng.integers(1, 9, 7).astype(float).tolist()
@@ -88,7 +88,7 @@ def test_a_running_mean_is_the_mean_and_keeps_no_model() -> None:
     assert mean.value() == pytest.approx(expected, rel=1e-6)
 
 
-def test_yogis_first_steps_by_hand() -> None:
+def test_yogis_first_steps_equal_those_computed_by_hand() -> None:
     yogi = FedYogi(learning_rate=1.0, tau=0.01, beta1=0.9, beta2=0.99)
     model, mean = np.float32([1.0]), np.float32([2.0])
     fresh, (first, second) = yogi.step(model, mean, 1, [])
@@ -118,7 +118,7 @@ def test_without_fairness_qfedavg_is_the_plain_mean(seed: int) -> None:
     assert fair == pytest.approx(np.mean(results, 0), abs=1e-5)
 
 
-def test_qfedavg_listens_to_the_client_of_larger_loss() -> None:
+def test_qfedavg_favours_the_client_of_larger_loss() -> None:
     model, results = np.zeros(2, np.float32), [np.float32([1, 0]), np.float32([0, 1])]
     fair = QFedAvg(q=2).combine(model, results, np.array([0.1, 10.0]), 2)
     assert fair[1] > 100 * fair[0] > 0

@@ -69,7 +69,7 @@ def test_every_network_splits_into_extractor_and_classifier(
     assert represent(model, x).shape == (3, split.width)
 
 
-def test_the_papers_sizes() -> None:
+def test_split_networks_have_the_papers_sizes() -> None:
     split = FlatModel(FedCcfaCnn().build((1, 28, 28), 10)).split
     assert split.lengths == (115_776, 1_290)
 
@@ -91,9 +91,7 @@ def test_training_a_part_leaves_the_other_alone(momentum: float) -> None:
     assert not np.array_equal(before[: split.start], after[: split.start])
 
 
-def test_training_a_classifier_is_training_a_network_whose_extractor_is_frozen() -> (
-    None
-):
+def test_training_a_classifier_equals_training_with_a_frozen_extractor() -> None:
     model = FlatModel(Mlp(7).build((1, 8, 8), 10))
     split, local = model.split, LocalTraining(epochs=2, momentum=0.9)
     _, classifier = split.divide(model.to_vector())
@@ -117,7 +115,7 @@ def test_a_correction_is_added_to_every_gradient() -> None:
     assert model.to_vector() == pytest.approx(plain - 0.5, abs=1e-5)
 
 
-def test_first_classifiers_are_drawn_as_torch_does() -> None:
+def test_initial_classifiers_have_torchs_distribution() -> None:
     split = FlatModel(Mlp(100).build((1, 8, 8), 10)).split
     drawn = initial_classifier(split, np.random.default_rng(0))
     assert drawn.shape == (1010,)
@@ -129,7 +127,7 @@ def test_first_classifiers_are_drawn_as_torch_does() -> None:
 
 @given(st.lists(st.integers(0, 5), max_size=40), st.integers(1, 7), st.integers(0, 99))
 @settings(max_examples=50, deadline=None)
-def test_a_balanced_batch_holds_equally_many_of_each_label_there_is(
+def test_a_balanced_batch_has_equally_many_samples_of_each_label(
     labels: list[int], each: int, seed: int
 ) -> None:
     of = np.array(labels, np.int64)
@@ -149,7 +147,7 @@ def test_anchors_are_class_means() -> None:
     assert means.present.tolist() == [True, False, True]
 
 
-def test_entropy_skips_labels_that_are_not_there() -> None:
+def test_entropy_skips_absent_labels() -> None:
     assert label_entropy(np.array([3, 0, 0])) == 0
     assert label_entropy(np.full(10, 7)) == pytest.approx(math.log(10))
 
@@ -157,7 +155,7 @@ def test_entropy_skips_labels_that_are_not_there() -> None:
 # Alignment
 
 
-def test_contrast_by_hand() -> None:
+def test_contrast_equals_the_value_computed_by_hand() -> None:
     # Cosines of z = (1, 0) with both anchors: 1 and 0; tau = 0.5.
     anchors = Anchors(np.float32([[2, 0], [0, 3]]), np.array([True, True]))
     loss = contrast(anchors, 0.5, CPU)
@@ -193,7 +191,7 @@ def test_distance_is_the_mean_over_samples_and_coordinates() -> None:
     assert float(value) == (0 + 4 + 4 + 0) / 4
 
 
-def test_the_loss_of_eq_9() -> None:
+def test_the_aligned_loss_equals_eq_9() -> None:
     model = FlatModel(Mlp(2).build((4,), 2))
     anchors = Anchors(np.float32([[1, 0], [0, 1]]), np.array([True, True]))
     x, y = torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1])

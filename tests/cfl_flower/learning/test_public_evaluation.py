@@ -23,7 +23,7 @@ def sets() -> list[Samples]:
 
 
 @pytest.mark.parametrize("settings", [CcflCnn([4, 6]), Mlp(8)])
-def test_losses_are_those_of_a_plain_test(
+def test_losses_equal_those_of_a_plain_test(
     settings: CcflCnn | Mlp, sets: list[Samples]
 ) -> None:
     network = settings.build((1, 16, 16), 10)

@@ -61,7 +61,7 @@ def test_random_selection_draws_without_replacement_in_ascending_order() -> None
 
 
 @given(st.integers(1, 60), SIZES)
-def test_a_cluster_below_its_share_comes_whole_and_the_rest_differ_by_one(
+def test_a_cluster_below_its_share_gives_all_and_the_rest_differ_by_one(
     m: int, sizes: list[int]
 ) -> None:
     shares = share(m, sizes)
@@ -84,7 +84,7 @@ def test_ties_among_many_clusters_go_to_the_lowest_ids() -> None:
     assert np.flatnonzero(shares == 2).tolist() == [1, 3, 5, 7, 9]
 
 
-def test_with_fewer_participants_than_clusters_every_cluster_has_its_turn() -> None:
+def test_every_cluster_is_drawn_if_participants_are_fewer_than_clusters() -> None:
     sizes = [5, 0, 5, 9]
     drawn = [share(2, sizes, seed).tolist() for seed in range(300)]
     assert {sum(shares) for shares in drawn} == {2}
@@ -93,7 +93,7 @@ def test_with_fewer_participants_than_clusters_every_cluster_has_its_turn() -> N
 
 
 @given(st.integers(0, 99), st.sets(st.integers(0, 50), min_size=1))
-def test_choosing_as_many_as_there_are_chooses_everyone(
+def test_random_selection_of_all_members_selects_all(
     seed: int, members: set[int]
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -128,7 +128,7 @@ def test_the_nearest_to_the_centre_are_chosen_and_ties_are_drawn() -> None:
     assert len(drawn) > 5
 
 
-def test_oort_explores_at_first_and_gives_as_many_as_asked() -> None:
+def test_oort_explores_at_first_and_selects_the_requested_number() -> None:
     nobody = History().extended(6)
     chosen = Oort().choose(
         MEMBERS, 4, np.random.default_rng(0), Known(1, nobody, np.zeros(0))
@@ -245,14 +245,14 @@ def test_oort_clips_utilities_at_their_90th_percentile() -> None:
     assert scores[:-1] == pytest.approx(np.linspace(0, 1, 10))
 
 
-def test_the_pacer_waits_longer_while_the_utility_stays_the_same() -> None:
+def test_the_pacer_allows_more_time_while_the_utility_stays_the_same() -> None:
     oort = Oort(pacer_step=2)
     assert oort.pace(History(gained=np.ones(3))) == 30
     assert oort.pace(History(gained=np.ones(4))) == 35
     assert oort.pace(History(gained=np.array([1, 1, 9, 9.0]))) == 25
 
 
-def test_a_history_notes_participants_only() -> None:
+def test_a_history_records_participants_only() -> None:
     before = History().extended(3)
     after = before.noted(4, np.array([2]), np.array([7.0]), np.array([1.5]))
     assert after.last.tolist() == [0, 0, 4]
@@ -260,14 +260,14 @@ def test_a_history_notes_participants_only() -> None:
     assert before.last.tolist() == [0, 0, 0]
 
 
-def test_the_pacer_looks_at_the_mean_of_those_that_were_not_explored() -> None:
+def test_the_pacer_uses_the_mean_utility_of_exploited_clients() -> None:
     after = History().extended(3)
     for rows, utility in (([2], [7.0]), ([1, 2], [50.0, 3.0]), ([1, 2], [5.0, 4.0])):
         after = after.noted(1, np.array(rows), np.array(utility), np.ones(len(rows)))
     assert after.gained.tolist() == [0, 3, 4.5]
 
 
-def test_who_was_late_is_known_to_be_slow_and_no_longer_unseen() -> None:
+def test_late_clients_count_as_slow_and_as_seen() -> None:
     before = History().extended(3).noted(4, np.array([0]), np.array([6.0]), np.ones(1))
     after = before.noted_late(4, np.array([2]), np.array([99.0]), 6.0)
     assert after.last.tolist() == [4, 0, 4]

@@ -10,9 +10,9 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import (
     LocalTraining,
     batches,
-    compute_gradient,
     evaluate,
     full_gradient,
+    gradient_writer,
     train,
 )
 from cfl_flower.models import FlatModel, Mclr, Mlp
@@ -35,8 +35,13 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
+@torch.no_grad()
+def compute_gradient(model: FlatModel, x: Tensor, y: Tensor) -> None:
+    gradient_writer(model)(x, y)
+
+
 @pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=5)])
-def test_the_gradient_is_that_of_autograd(
+def test_the_gradient_equals_autograds(
     settings: Mclr | Mlp, data: tuple[Tensor, Tensor]
 ) -> None:
     model = fresh(settings)
@@ -51,7 +56,7 @@ def test_the_gradient_is_that_of_autograd(
     "options",
     [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "epochs": 3}],
 )
-def test_local_training_is_torchs_sgd(
+def test_local_training_equals_torchs_sgd(
     options: dict, data: tuple[Tensor, Tensor]
 ) -> None:
     settings = LocalTraining(**{**FULL, "epochs": 4, **options}, learning_rate=0.3)
@@ -88,7 +93,7 @@ def test_the_proximal_term_pulls_towards_the_received_model(
     torch.testing.assert_close(model.vector, expected)
 
 
-def test_every_pass_shuffles_all_samples_anew() -> None:
+def test_every_pass_shuffles_all_samples_again() -> None:
     y = torch.arange(7)
     settings = LocalTraining(epochs=2, batch_size=3)
     taken = [part.tolist() for _, part in batches(y, y, settings, rng())]
@@ -111,7 +116,7 @@ def test_inputs_and_labels_stay_together() -> None:
         assert torch.equal(x_batch, y_batch * 3)
 
 
-def test_training_on_nothing_changes_nothing() -> None:
+def test_training_without_samples_changes_nothing() -> None:
     model = fresh()
     before = model.vector.clone()
     train(model, torch.zeros(0, 1, 2, 3), torch.zeros(0).long(), LocalTraining(), rng())
@@ -128,7 +133,7 @@ def test_dropout_works_in_training_and_not_in_tests() -> None:
     assert not model.module.training
 
 
-def test_evaluation_by_hand() -> None:
+def test_evaluation_equals_the_values_computed_by_hand() -> None:
     # Two classes, logits (x, 0): the loss is log(1 + e^-x) for label 0.
     model = FlatModel(nn.Linear(1, 2))
     model.load(np.float32([1, 0, 0, 0]))
@@ -137,7 +142,7 @@ def test_evaluation_by_hand() -> None:
     assert correct == 1
 
 
-def test_testing_on_nothing_is_an_error() -> None:
+def test_testing_without_samples_is_an_error() -> None:
     with pytest.raises(ValueError, match="no test samples"):
         evaluate(fresh(), torch.zeros(0, 1, 2, 3), torch.zeros(0).long())
 
@@ -155,7 +160,7 @@ def test_testing_on_nothing_is_an_error() -> None:
         {"momentum": -0.1},
     ],
 )
-def test_settings_out_of_range_name_themselves(options: dict) -> None:
+def test_settings_out_of_range_are_named(options: dict) -> None:
     (name,) = options
     with pytest.raises(ConfigError, match=rf"strategy\.{name}="):
         LocalTraining(**options)
@@ -199,13 +204,15 @@ def test_equal_generators_train_equal_models(data: tuple[Tensor, Tensor]) -> Non
 
 
 @pytest.mark.parametrize(("label", "correct"), [(0, 3), (1, 0)])
-def test_the_answer_is_the_label_of_the_largest_logit(label: int, correct: int) -> None:
+def test_the_prediction_is_the_label_of_the_largest_logit(
+    label: int, correct: int
+) -> None:
     model = FlatModel(nn.Linear(1, 2)).load(np.float32([1, 0, 0, 0]))
     x = torch.tensor([[1.0], [2.0], [3.0]])
     assert evaluate(model, x, torch.full((3,), label))[1] == correct
 
 
-def test_the_gradient_in_blocks_is_that_of_all_samples(
+def test_the_gradient_in_blocks_equals_that_of_all_samples(
     data: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = fresh(Mlp(hidden=5))
@@ -216,7 +223,9 @@ def test_the_gradient_in_blocks_is_that_of_all_samples(
     assert not full_gradient(model, data[0][:0], data[1][:0]).any()
 
 
-def test_the_term_holds_weights_near_another_model(data: tuple[Tensor, Tensor]) -> None:
+def test_the_proximal_term_holds_weights_near_another_model(
+    data: tuple[Tensor, Tensor],
+) -> None:
     # With a learning rate of 1 / mu one step ends at the anchor less gradient / mu.
     settings = LocalTraining(epochs=1, batch_size=100, learning_rate=0.25, mu=4.0)
     model, anchor = fresh(), torch.ones_like(fresh().weights)

@@ -32,7 +32,7 @@ def line(record: RoundRecord, rounds: int = 20) -> str:
     return Progress(Console(file=io.StringIO()), "fedavg", rounds).line(record)
 
 
-def test_a_round_and_its_clients_are_written_as_they_were(tmp_path: Path) -> None:
+def test_the_recorder_writes_a_round_and_its_clients(tmp_path: Path) -> None:
     with RunDirectory(compose_config([f"output_dir={tmp_path}"])) as directory:
         rows = [
             ClientRow(1, "site-a", 2, 0.5, 8),
@@ -53,7 +53,7 @@ def test_a_round_and_its_clients_are_written_as_they_were(tmp_path: Path) -> Non
     ("every", "newest"),
     [(1, [1, 2, 3, 4, 5]), (2, [0, 2, 2, 4, 5]), (5, [0, 0, 0, 0, 5])],
 )
-def test_the_state_is_saved_every_few_rounds_and_after_the_last(
+def test_the_checkpointer_saves_every_few_rounds_and_after_the_last(
     tmp_path: Path, every: int, newest: list[int]
 ) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint", {"seed": 0})
@@ -74,7 +74,7 @@ def test_progress_prints_one_line_however_narrow_the_terminal() -> None:
     assert text.getvalue() == f"{progress.line(record)}\n"
 
 
-def test_a_line_says_what_was_measured() -> None:
+def test_a_progress_line_has_what_was_measured() -> None:
     record = RoundRecord(
         7,
         accuracy=0.875,
@@ -92,21 +92,21 @@ def test_a_line_says_what_was_measured() -> None:
     )
 
 
-def test_a_line_leaves_out_what_was_not_measured() -> None:
+def test_a_progress_line_leaves_out_what_was_not_measured() -> None:
     words = line(RoundRecord(7, num_clusters=1, drifted=0, reclustered=False)).split()
     assert words == ["fedavg", "round", "7/20", "clusters", "1"]
 
 
-def test_an_accuracy_of_zero_was_measured() -> None:
+def test_a_progress_line_shows_an_accuracy_of_zero() -> None:
     assert "accuracy   0.0%  loss 2.300" in line(RoundRecord(1, accuracy=0, loss=2.3))
 
 
-def test_the_lines_of_a_run_are_aligned() -> None:
+def test_progress_lines_of_a_run_are_aligned() -> None:
     lengths = {len(line(RoundRecord(r, num_clusters=1), 100)) for r in (1, 10, 100)}
     assert len(lengths) == 1
 
 
-def told(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
+def printed(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
     text = io.StringIO()
     progress = Progress(Console(file=text, width=200), "fedavg", 20, verbosity)
     for record in records:
@@ -114,8 +114,8 @@ def told(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
     return text.getvalue().splitlines()
 
 
-def test_the_remaining_time_is_that_of_rounds_without_the_start() -> None:
-    lines = told(
+def test_the_remaining_time_is_estimated_without_the_first_round() -> None:
+    lines = printed(
         Verbosity.NORMAL,
         *(RoundRecord(r, seconds=s) for r, s in enumerate([30.0, 4.0, 6.0], start=1)),
     )
@@ -126,20 +126,20 @@ def test_the_remaining_time_is_that_of_rounds_without_the_start() -> None:
     ]
 
 
-def test_quiet_says_nothing_and_verbose_says_who_failed() -> None:
+def test_quiet_prints_nothing_and_verbose_lists_failures() -> None:
     failures = [
         Failure(1, "train", "raised", "no"),
         Failure(2, "train", "raised", "no"),
     ]
     record = RoundRecord(1, failures=failures, bytes_up=12345, ari=0.5)
-    assert told(Verbosity.QUIET, record) == []
-    assert len(told(Verbosity.NORMAL, record)) == 1
-    words = " ".join(told(Verbosity.VERBOSE, record))
+    assert printed(Verbosity.QUIET, record) == []
+    assert len(printed(Verbosity.NORMAL, record)) == 1
+    words = " ".join(printed(Verbosity.VERBOSE, record))
     for word in ("12,345", "ari 0.500", "2 failed to train: raised"):
         assert word in words
 
 
-def test_tensorboard_reads_what_was_measured(tmp_path: Path) -> None:
+def test_tensorboard_gets_every_measured_number(tmp_path: Path) -> None:
     board = TensorBoard(tmp_path)
     rows = [ClientRow(1, 0, 0, 0.25, 8), ClientRow(1, 1, 0, 0.75, 8)]
     board.on_round(RoundRecord(1, accuracy=0.5, ari=None), rows, state())

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from cfl_flower.errors import CheckpointError
+from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.runs import checkpoint as module
 from cfl_flower.runs.checkpoint import Checkpoint
 
@@ -40,7 +41,7 @@ def saved(tmp_path: Path) -> Checkpoint:
     return checkpoint
 
 
-def test_a_state_comes_back_as_it_was(saved: Checkpoint) -> None:
+def test_a_loaded_state_equals_the_saved_one(saved: Checkpoint) -> None:
     round, loaded = saved.load(State)
     assert round == 3
     assert loaded.clients == [0, 1, "site-a"]
@@ -66,7 +67,7 @@ def test_a_new_checkpoint_replaces_the_old_one(saved: Checkpoint) -> None:
     assert len(list(saved.folder.iterdir())) == 2
 
 
-def test_there_is_none_before_the_first(tmp_path: Path) -> None:
+def test_a_new_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert not Checkpoint(tmp_path, CONFIG).exists()
 
 
@@ -125,15 +126,83 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
 
 
 @pytest.mark.parametrize("key", ["rounds", "workers", "engine", "output_dir", "system"])
-def test_what_has_no_effect_on_finished_rounds_may_differ(
+def test_settings_without_effect_on_finished_rounds_may_differ(
     saved: Checkpoint, key: str
 ) -> None:
     assert Checkpoint(saved.folder, {**CONFIG, key: "other"}).load(State)[0] == 3
 
 
-def test_a_checkpoint_of_another_schema_is_refused(saved: Checkpoint) -> None:
-    path = saved.folder / "checkpoint.json"
-    header = json.loads(path.read_text())
-    path.write_text(json.dumps({**header, "schema": 99}))
-    with pytest.raises(CheckpointError, match="schema 99"):
-        saved.load(State)
+@dataclass
+class Seen:
+    client: str
+    utility: np.ndarray
+
+
+@dataclass
+class Refused:
+    client: str
+    reason: str
+
+
+@dataclass
+class Nested:
+    version: ClassVar[int] = 3
+
+    latest: Seen | None
+    answers: dict[int | str, Seen | Refused] = field(default_factory=dict)
+    order: list[Seen] = field(default_factory=list)
+
+
+def test_nested_dataclasses_are_restored_by_their_types(saved: Checkpoint) -> None:
+    seen, refused = Seen("a", np.array([1.5])), Refused("b", "non-finite")
+    saved.save(5, Nested(seen, {1: refused, "site": seen}, [seen]))
+    _, loaded = saved.load(Nested)
+    assert isinstance(loaded.latest, Seen)
+    assert loaded.latest.utility.tolist() == [1.5]
+    assert loaded.answers[1] == refused
+    assert isinstance(loaded.answers["site"], Seen)
+    assert [type(each) for each in loaded.order] == [Seen]
+    saved.save(6, Nested(None))
+    assert saved.load(Nested)[1] == Nested(None)
+
+
+def header_of(checkpoint: Checkpoint) -> dict:
+    return json.loads((checkpoint.folder / "checkpoint.json").read_text())
+
+
+def refusal(checkpoint: Checkpoint, header: dict, state_class: type) -> str:
+    (checkpoint.folder / "checkpoint.json").write_text(json.dumps(header))
+    with pytest.raises(ConfigError) as caught:
+        checkpoint.load(state_class)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("number", [None, 1, 99])
+def test_a_checkpoint_of_another_format_is_refused_in_one_line(
+    saved: Checkpoint, number: int | None
+) -> None:
+    header = {**header_of(saved), "format": number, "schema": 1}
+    if number is None:
+        del header["format"]
+    assert refusal(saved, header, State) == (
+        f"checkpoint {saved.folder} was written by an earlier version of cfl-flower "
+        "and cannot be resumed; start anew in another output_dir"
+    )
+
+
+def test_a_state_class_of_another_version_is_refused(saved: Checkpoint) -> None:
+    saved.save(5, Nested(Seen("a", np.zeros(1))))
+    header = header_of(saved)
+    assert header["state"]["version"] == 3
+    header["state"]["version"] = 2
+    assert "earlier version of cfl-flower's Nested" in refusal(saved, header, Nested)
+    header["state"]["version"] = 3
+    header["state"]["fields"]["latest"]["version"] = 9
+    assert "earlier version of cfl-flower's Seen" in refusal(saved, header, Nested)
+
+
+def test_a_state_class_with_other_fields_is_refused(saved: Checkpoint) -> None:
+    header = header_of(saved)
+    header["state"]["fields"]["more"] = 1
+    assert "earlier version of cfl-flower's State" in refusal(saved, header, State)

@@ -29,7 +29,7 @@ def write(directory: RunDirectory, rounds: int) -> None:
         directory.append(record, [ClientRow(round, 0, 0, 0.5, 3)])
 
 
-def test_what_was_not_measured_is_null_and_failures_keep_their_reason(
+def test_a_line_has_null_for_what_was_not_measured_and_reasons_of_failures(
     config: RunConfig,
 ) -> None:
     with RunDirectory(config) as directory:
@@ -43,7 +43,7 @@ def test_what_was_not_measured_is_null_and_failures_keep_their_reason(
     ]
 
 
-def test_a_round_is_on_the_disk_when_it_is_appended(
+def test_an_appended_round_is_on_disk(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -93,7 +93,7 @@ def test_config_yaml_repeats_the_run(config: RunConfig) -> None:
     assert "rounds: 36" in rest
 
 
-def test_the_first_line_of_config_yaml_is_one_for_a_shell(tmp_path: Path) -> None:
+def test_the_first_line_of_config_yaml_is_a_shell_command(tmp_path: Path) -> None:
     place = tmp_path / "a run"
     asked = ["rounds=5", f"output_dir='{place}'", "drift.rounds=[3, 5]", "resume=True"]
     again = compose_config([*asked, "rounds=7", f"output_dir='{place}'", "resume=true"])
@@ -107,7 +107,7 @@ def test_the_first_line_of_config_yaml_is_one_for_a_shell(tmp_path: Path) -> Non
     assert repeated.resolved == again.resolved | {"resume": False}
 
 
-def test_a_second_process_waits_for_the_folder_and_then_says_that_it_is_in_use(
+def test_a_second_process_waits_for_the_folder_and_then_refuses_to_use_it(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
@@ -148,7 +148,22 @@ def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
     assert read_settings(tmp_path / "config.yaml")["rounds"] == 3
 
 
-def test_a_run_that_goes_on_has_no_summary_until_it_is_done(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_is_not_resumed(tmp_path: Path) -> None:
+    config = compose_config([f"output_dir={tmp_path}", "resume=true"])
+    with RunDirectory(config) as directory:
+        write(directory, 1)
+    # Such a run's settings differ, too, which is not what a user has to know.
+    settings = (tmp_path / "config.yaml").read_text().replace("fielding", "older")
+    (tmp_path / "config.yaml").write_text(settings)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "checkpoint.json").write_text('{"schema": 1}')
+    with pytest.raises(ConfigError, match=r"earlier version .* start anew in another"):
+        RunDirectory(config).__enter__()
+    with pytest.raises(ConfigError, match="earlier version"):
+        RunDirectory(config).__enter__()
+
+
+def test_a_resumed_run_has_no_summary_until_its_end(tmp_path: Path) -> None:
     options = [f"output_dir={tmp_path}", "resume=true"]
     config = compose_config([*options, "rounds=1"])
     for done in (1, 0):
@@ -169,7 +184,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         check_output_dir(config)
 
 
-def test_a_value_that_json_cannot_hold_is_an_error_and_not_written(
+def test_nan_in_a_record_is_an_error_and_not_written(
     config: RunConfig,
 ) -> None:
     with RunDirectory(config) as directory:

@@ -13,7 +13,7 @@ def result(client: int, correct: int, count: int, loss: float, **more: int) -> R
     return Result(client, count, [], loss, {"correct": correct, **more})
 
 
-def test_tests_are_noted_over_samples_and_over_clients() -> None:
+def test_accuracy_is_recorded_over_samples_and_over_clients() -> None:
     record = RoundRecord(3)
     results = [result(0, 9, 10, 0.5), result(7, 15, 30, 1.5)]
     rows = note_tests(record, results, np.array([1, 0]))
@@ -25,7 +25,7 @@ def test_tests_are_noted_over_samples_and_over_clients() -> None:
     assert seen == [(3, 0, 1, 0.9, 10), (3, 7, 0, 0.5, 30)]
 
 
-def test_the_honest_and_the_personalised_are_noted_beside() -> None:
+def test_honest_and_personalised_accuracies_are_recorded_too() -> None:
     record = RoundRecord(1)
     own = {"own_correct": 3, "own_tested": 4}
     results = [result(0, 8, 10, 1.0, **own), result(1, 0, 10, 1.0)]
@@ -65,7 +65,7 @@ def test_rotated_clients_mean_different_things_by_every_class() -> None:
 
 
 @pytest.mark.parametrize("drift", ["swap_all", "recurring", "sudden"])
-def test_looking_at_meanings_changes_no_later_world(drift: str) -> None:
+def test_reading_meanings_changes_no_later_world(drift: str) -> None:
     options = [f"drift={drift}", "clients=20"]
     looked, plain = (compose_config(options).timeline for _ in range(2))
     for round in (1, *plain.rounds):
@@ -74,7 +74,7 @@ def test_looking_at_meanings_changes_no_later_world(drift: str) -> None:
         assert np.array_equal(meanings, plain.world(round).meanings)
 
 
-def test_agreement_is_told_class_by_class_among_those_who_have_samples() -> None:
+def test_agreement_of_a_class_is_over_clients_with_samples_of_it() -> None:
     truth = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])
     clusters = np.array([[0, -1], [0, -1], [1, -1], [-1, -1]])
     assert class_scores(truth, clusters) == [1.0, None]

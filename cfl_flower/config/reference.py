@@ -1,0 +1,185 @@
+"""The settings tables of docs/methods, written from the declarations of settings.
+
+    python -m cfl_flower.config.reference
+
+rewrites each table between ``<!-- settings -->`` (a method's own settings) or
+``<!-- settings: local -->`` (a group that many methods share) and
+``<!-- end of settings -->``. A page stays as it is if one of its settings has no
+docstring.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+from pydantic.fields import FieldInfo
+
+from cfl_flower.client.upload_policy import UploadPolicy
+from cfl_flower.clustering.label_shift import ShiftTest
+from cfl_flower.config.compose import compose_plain, list_options
+from cfl_flower.config.overrides import CONF
+from cfl_flower.learning.training import LocalTraining
+from cfl_flower.settings import allowed_values, settings_class, show_value
+from cfl_flower.state import StrategySettings
+from cfl_flower.types import Json
+
+PAGES = CONF.parent / "docs" / "methods"
+
+SHARED: dict[str, Any] = {
+    "strategy": StrategySettings,
+    "local": LocalTraining,
+    "policy": UploadPolicy,
+    "shift": ShiftTest,
+}
+"""Settings that many methods have, described once in the README."""
+
+TABLE = re.compile(
+    r"(<!-- settings(?:: (\w+))? -->\n).*?(<!-- end of settings -->)", re.DOTALL
+)
+HEADER = "| setting | default | allowed | meaning |\n| --- | --- | --- | --- |\n"
+
+
+class Setting(NamedTuple):
+    """One row of a table."""
+
+    key: str
+    default: str
+    allowed: str
+    meaning: str
+
+
+def method_settings(method: str) -> list[Setting]:
+    """Return a method's own settings as configured in ``conf/strategy``.
+
+    Those of every method, and of a shared group, are listed only if the method has
+    another default. Of a group with several options, the settings of all are listed.
+    """
+    return list(_walk([f"strategy={method}"], "strategy"))
+
+
+def group_settings(group: str) -> list[Setting]:
+    """Return the settings of a shared group with the defaults of its class."""
+    cls, prefix = SHARED[group], "" if group == "strategy" else f"{group}."
+    listed = [f for f in fields(cls) if f.name != "client" and f.name not in SHARED]
+    return [_setting(cls, each, _default(each), prefix) for each in listed]
+
+
+def _walk(overrides: list[str], group: str) -> Iterator[Setting]:
+    """Yield the settings of a group such as ``strategy/scan``, and of those within."""
+    node, choices = compose_plain(overrides)
+    for part in group.split("/"):
+        node = node[part]
+    cls = settings_class(node["_target_"])
+    shared = [base for base in SHARED.values() if base in cls.mro()]
+    common = {field.name: _default(field) for base in shared for field in fields(base)}
+    prefix = "".join(f"{part}." for part in group.split("/")[1:])
+    for field in fields(cls):
+        value, inner = node[field.name], f"{group}/{field.name}"
+        if isinstance(value, Mapping):
+            if len(list_options(inner)) > 1:
+                row = _setting(cls, field, choices[inner], "")
+                yield row._replace(key=inner, allowed=" or ".join(list_options(inner)))
+                yield from _walk_options(overrides, inner)
+            else:
+                yield from _walk(overrides, inner)
+        elif field.name != "client" and (
+            field.name not in common or common[field.name] != value
+        ):
+            yield _setting(cls, field, value, prefix)
+
+
+def _walk_options(overrides: list[str], group: str) -> Iterator[Setting]:
+    """Yield the settings of all options of a group, with the options that have them."""
+    rows: dict[str, Setting] = {}
+    options: dict[str, list[str]] = {}
+    for option in list_options(group):
+        for row in _walk([*overrides, f"{group}={option}"], group):
+            rows.setdefault(row.key, row)
+            options.setdefault(row.key, []).append(option)
+    for key, row in rows.items():
+        names = ", ".join(f"`{option}`" for option in options[key])
+        yield row._replace(meaning=row.meaning and f"Of {names}: {row.meaning}")
+
+
+def _default(field: Field[Any]) -> Json:
+    if field.default_factory is MISSING:
+        return getattr(field.default, "default", field.default)
+    return field.default_factory()
+
+
+def _setting(cls: Any, field: Field[Any], value: Json, prefix: str) -> Setting:
+    hint = get_type_hints(cls, include_extras=True)[field.name]
+    allowed = allowed_values(FieldInfo.from_annotation(hint))
+    meaning = attribute_docstrings(cls).get(field.name, "")
+    return Setting(f"{prefix}{field.name}", show_value(value, 4), allowed, meaning)
+
+
+def attribute_docstrings(cls: type) -> dict[str, str]:
+    """Return the strings below the fields of a class and its bases, each as one line.
+
+    Examples
+    --------
+    >>> attribute_docstrings(ShiftTest)["threshold"]
+    'Share of the samples whose change is a shift; 0.2 in eq. 9.'
+    """
+    found: dict[str, str] = {}
+    for each in reversed(cls.mro()[:-1]):
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(node, ast.ClassDef)
+        found |= dict(_strings_below(node.body))
+    return found
+
+
+def _strings_below(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(body):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, " ".join(text.replace("``", "`").split())
+
+
+def write_table(rows: Iterable[Setting]) -> str:
+    """Write settings as a Markdown table, or a sentence if there are none."""
+    lines = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    if not lines:
+        return (
+            "Only the [settings of every method](README.md#settings-of-every-method).\n"
+        )
+    return HEADER + "".join(f"| `{key}` | {' | '.join(r)} |\n" for key, *r in lines)
+
+
+def updated_page(path: Path) -> str:
+    """Return a page of docs/methods with its tables as they should be."""
+
+    def replaced(match: re.Match[str]) -> str:
+        opening, group, closing = match.groups()
+        rows = group_settings(group) if group else method_settings(path.stem)
+        if not all(row.meaning for row in rows):
+            return match.group()
+        return f"{opening}\n{write_table(rows)}\n{closing}"
+
+    return TABLE.sub(replaced, path.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Rewrite the pages that are out of date."""
+    for path in sorted(PAGES.glob("*.md")):
+        text = updated_page(path)
+        if text != path.read_text(encoding="utf-8"):
+            path.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{path.relative_to(CONF.parent)} is up to date now\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""What StoCFL's paper leaves open about psi: its check, its memory, and its renewal."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from cfl_flower.client.drift_report import DriftReport
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import ClientId, Plan, Result, Task, Vector
+
+MEMORY_WARNING = 4e9
+"""Bytes of all clients' psi beyond which a run begins with a warning."""
+
+TOLERANCE = 1e-3
+"""By how much the length of a reported psi may differ from 1."""
+
+
+def read_direction(phase: str, result: Result, width: int) -> Result:
+    """Return a result with the psi that it carries, if any, as its report.
+
+    Parameters
+    ----------
+    phase : str
+        psi is the array of a query's answer, or among the metrics of a test.
+    result : Result
+    width : int
+        The length of psi.
+
+    Raises
+    ------
+    InvalidResultError
+        If psi is not a direction of that length.
+    """
+    if phase == "query" and result.arrays:
+        report = DriftReport(result.arrays[0], result.num_examples)
+    elif phase == "evaluate" and "representation" in result.metrics:
+        report = DriftReport.from_metrics(result.metrics, width, "direction")
+    else:
+        return result
+    check_direction(report.representation)
+    return replace(result, report=report)
+
+
+def check_direction(direction: Vector) -> None:
+    """Refuse a psi that would weigh more, or less, than another client's.
+
+    Raises
+    ------
+    InvalidResultError
+        If its length is neither 0 nor 1.
+    """
+    length = float(np.linalg.norm(direction.astype(np.float64)))
+    if length != 0 and abs(length - 1) > TOLERANCE:
+        detail = f"a direction of length {length:.4g} instead of 1"
+        raise InvalidResultError("representation", detail)
+
+
+def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
+    """Add to a round's tests that clients whose data changed report psi again.
+
+    Parameters
+    ----------
+    tests : Plan
+        Without tasks in a round without tests.
+    reported : mapping
+        The round in which the psi of each known client was taken.
+    """
+    tasks = [
+        replace(task, config={"reported": reported[task.client]})
+        if task.client in reported
+        else task
+        for task in tests.tasks or map(Task, reported)
+    ]
+    return replace(tests, tasks=tasks)
+
+
+def warn_of_memory(clients: int, sketch: int, length: int) -> None:
+    """Warn if the psi of all clients will take much of the server's memory."""
+    size = 4 * clients * (sketch or length)
+    if size > MEMORY_WARNING:
+        warnings.warn(
+            f"strategy.sketch={sketch} keeps the representations of {clients} "
+            f"clients in {size / 1e9:.0f} GB of the server's memory; "
+            f"strategy.sketch=1024 takes {4096 * clients / 1e9:.2g} GB",
+            stacklevel=1,
+        )
