@@ -32,16 +32,16 @@ class SharedModel:
     """Where the shared model comes from."""
 
     path: str | None = None
-    """An .npy file with its d float32 numbers, absolute or below `data_dir`; null to
-    pre-train it, where the data are simulated."""
+    """File of the shared model, d float32 numbers as .npy, absolute or below
+    `data_dir`; null to pre-train it, where the data are simulated."""
     samples: Natural = 200
     """Samples of each class for the pre-training."""
     epochs: Count = 30
-    """Of the pre-training; the paper has 300, of a larger network."""
+    """Passes of the pre-training; the paper has 300, of a larger network."""
     batch_size: Count = 20
-    """Of the pre-training."""
+    """Samples of a mini-batch of the pre-training."""
     learning_rate: Positive = 0.1
-    """Of the pre-training."""
+    """Learning rate of the pre-training."""
 
     def __post_init__(self) -> None:
         ok = self.path is not None or self.samples > 0
