@@ -107,7 +107,6 @@ class OnePart:
         points : array of shape (n, L)
         counts : int array of shape (n,)
             The samples behind each.
-        significance : float
         noise : float
             The variance of noise on each label's count.
         """
@@ -166,7 +165,6 @@ class Embedding(OnePart):
         ----------
         model : FlatModel
             With the weights of the shared model.
-        x, y : Tensor, shapes (n, ...) and (n,)
         distance : Distance
             With the cosine, representations are scaled to length 1.
         seed : int

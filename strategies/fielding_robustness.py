@@ -46,14 +46,7 @@ class TrimmedMeans:
     def merge_small(
         self, points: FloatArray, clusters: IntArray, distance: Distance
     ) -> IntArray:
-        """Return the clusters with one common cluster of those that are too small.
-
-        Parameters
-        ----------
-        points : array of shape (n, L)
-        clusters : int array of shape (n,)
-        distance : Distance
-        """
+        """Return the clusters, (n,), with one common cluster of those too small."""
         return put_stragglers_together(points, clusters, self.least_members, distance)
 
 

@@ -53,7 +53,6 @@ class SharedModel:
 
         Parameters
         ----------
-        config : RunConfig
         simulated : bool
             Whether the data are here.
 

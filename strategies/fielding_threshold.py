@@ -142,13 +142,10 @@ class LearnedThreshold:
 
         Parameters
         ----------
-        trials : Trials
         record : RoundRecord
             With the accuracy, if the round was tested.
         drifted : bool
             Whether clients reported drift at the end of the round, for a new trial.
-        configured : float
-        rng : numpy.random.Generator
         """
         if record.accuracy is not None:
             trials = trials.tested(record.accuracy, self.rounds)

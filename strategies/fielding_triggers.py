@@ -52,7 +52,6 @@ class CentreTrigger:
             The centres before.
         threshold : float
             tau / theta.
-        distance : Distance
         parts : sequence of slice
             The parts of a representation, any of which may have shifted.
         """
