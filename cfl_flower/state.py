@@ -63,11 +63,6 @@ class ClusteredState:
     memories: dict[str, Memory] = field(default_factory=dict, kw_only=True)
     history: History = field(default_factory=History, kw_only=True)
 
-    def __post_init__(self) -> None:
-        # A checkpoint gives the inner dataclass back as a mapping.
-        if isinstance(self.history, dict):
-            self.history = History(**self.history)
-
     @property
     def sizes(self) -> IntArray:
         """The number of members of each cluster, shape (K,)."""

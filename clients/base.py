@@ -3,7 +3,7 @@
 Computes: local SGD (proximal if mu > 0) on its data of the round; a test of the model
 it is served; its label histogram when the server asks for it and does not hold it.
 Sends: the trained model (d floats); the histogram (L floats) after a drift, with noise
-if `strategy.privacy` says so.
+if `strategy/privacy` is set.
 Keeps: nothing; with ``strategy.local.buffers=local`` its running statistics.
 """
 

@@ -4,12 +4,12 @@ The representation test of `clients.base` reports any change beyond a tolerance;
 detector a client keeps silent about those that do not matter to the model. Computes:
 the loss of every training sample under the served model, and river's ADWIN (Bifet and
 Gavaldà, SDM 2007) or KSWIN (Raab et al., Neurocomputing 2020) over them. Sends: its
-representation when the detector says that losses rose and it is another one than the
-server holds. Keeps: the losses since then, at most `WINDOW`.
+representation when the detector finds that losses rose and it differs from the one
+that the server holds. Keeps: the losses since then, at most `WINDOW`.
 
     python -m simulations.run strategy.client=clients.detecting.AdwinClient
 
-Needs river, `pip install 'river>=0.21'`. The detector is run anew over the losses
+Needs river, `pip install 'river>=0.21'`. The detector is run again over the losses
 that were kept, so it needs no state of its own, and a device that was switched off goes
 on where it was.
 """
@@ -58,7 +58,7 @@ def rises(detector: Any, losses: FloatArray, known: int) -> bool:
 
 
 class DetectingClient(ClusteredClient):
-    """A client that reports when a detector says so."""
+    """A client that reports when a detector finds drift."""
 
     detector: ClassVar[Any] = None
 

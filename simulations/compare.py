@@ -88,9 +88,9 @@ def by_settings(overrides: Sequence[str]) -> list[list[str]]:
     if not methods or not methods[-1].is_sweep_override():
         return [list(overrides)]
     paths = {
-        item.key_or_group.partition(".")[2]: item
+        item.key_or_group.replace("/", ".").partition(".")[2]
         for item in parsed
-        if item.key_or_group.startswith("strategy.")
+        if item.key_or_group.startswith(("strategy.", "strategy/"))
     }
     names = list(methods[-1].sweep_string_iterator())
     has = {n: frozenset(p for p in paths if strategy_has(n, p)) for n in names}
@@ -102,12 +102,12 @@ def by_settings(overrides: Sequence[str]) -> list[list[str]]:
         return [list(overrides)]
     found = []
     for known, some in lines.items():
-        hidden = {f"strategy.{path}" for path in paths if path not in known}
+        hidden = {f"strategy.{path}" for path in paths - known}
         line = []
         for override, item in zip(overrides, parsed, strict=True):
             if item.key_or_group == "strategy":
                 line.append(f"strategy=choice({','.join(some)})")
-            elif item.key_or_group not in hidden:
+            elif item.key_or_group.replace("/", ".") not in hidden:
                 line.append(override)
         found.append(line)
     return found

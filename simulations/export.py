@@ -156,7 +156,8 @@ def centres_of(state: Any, settings: Any) -> Centres | None:
     """
     if len(getattr(state, "centres", ())):
         kind = getattr(settings, "representation", "label_histogram")
-        return Centres(str(kind), settings.distance, np.asarray(state.centres, float))
+        name = str(getattr(kind, "name", kind))
+        return Centres(name, settings.distance, np.asarray(state.centres, float))
     if len(getattr(state, "sums", ())) > 1:
         sums = np.stack(state.sums[1:])
         norms = np.linalg.norm(sums, axis=1, keepdims=True)

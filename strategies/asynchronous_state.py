@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -75,15 +75,3 @@ class AsynchronousState(ClusteredState):
     due: FloatArray = field(default_factory=lambda: np.zeros(0))
     samples: IntArray = field(default_factory=no_clusters)
     answers: dict[ClientId, Result | Failure] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        answers = self.answers.items()
-        self.answers = {client: _restored(answer) for client, answer in answers}
-
-
-def _restored(answer: Any) -> Result | Failure:
-    """Return an answer of a checkpoint, in which it was the dict of its fields."""
-    if isinstance(answer, Result | Failure):
-        return answer
-    return Failure(**answer) if "reason" in answer else Result(**answer)

@@ -6,7 +6,6 @@ sends it once, with the hello. It has the run's network.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,63 +17,57 @@ from cfl_flower.learning.decoupling import balanced_batch
 from cfl_flower.learning.training import LocalTraining, pretrain
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator, seed_torch, torch_seed
-from cfl_flower.settings import require
+from cfl_flower.settings import Count, Natural, Positive, require, settings
 from cfl_flower.types import Vector
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
 
+WHERE = "strategy.representation.shared"
+"""The key of these settings."""
 
-@dataclass(frozen=True)
+
+@settings(WHERE)
 class SharedModel:
-    """Where the shared model comes from.
-
-    Attributes
-    ----------
-    path : str or None
-        An .npy file with its d float32 numbers, absolute or below `data_dir`.
-    samples : int
-        Of each class, to pre-train it on if there is no file; only where the data are
-        simulated.
-    epochs : int
-        Of the pre-training. The paper has 300, of a larger network.
-    batch_size : int
-    learning_rate : float
-    """
+    """Where the shared model comes from."""
 
     path: str | None = None
-    samples: int = 200
-    epochs: int = 30
-    batch_size: int = 20
-    learning_rate: float = 0.1
+    """File of the shared model, d float32 numbers as .npy, absolute or below
+    `data_dir`; null to pre-train it, where the data are simulated."""
+    samples: Natural = 200
+    """Samples of each class for the pre-training."""
+    epochs: Count = 30
+    """Passes of the pre-training; the paper has 300, of a larger network."""
+    batch_size: Count = 20
+    """Samples of a mini-batch of the pre-training."""
+    learning_rate: Positive = 0.1
+    """Learning rate of the pre-training."""
 
     def __post_init__(self) -> None:
-        where = "strategy.shared"
-        require(self.samples >= 0, f"{where}.samples", self.samples, "at least 0")
-        for name in ("epochs", "batch_size"):
-            value = getattr(self, name)
-            require(value >= 1, f"{where}.{name}", value, "at least 1")
-        rate = self.learning_rate
-        require(rate > 0, f"{where}.learning_rate", rate, "a number above 0")
+        ok = self.path is not None or self.samples > 0
+        allowed = "at least 1, or give a shared model by path"
+        require(ok, f"{WHERE}.samples", self.samples, allowed)
 
-    @property
-    def given(self) -> bool:
-        """Whether there is any."""
-        return self.path is not None or self.samples > 0
-
-    def make(self, config: RunConfig) -> Vector:
+    def make(self, config: RunConfig, simulated: bool) -> Vector:
         """Return the shared model of a run, shape (d,).
+
+        Parameters
+        ----------
+        simulated : bool
+            Whether the data are here.
 
         Raises
         ------
         ConfigError
             If the file cannot be read, or is of another network, or if the training
-            diverged.
+            diverged, or is not possible.
         """
         initial = initial_vector(
             config.model, config.dataset.shape, config.dataset.classes, config.seed
         )
         if self.path is None:
+            allowed = "a file: there are no data here to pre-train a shared model on"
+            require(simulated, f"{WHERE}.path", "null", allowed)
             return self._pretrain(config, initial)
         path = Path(config.data_dir, self.path).expanduser()
         with intact(path):
@@ -83,7 +76,7 @@ class SharedModel:
         ok = found.shape == initial.shape and found.dtype == np.float32
         what = f"{path} ({found.dtype}{found.shape})"
         finite = ok and bool(np.isfinite(found).all())
-        require(finite, "strategy.shared.path", what, allowed)
+        require(finite, f"{WHERE}.path", what, allowed)
         return np.asarray(found, np.float32)
 
     def _pretrain(self, config: RunConfig, initial: Vector) -> Vector:
@@ -101,4 +94,4 @@ class SharedModel:
         x = pool.inputs(torch.from_numpy(chosen))
         y = torch.from_numpy(pool.labels[chosen])
         model = FlatModel(network)
-        return pretrain(model, initial, x, y, local, rng, "strategy.shared")
+        return pretrain(model, initial, x, y, local, rng, WHERE)

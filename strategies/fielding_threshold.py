@@ -1,10 +1,10 @@
-"""Which threshold of re-clustering is best is learned while training goes on.
+"""The threshold of re-clustering, fixed or learned: `strategy/threshold_learning`.
 
 Li et al., "Fielding: Clustered Federated Learning with Data Drift", Appendix F.1: "in
 the early rounds, we explore various thresholds and select those yielding the best
-accuracy". How, the paper does not say. Here a threshold is tried on a whole drift: what
-counts is the mean accuracy of some rounds after it, less that of the round before it.
-Rounds without a drift say nothing of a threshold, which decides nothing in them.
+accuracy". The paper does not describe how. Here a threshold is tried on a whole drift:
+what counts is the mean accuracy of some rounds after it, less that of the round before
+it. Rounds without a drift do not count: the threshold decides nothing in them.
 
 Accuracy rises over a run, whatever the threshold. So the thresholds take turns, forth
 and back again, and one takes the place of the configured one only if Dunnett's test,
@@ -16,10 +16,14 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, field, replace
+from typing import Annotated, TypeAlias
 
 import numpy as np
+from pydantic import Field
 from scipy.stats import dunnett
 
+from cfl_flower.runs.record import RoundRecord
+from cfl_flower.settings import Count, Natural, settings
 from cfl_flower.types import FloatArray
 
 THRESHOLDS = (0.0, 1 / 6, 1 / 3, 1 / 2, 2 / 3)
@@ -80,6 +84,89 @@ class Trials:
         return replace(self, before=self.latest)
 
 
+@settings("strategy.threshold_learning")
+class FixedThreshold:
+    """The configured threshold stays."""
+
+    def in_force(self, configured: float, trials: Trials) -> float:
+        """Return the threshold that decides now, as a fraction of theta."""
+        del trials
+        return configured
+
+    def after_round(
+        self,
+        trials: Trials,
+        record: RoundRecord,
+        drifted: bool,
+        configured: float,
+        rng: np.random.Generator,
+    ) -> Trials:
+        """Return the trials after a round."""
+        del record, drifted, configured, rng
+        return trials
+
+    def measures(self, configured: float, trials: Trials) -> dict[str, float]:
+        """Return the measures of a round's record."""
+        del configured, trials
+        return {}
+
+
+@settings("strategy.threshold_learning")
+class LearnedThreshold:
+    """Five thresholds and the configured one are tried on drifts, and one is chosen."""
+
+    rounds: Count = 5
+    """Tested rounds after a drift by which a threshold is judged."""
+    events: Annotated[int, Field(ge=2)] = 2
+    """Drifts on which each threshold is tried; a single one is not enough to exclude
+    chance."""
+    relearn_every: Natural = 0
+    """Rounds until the thresholds are tried again; 0: never."""
+
+    def in_force(self, configured: float, trials: Trials) -> float:
+        """Return the threshold that is tried, else the learned or configured one."""
+        if trials.before is not None:
+            tried = candidates(configured)
+            return tried[turn(len(trials.scores), len(tried))]
+        return configured if trials.learned is None else trials.learned
+
+    def after_round(
+        self,
+        trials: Trials,
+        record: RoundRecord,
+        drifted: bool,
+        configured: float,
+        rng: np.random.Generator,
+    ) -> Trials:
+        """Return the trials after a round; the best threshold is chosen after the last.
+
+        Parameters
+        ----------
+        record : RoundRecord
+            With the accuracy, if the round was tested.
+        drifted : bool
+            Whether clients reported drift at the end of the round, for a new trial.
+        """
+        if record.accuracy is not None:
+            trials = trials.tested(record.accuracy, self.rounds)
+        tried = candidates(configured)
+        if trials.learned is None:
+            if len(trials.scores) >= len(tried) * self.events:
+                place = tried.index(configured)
+                best = best_candidate(trials.scores, len(tried), place, rng)
+                trials = replace(trials, learned=tried[best], since=record.round)
+        elif 0 < self.relearn_every <= record.round - trials.since:
+            trials = Trials(latest=trials.latest)
+        return trials.drifted() if drifted and trials.learned is None else trials
+
+    def measures(self, configured: float, trials: Trials) -> dict[str, float]:
+        """Return the threshold that decides now."""
+        return {"threshold": self.in_force(configured, trials)}
+
+
+ThresholdLearning: TypeAlias = FixedThreshold | LearnedThreshold
+
+
 def candidates(configured: float) -> tuple[float, ...]:
     """Return the thresholds to try: Appendix F.1's, and the configured one.
 
@@ -137,7 +224,7 @@ def best_candidate(
         return best
     control = samples.pop(configured)
     with warnings.catch_warnings():
-        # Of thresholds that always do the same SciPy says so; others decide then.
+        # SciPy warns of thresholds with constant scores; the others decide then.
         warnings.simplefilter("ignore", RuntimeWarning)
         found = dunnett(*samples, control=control, alternative="greater", rng=rng)
     chance = found.pvalue[best - (best > configured)]

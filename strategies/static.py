@@ -4,7 +4,7 @@ The baseline of Fielding's Appendix B.2: clients are clustered once by their fir
 histogram (Algorithm 3) and stay, whatever happens to their data. A client that joins
 later goes to the nearest centre.
 
-Deviations: none; the settings of drift handling are of no effect.
+Deviations: none; the settings of drift handling have no effect.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.communication.results import Results
-from cfl_flower.types import Plan
+from cfl_flower.types import IntArray, Plan
 from strategies.base import ClusteredStrategy, Description
 from strategies.fielding import Fielding
 
@@ -28,11 +29,18 @@ class Static(Fielding):
 
     def absorb_evaluate(self, round: int, results: Results) -> None:
         """Leave clients where they are."""
-        self.measure_privacy()
+        self.record.measures |= self.settings.privacy.spent(self.state.reports)
 
-    def adjust(self, rng: np.random.Generator) -> bool:
-        """Leave the centres where they are."""
-        return False
+    def handle_drift(
+        self, drifted: IntArray, rng: np.random.Generator
+    ) -> tuple[int, bool]:
+        """Place newcomers, and leave the centres where they are."""
+        state = self.state
+        points, centres = state.representations[drifted], state.centres
+        state.clusters[drifted] = nearest_centre(
+            points, centres, self.settings.distance
+        )
+        return len(drifted), False
 
     def describe(self) -> Description:
         """Leave out the heterogeneity: nothing is known of the data after the start."""

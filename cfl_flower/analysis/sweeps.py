@@ -8,7 +8,7 @@ from rich.table import Table
 
 from cfl_flower.analysis.drift_metrics import mean_of_known
 from cfl_flower.analysis.tables import FAILED, mean_and_deviation, new_table
-from cfl_flower.config.compose import GROUPS, RunConfig
+from cfl_flower.config.compose import RunConfig
 from cfl_flower.runs.reading import read_finished
 from cfl_flower.settings import show_value
 from cfl_flower.types import Json
@@ -105,6 +105,11 @@ def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
     ['faults.malicious']
     >>> differing([one, {"drift": "rotate", "drift.every": 3, "faults": "none"}])
     ['drift', 'faults.malicious']
+    >>> strong = {"guard": "trimmed", "guard.trim": 0.1}
+    >>> differing([{"guard": "none"}, strong])
+    ['guard']
+    >>> differing([{"guard": "none"}, strong, strong | {"guard.trim": 0.2}])
+    ['guard', 'guard.trim']
     """
     keys = dict.fromkeys(key for each in settings for key in each)
     absent = object()
@@ -113,7 +118,20 @@ def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
         first = settings[0].get(key, absent)
         if any(each.get(key, absent) != first for each in settings):
             found.append(key)
-    return [key for key in found if key.partition(".")[0] not in found or key in GROUPS]
+    return [key for key in found if _differs_within_option(key, found, settings)]
+
+
+def _differs_within_option(
+    key: str, found: Sequence[str], settings: Sequence[Mapping[str, Json]]
+) -> bool:
+    """Return whether a setting differs between runs with one option of its group."""
+    group = next((each for each in found if key.startswith(f"{each}.")), None)
+    if group is None:
+        return True
+    values: dict[str, set[str]] = {}
+    for each in settings:
+        values.setdefault(str(each.get(group)), set()).add(str(each.get(key)))
+    return any(len(several) > 1 for several in values.values())
 
 
 def _settings(config: RunConfig, own: bool) -> dict[str, Json]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import Scalar, Vector
+from cfl_flower.types import FloatArray, IntArray, Result, Scalar, Vector
 
 HELD = "held"
 """Key of a task's config: the digest of the representation that the server holds."""
@@ -102,3 +102,10 @@ class DriftReport:
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise InvalidResultError("representation", f"samples={count!r}, not >= 0")
         return cls(vector, count)
+
+    @staticmethod
+    def stack(results: Sequence[Result]) -> tuple[FloatArray, IntArray]:
+        """Return the reported representations, (m, L), and their samples, (m,)."""
+        reports: list[DriftReport] = [result.report for result in results]
+        points = np.stack([report.representation for report in reports])
+        return points, np.array([report.num_examples for report in reports], np.int64)

@@ -24,48 +24,65 @@ Limits of this guarantee:
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 from pydantic import Field
 from scipy.special import log_ndtr, ndtr
 
 from cfl_flower.settings import Positive, settings
-from cfl_flower.types import Vector
+from cfl_flower.types import FloatArray, IntArray, Vector
 
 L1_SENSITIVITY = 2.0
 L2_SENSITIVITY = math.sqrt(2)
 
 
 @settings("strategy.privacy")
-class LabelNoise:
-    """Noise on the label counts behind a histogram, on the client."""
+class NoNoise:
+    """Reports are sent as they are."""
 
-    noise: Literal["laplace", "gaussian"] = "laplace"
-    """Distribution of the noise on label counts."""
-    epsilon: Positive | None = None
-    """Privacy of one report, for one sample's label; null for no noise."""
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    """Probability that epsilon does not hold, with Gaussian noise."""
+    on: ClassVar[bool] = False
+    variance: ClassVar[float] = 0.0
+    """Of the noise on one label's count."""
 
-    @property
-    def on(self) -> bool:
-        """Whether there is any noise."""
-        return self.epsilon is not None
+    def spent(self, reports: IntArray) -> dict[str, float]:
+        """Return the measures of the privacy that was lost."""
+        del reports
+        return {}
+
+
+@settings("strategy.privacy")
+class LaplaceNoise:
+    """Laplace noise on the label counts behind a histogram, on the client."""
+
+    on: ClassVar[bool] = True
+
+    epsilon: Positive = 1.0
+    """Privacy of one report, for one sample's label."""
 
     @property
     def scale(self) -> float:
-        """Laplace's b or Gauss's sigma, in samples; 0 without noise."""
-        if self.epsilon is None:
-            return 0.0
-        if self.noise == "laplace":
-            return L1_SENSITIVITY / self.epsilon
-        return gaussian_scale(self.epsilon, self.delta)
+        """Laplace's b, in samples."""
+        return L1_SENSITIVITY / self.epsilon
 
     @property
     def variance(self) -> float:
         """The variance of the noise on one label's count."""
-        return self.scale**2 * (2 if self.noise == "laplace" else 1)
+        return self.scale**2 * 2
+
+    def draw(self, rng: np.random.Generator, count: int) -> FloatArray:
+        """Draw the noise on so many label counts."""
+        return rng.laplace(0.0, self.scale, count)
+
+    def spent(self, reports: IntArray) -> dict[str, float]:
+        """Return the measures of the privacy lost by the client that reported most.
+
+        Parameters
+        ----------
+        reports : int array of shape (n,)
+            The number of reports of each client: they compose.
+        """
+        return {"epsilon_spent": int(reports.max(initial=0)) * self.epsilon}
 
     def protect(
         self, histogram: Vector, count: int, rng: np.random.Generator
@@ -83,14 +100,43 @@ class LabelNoise:
         Vector, shape (L,)
             A distribution; uniform if no noisy count is above 0.
         """
-        if not self.on or count == 0:
+        if count == 0:
             return histogram
-        draw = rng.laplace if self.noise == "laplace" else rng.normal
-        noisy = histogram * float(count) + draw(0.0, self.scale, len(histogram))
+        noisy = histogram * float(count) + self.draw(rng, len(histogram))
         left = np.maximum(noisy, 0.0)
         total = left.sum()
         shares = left / total if total > 0 else np.full(len(left), 1 / len(left))
         return shares.astype(np.float32)
+
+
+@settings("strategy.privacy")
+class GaussianNoise(LaplaceNoise):
+    """Gaussian noise instead, for an epsilon that holds with probability 1 - delta."""
+
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """Probability that epsilon does not hold."""
+
+    @property
+    def scale(self) -> float:
+        """Gauss's sigma, in samples."""
+        return gaussian_scale(self.epsilon, self.delta)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise on one label's count."""
+        return self.scale**2
+
+    def draw(self, rng: np.random.Generator, count: int) -> FloatArray:
+        """Draw the noise on so many label counts."""
+        return rng.normal(0.0, self.scale, count)
+
+    def spent(self, reports: IntArray) -> dict[str, float]:
+        """Return the measures of the privacy lost by the client that reported most."""
+        lost = int(reports.max(initial=0)) * self.delta
+        return {**super().spent(reports), "delta_spent": lost}
+
+
+Privacy: TypeAlias = NoNoise | LaplaceNoise | GaussianNoise
 
 
 def gaussian_scale(epsilon: float, delta: float) -> float:

@@ -120,3 +120,18 @@ def adapt_delta(delta: float, step: float, consecutive: int) -> float:
     [0.30000000000000004, 0.30000000000000004, 0.8]
     """
     return 2 * delta if consecutive >= 2 else max(step, delta - step)
+
+
+def own_centre_distances(
+    representations: FloatArray,
+    clusters: IntArray,
+    centres: FloatArray,
+    distance: Distance,
+) -> FloatArray:
+    """Return the distance of each client to its cluster's centre, shape (n,)."""
+    gaps = np.zeros(len(clusters))
+    for cluster in np.unique(clusters):
+        members = np.flatnonzero(clusters == cluster)
+        points, centre = representations[members], centres[[cluster]]
+        gaps[members] = distances(points, centre, distance)[:, 0]
+    return gaps

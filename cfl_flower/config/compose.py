@@ -177,7 +177,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     hollow_network(groups["model"], dataset.shape, dataset.classes)
     plain.update(paths)
     resolved = {
-        key: {"name": names[key], **value} if key in GROUPS else value
+        key: _with_names(key, value, choices) if key in GROUPS else value
         for key, value in plain.items()
     }
     config = RunConfig(
@@ -206,13 +206,31 @@ def compose_sweep(text: str) -> list[RunConfig]:
 
 
 def strategy_has(name: str, path: str) -> bool:
-    """Return whether a method has a setting, such as ``local.mu``."""
+    """Return whether a method has a setting, such as ``local.mu``.
+
+    Of a group inside a method's settings only the group itself is looked for: which
+    settings it has depends on the chosen option.
+    """
     node: Any = compose_plain([f"strategy={name}"])[0]["strategy"]
-    for part in path.split("."):
+    first, *rest = path.split(".")
+    for part in [first] if list_options(f"strategy/{first}") else [first, *rest]:
         if not isinstance(node, Mapping) or part not in node:
             return False
         node = node[part]
     return True
+
+
+def _with_names(
+    group: str, node: Mapping[str, Json], choices: Mapping[str, str]
+) -> dict[str, Json]:
+    """Return a group with the name of its option, and those of the groups inside it."""
+    inner = {
+        key: _with_names(f"{group}/{key}", value, choices)
+        if f"{group}/{key}" in choices
+        else value
+        for key, value in node.items()
+    }
+    return {"name": choices[group], **inner}
 
 
 def compose_plain(
@@ -260,6 +278,10 @@ def _check_options(overrides: Sequence[Override]) -> None:
     """Require a known option for every override of a group."""
     for item in overrides:
         group, known = item.key_or_group, list_options(item.key_or_group)
+        path = group.replace(".", "/")
+        if path != group and (options := list_options(path)) and not item.is_delete():
+            allowed = f"{path}= with one of {', '.join(options)}"
+            require(False, group, item.get_value_element_as_str(), allowed)
         if not known or item.is_delete() or item.is_sweep_override():
             continue
         asked = item.get_value_element_as_str()
@@ -289,8 +311,11 @@ def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
         cause = error.__cause__
         return first_line(cause if isinstance(cause, Exception) else error)
     key = match.group(1)
+    if "/" in key:
+        group = key.partition("/")[0]
+        return f"{key} has no effect with this {group}; leave it out"
     parent, _, name = key.rpartition(".")
-    chosen = [item for item in overrides if item.partition("=")[0] in GROUPS]
+    chosen = [item for item in overrides if re.split("[=/]", item)[0] in GROUPS]
     known: Any = compose_plain(chosen)[0]
     for part in filter(None, parent.split(".")):
         known = known.get(part, {}) if isinstance(known, dict) else {}

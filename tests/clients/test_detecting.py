@@ -27,14 +27,14 @@ def test_only_losses_that_rise_are_drift(
     assert rises(client.detector(), losses, 300) is expected
 
 
-def test_what_was_found_before_is_not_found_again() -> None:
+def test_a_drift_found_before_is_not_found_again() -> None:
     pytest.importorskip("river")
     losses = np.concatenate([np.zeros(300), np.ones(300), np.ones(50)])
     assert not rises(AdwinClient.detector(), losses, 600)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_drift_is_reported_when_it_comes_and_then_no_more(
+def test_a_detected_drift_is_reported_once(
     client: type[DetectingClient], run_small: Runner
 ) -> None:
     pytest.importorskip("river")
@@ -50,7 +50,9 @@ def test_a_drift_is_reported_when_it_comes_and_then_no_more(
     assert resumed.numbers == run.numbers
 
 
-def test_without_river_a_client_says_what_is_missing(make_context: MakeContext) -> None:
+def test_a_client_without_river_names_the_missing_package(
+    make_context: MakeContext,
+) -> None:
     context = make_context(1)
     model = context.initial()
     config: dict[str, Any] = {"representation": "label_histogram"}

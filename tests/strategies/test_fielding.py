@@ -28,7 +28,9 @@ from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.types import ClientId, Result
 from simulations.inprocess import InProcessGrid
-from strategies.fielding import Fielding, FieldingSettings
+from strategies import fielding as fielding_module
+from strategies.fielding import Fielding, FieldingSettings, FieldingState
+from strategies.fielding_triggers import CentreTrigger
 
 Runner = Callable[..., Any]
 
@@ -47,7 +49,7 @@ def test_only_drifted_clients_move_each_to_its_nearest_centre() -> None:
 
 
 @given(st.permutations(range(8)), st.integers(0, 99))
-def test_the_order_of_reports_is_of_no_effect(order: list[int], seed: int) -> None:
+def test_the_order_of_reports_has_no_effect(order: list[int], seed: int) -> None:
     points = np.random.default_rng(seed).dirichlet(np.ones(3), 8)
     clusters = np.zeros(8, np.int64)
     one = move_drifted(np.arange(8), points, clusters, CENTRES, "l1")
@@ -139,7 +141,7 @@ def test_a_shift_reclusters_and_new_models_are_means_over_members(
     tmp_path: Path,
 ) -> None:
     fielding = two_groups(tmp_path)
-    # Half of each group goes to labels that nobody had.
+    # Half of each group gets labels that no client had.
     reports = [report(c, 8, 8, 8, 9) for c in (0, 1, 4)]
     fielding.absorb_evaluate(1, reports)
     record, state = fielding.record, fielding.state
@@ -167,7 +169,7 @@ def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path: Path) -> N
     steps = [(0, 0, 0, 5), (0, 0, 5, 5), (0, 5, 5, 5)]
     reclustered = {}
     for reference in ("event", "recluster"):
-        option = f"strategy.centre_reference={reference}"
+        option = f"strategy.trigger.reference={reference}"
         fielding = two_groups(tmp_path, option, "strategy.threshold=0.6")
         found = []
         for labels in steps:
@@ -206,7 +208,7 @@ def alike(clients: int) -> list[Result]:
 
 
 @pytest.mark.parametrize(("significance", "one"), [(0.001, True), (0.0, False)])
-def test_clients_that_chance_alone_tells_apart_are_one_cluster(
+def test_clients_that_differ_by_chance_alone_are_one_cluster(
     significance: float, one: bool, tmp_path: Path
 ) -> None:
     fielding = strategy(tmp_path, f"strategy.significance={significance}")
@@ -255,12 +257,16 @@ def test_a_histogram_without_its_number_of_samples_is_refused(
         strategy(tmp_path).read_result("query", report(0, 1, samples=samples))
 
 
-@pytest.mark.parametrize(
-    "options", [{"threshold": -0.1}, {"tolerance": -1.0}, {"centre_reference": "old"}]
-)
+@pytest.mark.parametrize("options", [{"threshold": -0.1}, {"tolerance": -1.0}])
 def test_settings_out_of_range_name_themselves(options: dict) -> None:
     with pytest.raises(ConfigError, match=rf"strategy\.{next(iter(options))}="):
         FieldingSettings(**options)
+
+
+def test_an_unknown_reference_of_a_shift_names_itself() -> None:
+    unknown: Any = "old"
+    with pytest.raises(ConfigError, match=r"strategy\.trigger\.reference=old"):
+        CentreTrigger(reference=unknown)
 
 
 # End to end, in process
@@ -333,15 +339,19 @@ def test_bytes_are_models_of_participants_and_histograms(run_small: Runner) -> N
 
 
 def test_at_a_drift_new_models_are_means_of_the_members_old_models(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[list[np.ndarray], np.ndarray, list[np.ndarray]]] = []
+    recluster = fielding_module.recluster
 
-    class Watched(Fielding):
-        def recluster(self, rng: np.random.Generator) -> None:
-            old = [self.state.models[k] for k in self.state.clusters]
-            super().recluster(rng)
-            seen.append((old, self.state.clusters, list(self.state.models)))
+    def watched(
+        state: FieldingState, settings: FieldingSettings, rng: np.random.Generator
+    ) -> None:
+        old = [state.models[k] for k in state.clusters]
+        recluster(state, settings, rng)
+        seen.append((old, state.clusters, list(state.models)))
+
+    monkeypatch.setattr(fielding_module, "recluster", watched)
 
     config = compose_config(
         [
@@ -354,7 +364,7 @@ def test_at_a_drift_new_models_are_means_of_the_members_old_models(
             f"output_dir={tmp_path}",
         ]
     )
-    Watched(config, Fleet(InProcessGrid([{}]), config), config.timeline).run()
+    Fielding(config, Fleet(InProcessGrid([{}]), config), config.timeline).run()
     ((old, clusters, models),) = seen
     assert len(models) == 3
     for cluster, model in enumerate(models):

@@ -25,12 +25,21 @@ from cfl_flower.clustering.representations import (
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
+from simulations.compare import by_settings
 from simulations.inprocess import InProcessGrid
 from strategies.fielding import Fielding
 
 Runner = Callable[..., Any]
 
-SHARED = ["strategy=fielding", "strategy.shared.epochs=2", "strategy.shared.samples=20"]
+
+def by_shared_model(representation: str, *settings: str) -> list[str]:
+    """Return the overrides of a representation by a small shared model."""
+    shared = ["shared.epochs=2", "shared.samples=20", *settings]
+    return [
+        "strategy=fielding",
+        f"strategy/representation={representation}",
+        *(f"strategy.representation.{each}" for each in shared),
+    ]
 
 
 @given(st.integers(0, 999), st.sampled_from(["l1", "js", "l2", "cosine"]))
@@ -84,14 +93,19 @@ def fielding(folder: Path, *overrides: str) -> Fielding:
 def learn(learner: Fielding, round: int, accuracy: float | None, drift: bool) -> float:
     """Let a round pass, and return the threshold that decides its drift."""
     learner.record.round, learner.record.accuracy = round, accuracy
-    learner.learn_threshold(round, drift)
-    return learner.threshold
+    learner.learn_threshold(drift)
+    learned = learner.settings.threshold_learning
+    deciding = learned.in_force(learner.settings.threshold, learner.state.trials)
+    assert learner.record.measures["threshold"] == deciding
+    return float(deciding)
 
 
 def test_thresholds_take_turns_at_drifts_and_a_better_one_stays(
     tmp_path: Path,
 ) -> None:
-    options = ["strategy.learning_rounds=2", "strategy.relearn_every=5"]
+    learning = "strategy.threshold_learning"
+    options = ["strategy/threshold_learning=trials", f"{learning}.rounds=2"]
+    options.append(f"{learning}.relearn_every=5")
     learner, rng = fielding(tmp_path, *options), np.random.default_rng(0)
     assert learn(learner, 1, 0.9, drift=False) == 1 / 3
     tried, round = [], 1
@@ -111,10 +125,11 @@ def test_thresholds_take_turns_at_drifts_and_a_better_one_stays(
 
 
 def test_the_pairwise_trigger_reclusters_wide_clusters(run_small: Runner) -> None:
-    run = run_small("strategy.trigger=pairwise")
+    run = run_small("strategy/trigger=pairwise")
     assert run.rounds[1]["reclustered"]
     assert run.rounds[1]["delta"] == 0.1
-    wide = run_small("strategy.trigger=pairwise", "strategy.delta=2", folder="wide")
+    delta = "strategy.trigger.delta=2"
+    wide = run_small("strategy/trigger=pairwise", delta, folder="wide")
     assert not any(row["reclustered"] for row in wide.rounds)
 
 
@@ -127,15 +142,14 @@ def test_the_pairwise_trigger_reclusters_wide_clusters(run_small: Runner) -> Non
         ("combined", "l2", True),
     ],
 )
-def test_who_sees_a_covariate_shift(
+def test_embeddings_and_gradients_see_a_covariate_shift(
     representation: str, distance: str, sees: bool, run_small: Runner
 ) -> None:
-    options = [
-        f"strategy.representation={representation}",
-        f"strategy.distance={distance}",
-    ]
+    options = ["strategy=fielding"]
+    if representation != "label_histogram":
+        options = by_shared_model(representation)
     rotation = ["drift=rotate", "drift.rounds=[3]", "drift.fraction=0.5"]
-    run = run_small(*SHARED, *options, *rotation, "rounds=3")
+    run = run_small(*options, f"strategy.distance={distance}", *rotation, "rounds=3")
     drifted = [row["drifted"] for row in run.rounds]
     assert drifted == [0, 6 if sees else 0, 0]
     # A shared model goes down once, with the hello, and is not a round's model.
@@ -163,10 +177,10 @@ def test_labels_and_gradient_together_follow_every_kind_of_drift(
     """Reports alone are not enough: the clusters have to follow the concepts."""
     options = ["clients=24", "participants=12", "rounds=6", *KINDS[kind]]
     labels = run_small(*options)
-    both = ["strategy.representation=combined", "strategy.distance=l2"]
-    # Images that are turned are told apart by a better model than two passes give.
-    shared = [*SHARED, "strategy.shared.epochs=10"] if kind == "covariate" else SHARED
-    combined = run_small(*shared, *both, *options, folder="combined")
+    # Rotated images are distinguished by a better model than two passes give.
+    better = ["shared.epochs=10"] if kind == "covariate" else []
+    both = [*by_shared_model("combined", *better), "strategy.distance=l2"]
+    combined = run_small(*both, *options, folder="combined")
     assert combined.rounds[1]["ari"] == 1
     assert combined.rounds[1]["reclustered"]
     before, after = labels.rounds[-1], combined.rounds[-1]
@@ -181,11 +195,7 @@ def test_labels_and_gradient_together_follow_every_kind_of_drift(
 def test_gradients_find_the_true_groups_on_any_worker(
     representation: str, run_small: Runner
 ) -> None:
-    options = [
-        *SHARED,
-        f"strategy.representation={representation}",
-        "strategy.distance=l2",
-    ]
+    options = [*by_shared_model(representation), "strategy.distance=l2"]
     one = run_small(*options)
     three = run_small(*options, folder="three", grid=InProcessGrid([{}, {}, {}]))
     assert one.numbers == three.numbers
@@ -193,9 +203,10 @@ def test_gradients_find_the_true_groups_on_any_worker(
 
 
 def test_a_sketch_is_sent_instead_of_the_gradient(run_small: Runner) -> None:
-    kinds = [*SHARED, "strategy.representation=gradient", "strategy.distance=cosine"]
-    whole = run_small(*kinds, "rounds=1")
-    small = run_small(*kinds, "strategy.sketch=64", "rounds=1", folder="small")
+    options = ["strategy.distance=cosine", "rounds=1"]
+    whole = run_small(*by_shared_model("gradient"), *options)
+    sketched = by_shared_model("gradient", "sketch=64")
+    small = run_small(*sketched, *options, folder="small")
     saved = whole.rounds[0]["bytes_up"] - small.rounds[0]["bytes_up"]
     # At the hello and, as the drift of round 3 is not yet there, never again.
     assert saved == 12 * 4 * (650 - 64)
@@ -203,23 +214,19 @@ def test_a_sketch_is_sent_instead_of_the_gradient(run_small: Runner) -> None:
 
 
 def test_a_tolerated_change_is_no_drift_part_by_part(run_small: Runner) -> None:
-    combined = [*SHARED, "strategy.representation=combined", "strategy.distance=l2"]
     rotation = ["drift=rotate", "drift.rounds=[3]", "drift.fraction=0.5", "rounds=3"]
     for tolerance, drifted in ((0.0001, 6), (2, 0)):
-        run = run_small(
-            *combined,
-            *rotation,
-            f"strategy.gradient_tolerance={tolerance}",
-            folder=f"run{tolerance}",
-        )
+        combined = by_shared_model("combined", f"gradient_tolerance={tolerance}")
+        options = [*combined, "strategy.distance=l2", *rotation]
+        run = run_small(*options, folder=f"run{tolerance}")
         assert run.rounds[1]["drifted"] == drifted
 
 
 def test_the_shared_model_can_be_a_file(run_small: Runner, tmp_path: Path) -> None:
     model = np.random.default_rng(0).normal(size=650).astype(np.float32)
     np.save(tmp_path / "shared.npy", model)
-    path = f"strategy.shared.path={tmp_path}/shared.npy"
-    options = ["strategy.representation=gradient", "strategy.distance=cosine"]
+    path = f"strategy.representation.shared.path={tmp_path}/shared.npy"
+    options = ["strategy/representation=gradient", "strategy.distance=cosine"]
     devices = InProcessGrid([{"client-id": client} for client in range(12)])
     run = run_small(*options, path, "rounds=2", grid=devices)
     assert run.rounds[-1]["num_clusters"] > 1
@@ -250,7 +257,7 @@ def test_a_trimmed_centre_of_histograms_is_one() -> None:
     (centre,) = find_centres(points, np.zeros(4, int), 1, 0.25)
     # The middle two of each label are 0.55, 0.45 and 0.
     assert centre == pytest.approx([0.55, 0.45, 0])
-    # Nobody shares a label with another one: there is nothing but the mean.
+    # No label is shared by two clients: the mean is left.
     (centre,) = find_centres(np.eye(4), np.zeros(4, int), 1, 0.25)
     assert centre == pytest.approx([0.25] * 4)
 
@@ -267,10 +274,19 @@ def test_stragglers_have_one_cluster_or_join_the_nearest() -> None:
     assert put_stragglers_together(points, lone, 9, "l1").tolist() == [0] * 7
 
 
-def test_liars_open_no_clusters_of_their_own(run_small: Runner) -> None:
+def test_a_compared_option_goes_only_to_methods_that_have_its_group() -> None:
+    option = ["strategy/robustness=trimmed", "strategy.robustness.trim=0.1"]
+    lines = by_settings(["strategy=fedavg,fielding", *option])
+    assert lines == [
+        ["strategy=choice(fedavg)"],
+        ["strategy=choice(fielding)", *option],
+    ]
+
+
+def test_malicious_clients_open_no_clusters_of_their_own(run_small: Runner) -> None:
     lies = ["clients=24", "faults.malicious=0.5", "rounds=3"]
     plain = run_small(*lies)
-    robust = run_small(*lies, "strategy.robust=true", folder="robust")
+    robust = run_small(*lies, "strategy/robustness=trimmed", folder="robust")
     fewest = [min(row["cluster_sizes"]) for row in robust.rounds]
     assert min(plain.rounds[0]["cluster_sizes"]) == 1
     assert min(fewest) >= 2
@@ -280,41 +296,66 @@ def test_liars_open_no_clusters_of_their_own(run_small: Runner) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ["strategy.trigger=pairwise", "strategy.delta=0.3"],
-        ["strategy.learning_rounds=1", "strategy.learning_events=2"],
+        ["strategy/trigger=pairwise", "strategy.trigger.delta=0.3"],
+        [
+            "strategy/threshold_learning=trials",
+            "strategy.threshold_learning.rounds=1",
+        ],
     ],
     ids=["pairwise", "learned"],
 )
-def test_triggers_go_on_where_they_were(options: list[str], run_small: Runner) -> None:
+def test_a_resumed_run_goes_on_with_the_state_of_its_trigger(
+    options: list[str], run_small: Runner
+) -> None:
     run = [*options, "rounds=5", "drift.rounds=[2,3,4,5]", "participants=3"]
     whole = run_small(*run)
     # Delta and the trials are in the state of a round with a trial under way.
     run_small(*run, "rounds=3", folder="parts")
     parts = run_small(*run, "resume=true", folder="parts")
     assert parts.numbers == whole.numbers
-    told = [row.get("delta", row.get("threshold")) for row in whole.rounds]
-    assert len({value for value in told if value is not None}) > 1
+    noted = [row.get("delta", row.get("threshold")) for row in whole.rounds]
+    assert len({value for value in noted if value is not None}) > 1
 
 
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [
-        (["trim=0.5"], "from 0 to below 0.5"),
-        (["least_members=0"], "a whole number of at least 1"),
-        (["representation=gradient", "shared.samples=0"], "give a shared model"),
-        (["representation=gradient", "distance=js"], "l1 or l2 or cosine with"),
-        (["representation=combined", "distance=cosine"], "l1 or l2 with"),
-        (["representation=pixels"], "label_histogram or embedding"),
-        (["trigger=never"], "centre or pairwise"),
-        (["learning_events=1"], "a whole number of at least 2"),
-        (["robust=true", "trigger=pairwise"], "centre with robust=true"),
-        (["delta=0"], "a number above 0"),
-        (["shared.epochs=0"], "strategy.shared.epochs=0"),
+        (["/robustness=trimmed", ".robustness.trim=0.5"], "from 0 to below 0.5"),
+        (
+            ["/robustness=trimmed", ".robustness.least_members=0"],
+            "strategy.robustness.least_members=0 is not allowed; use a whole number of "
+            "at least 1",
+        ),
+        (
+            ["/representation=gradient", ".representation.shared.samples=0"],
+            "strategy.representation.shared.samples=0 is not allowed; use at least 1, "
+            "or give a shared model",
+        ),
+        (["/representation=gradient", ".distance=js"], "l1 or l2 or cosine with"),
+        (["/representation=combined", ".distance=cosine"], "l1 or l2 with"),
+        (["/representation=pixels"], "embedding, gradient, label_histogram"),
+        ([".representation=gradient"], "use strategy/representation= with one of"),
+        (
+            ["/trigger=never"],
+            "strategy/trigger=never is not allowed; use one of centre",
+        ),
+        (["=fedavg", "/trigger=centre"], "strategy/trigger has no effect with this"),
+        (
+            ["/threshold_learning=trials", ".threshold_learning.events=1"],
+            "a whole number of at least 2",
+        ),
+        (["/robustness=trimmed", "/trigger=pairwise"], "centre with strategy/robust"),
+        (["/trigger=pairwise", ".trigger.delta=0"], "a number above 0"),
+        (["/trigger=pairwise", ".trigger.dleta=1"], "did you mean delta?"),
+        (
+            ["/representation=embedding", ".representation.shared.epochs=0"],
+            "strategy.representation.shared.epochs=0",
+        ),
     ],
 )
 def test_bad_settings_are_one_line(overrides: list[str], part: str) -> None:
     with pytest.raises(ConfigError, match="strategy") as error:
-        compose_config([f"strategy.{each}" for each in overrides])
+        compose_config([f"strategy{each}" for each in overrides])
     assert part in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -324,19 +365,19 @@ def test_a_file_of_another_network_is_one_line(
     shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     np.save(tmp_path / "shared.npy", np.zeros(shape, np.float32))
-    options = ["representation=embedding", f"shared.path={tmp_path}/shared.npy"]
+    path = f"strategy.representation.shared.path={tmp_path}/shared.npy"
     with pytest.raises(ConfigError, match="650 float32 numbers"):
-        fielding(tmp_path, *(f"strategy.{each}" for each in options))
+        fielding(tmp_path, "strategy/representation=embedding", path)
 
 
 def test_a_shared_model_that_diverges_names_itself(run_small: Runner) -> None:
-    rate = "strategy.shared.learning_rate=1e+38"
+    rate = "shared.learning_rate=1e+38"
     with pytest.raises(ConfigError, match=r"e\+38 is not allowed; .*diverged") as error:
-        run_small(*SHARED, rate, "strategy.representation=gradient")
-    assert rate in str(error.value)
+        run_small(*by_shared_model("gradient", rate))
+    assert f"strategy.representation.{rate}" in str(error.value)
 
 
 def test_devices_without_data_here_need_a_file(run_small: Runner) -> None:
     devices = InProcessGrid([{"client-id": client} for client in range(12)])
     with pytest.raises(ConfigError, match="no data here to pre-train"):
-        run_small("strategy.representation=embedding", grid=devices)
+        run_small("strategy/representation=embedding", grid=devices)

@@ -70,6 +70,6 @@ def test_a_preset_runs_on_files_in_its_format(tmp_path: Path) -> None:
     lines = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
     rounds = [json.loads(line) for line in lines]
     assert len(rounds) == 6
-    # Data arrive every second round, and then somebody's labels are others.
+    # Data arrive every second round, and change some clients' labels.
     assert any(row["drifted"] for row in rounds)
     assert all(row["participants"] and not row["failures"] for row in rounds)

@@ -21,7 +21,7 @@ def curve(round: int, every: int, rng: np.random.Generator) -> float:
 
 @pytest.mark.parametrize("rounds", [3, 5, 10])
 @pytest.mark.parametrize("every", [7, 10])
-def test_a_curve_that_knows_no_threshold_keeps_the_configured_one(
+def test_a_curve_independent_of_thresholds_keeps_the_configured_one(
     every: int, rounds: int
 ) -> None:
     kept = []

@@ -16,7 +16,7 @@ from strategies.static import Static
 Runner = Callable[..., Any]
 
 
-def test_it_starts_as_fielding_and_never_moves(run_small: Runner) -> None:
+def test_static_clusters_start_as_fieldings_and_never_move(run_small: Runner) -> None:
     static = run_small("strategy=static", folder="static")
     fielding = run_small("strategy=fielding", folder="fielding")
     clusters = {row["client"]: row["cluster"] for row in fielding.clients[:12]}
@@ -26,13 +26,13 @@ def test_it_starts_as_fielding_and_never_moves(run_small: Runner) -> None:
     assert static.rounds[2]["ari"] < 1
 
 
-def test_what_it_does_not_know_is_null(run_small: Runner) -> None:
+def test_measures_of_drift_are_null(run_small: Runner) -> None:
     run = run_small("strategy=static")
     for key in ("drifted", "moved", "reclustered", "heterogeneity"):
         assert {row[key] for row in run.rounds} == {None}
 
 
-def test_it_asks_for_histograms_only_once(run_small: Runner) -> None:
+def test_histograms_are_reported_only_once(run_small: Runner) -> None:
     run = run_small("strategy=static")
     model, histograms = 6 * 650 * 4, 12 * 10 * 4
     assert [row["bytes_up"] for row in run.rounds] == [model + histograms] + [model] * 3

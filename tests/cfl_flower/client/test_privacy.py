@@ -14,7 +14,13 @@ from scipy.stats import norm
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_reporter import DriftReporter
-from cfl_flower.client.privacy import L2_SENSITIVITY, LabelNoise, gaussian_scale
+from cfl_flower.client.privacy import (
+    L2_SENSITIVITY,
+    GaussianNoise,
+    LaplaceNoise,
+    NoNoise,
+    gaussian_scale,
+)
 from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.representations import chance_explains, check_histogram
 from cfl_flower.config.compose import compose_config
@@ -23,21 +29,22 @@ from clients.base import ClusteredClient
 from strategies.fielding import FieldingSettings
 
 Runner = Callable[..., Any]
-NOISY = ["strategy=fielding", "strategy.privacy.epsilon=1"]
+NOISY = ["strategy=fielding", "strategy/privacy=laplace"]
+KINDS = {"laplace": LaplaceNoise, "gaussian": GaussianNoise}
 
 
 def test_laplace_noise_has_the_scale_that_two_changed_counts_need() -> None:
-    assert LabelNoise(epsilon=0.5).scale == 4
-    assert LabelNoise(epsilon=0.5).variance == 32
-    assert LabelNoise().variance == 0
+    assert LaplaceNoise(epsilon=0.5).scale == 4
+    assert LaplaceNoise(epsilon=0.5).variance == 32
+    assert NoNoise().variance == 0
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (1, 1e-5), (8, 1e-6)])
-def test_gaussian_noise_has_exactly_the_promised_privacy(
+def test_gaussian_noise_gives_its_guarantee_and_no_more(
     epsilon: float, delta: float
 ) -> None:
     sigma = gaussian_scale(epsilon, delta)
-    # The promise itself, integrated: what p exceeds e^epsilon q by is delta.
+    # The guarantee, integrated: what p exceeds e^epsilon q by is delta.
     x, step = np.linspace(-12 * sigma, 12 * sigma, 2_000_001, retstep=True)
     p, q = norm.pdf(x, L2_SENSITIVITY, sigma), norm.pdf(x, 0, sigma)
     exceeding = np.maximum(p - np.exp(epsilon) * q, 0).sum() * step
@@ -45,11 +52,11 @@ def test_gaussian_noise_has_exactly_the_promised_privacy(
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_noisy_counts_deviate_by_the_scale(kind: str) -> None:
-    noise, labels, each = LabelNoise(kind, epsilon=0.2), 4000, 1000
+def test_counts_are_off_by_the_scale(kind: str) -> None:
+    noise, labels, each = KINDS[kind](epsilon=0.2), 4000, 1000
     histogram = np.full(labels, 1 / labels, np.float32)
-    told = noise.protect(histogram, labels * each, np.random.default_rng(0))
-    off = told.astype(float) * labels * each - each
+    noisy = noise.protect(histogram, labels * each, np.random.default_rng(0))
+    off = noisy.astype(float) * labels * each - each
     assert off.std() == pytest.approx(noise.variance**0.5, rel=0.05)
     assert abs(off.mean()) < noise.scale / 10
 
@@ -60,40 +67,40 @@ def test_noisy_counts_deviate_by_the_scale(kind: str) -> None:
     st.sampled_from(["laplace", "gaussian"]),
     st.integers(0, 99),
 )
-def test_a_protected_histogram_is_a_distribution(
+def test_a_noisy_histogram_is_a_distribution(
     counts: list[int], epsilon: float, kind: str, seed: int
 ) -> None:
     total = sum(counts)
     histogram = (np.array(counts) / total).astype(np.float32)
     rng = np.random.default_rng(seed)
-    told = LabelNoise(kind, epsilon).protect(histogram, total, rng)
-    check_histogram(told)
-    assert np.isfinite(told).all()
-    assert told.shape == histogram.shape
+    noisy = KINDS[kind](epsilon).protect(histogram, total, rng)
+    check_histogram(noisy)
+    assert np.isfinite(noisy).all()
+    assert noisy.shape == histogram.shape
 
 
-def test_without_noise_or_samples_nothing_changes() -> None:
+def test_without_samples_nothing_changes() -> None:
     histogram, rng = np.float32([0.5, 0.5]), np.random.default_rng(0)
-    assert LabelNoise().protect(histogram, 8, rng) is histogram
-    assert LabelNoise(epsilon=1).protect(histogram, 0, rng) is histogram
+    assert LaplaceNoise(epsilon=1).protect(histogram, 0, rng) is histogram
+    assert NoNoise().spent(np.array([3])) == {}
 
 
-def test_noise_alone_makes_no_clusters() -> None:
-    noise, counts = LabelNoise(epsilon=1), np.full(30, 60)
+def test_noise_alone_makes_no_groups() -> None:
+    noise, counts = LaplaceNoise(epsilon=1), np.full(30, 60)
     rng = np.random.default_rng(1)
     drawn = (rng.multinomial(60, np.full(5, 0.2), 30) / 60).astype(np.float32)
-    told = np.stack([noise.protect(each, 60, rng) for each in drawn])
-    assert not chance_explains(told, counts, 0.001)
-    assert chance_explains(told, counts, 0.001, noise.variance)
-    told[:10] = told[:10][:, ::-1] * [0, 0, 0, 1, 4]
-    told /= told.sum(axis=1, keepdims=True)
-    assert not chance_explains(told, counts, 0.001, noise.variance)
+    noisy = np.stack([noise.protect(each, 60, rng) for each in drawn])
+    assert not chance_explains(noisy, counts, 0.001)
+    assert chance_explains(noisy, counts, 0.001, noise.variance)
+    noisy[:10] = noisy[:10][:, ::-1] * [0, 0, 0, 1, 4]
+    noisy /= noisy.sum(axis=1, keepdims=True)
+    assert not chance_explains(noisy, counts, 0.001, noise.variance)
 
 
 def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
     """Return a client that reports with noise; with a folder it is a real device."""
     nothing: Any = None
-    settings = FieldingSettings(privacy=LabelNoise(epsilon=1))
+    settings = FieldingSettings(privacy=LaplaceNoise(epsilon=1))
     state = ClientState(root, "a")
     context = ClientContext(
         "a", 1, seed, nothing, nothing, nothing, settings, state, nothing, folder=folder
@@ -101,21 +108,21 @@ def device(root: Path, folder: Path | None, seed: int = 0) -> ClusteredClient:
     return ClusteredClient(context)
 
 
-def test_the_noise_of_a_real_device_is_not_seeded(tmp_path: Path) -> None:
+def test_a_real_devices_noise_does_not_follow_from_the_seed(tmp_path: Path) -> None:
     histogram = np.full(10, 0.1, np.float32)
 
-    def told(root: str, own: bool, count: int = 100) -> list[float]:
+    def report(root: str, own: bool, count: int = 100) -> list[float]:
         client = device(tmp_path / root, tmp_path if own else None)
         reporter = DriftReporter(client.context, client.changed)
         return reporter.protect(histogram, count).tolist()
 
-    assert told("one", own=True) == told("one", own=True)
-    assert told("one", own=True) != told("two", own=True)
-    assert told("one", own=True) != told("one", own=False)
+    assert report("one", own=True) == report("one", own=True)
+    assert report("one", own=True) != report("two", own=True)
+    assert report("one", own=True) != report("one", own=False)
     # Other data have other noise.
-    assert told("one", own=True) != told("one", own=True, count=101)
+    assert report("one", own=True) != report("one", own=True, count=101)
     # A simulation repeats itself, wherever it is.
-    assert told("one", own=False) == told("two", own=False)
+    assert report("one", own=False) == report("two", own=False)
 
 
 def test_a_client_with_unchanged_data_reports_once(run_small: Runner) -> None:
@@ -123,7 +130,7 @@ def test_a_client_with_unchanged_data_reports_once(run_small: Runner) -> None:
     assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
     assert [row["epsilon_spent"] for row in run.rounds] == [1, 2, 2, 2]
     assert "delta_spent" not in run.rounds[0]
-    gaussian = run_small(*NOISY, "strategy.privacy.noise=gaussian", folder="gaussian")
+    gaussian = run_small("strategy/privacy=gaussian", folder="gaussian")
     spent = [row["delta_spent"] for row in gaussian.rounds]
     assert spent == pytest.approx([1e-5, 2e-5, 2e-5, 2e-5])
     static = run_small("strategy=static", NOISY[1], folder="static")
@@ -144,26 +151,29 @@ def test_a_tolerance_applies_to_the_data_without_noise(
     tolerance: float, drifted: int, run_small: Runner
 ) -> None:
     options = ["strategy.privacy.epsilon=0.05", f"strategy.tolerance={tolerance}"]
-    run = run_small("strategy=fielding", *options)
+    run = run_small(*NOISY, *options)
     assert [row["drifted"] for row in run.rounds] == [0, drifted, 0, 0]
 
 
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [
-        (["privacy.epsilon=0"], "strategy.privacy.epsilon=0 is not allowed"),
-        (["privacy.epsilon=-1"], "a number above 0"),
-        (["privacy.epsilon=nan"], "a number above 0"),
-        (["privacy.noise=uniform"], "laplace or gaussian"),
-        (["privacy.delta=1"], "strategy.privacy.delta=1 is not allowed"),
         (
-            ["privacy.epsilon=1", "representation=combined", "distance=l2"],
-            "representation=label_histogram",
+            ["/privacy=laplace", ".privacy.epsilon=0"],
+            "strategy.privacy.epsilon=0 is not",
+        ),
+        (["/privacy=laplace", ".privacy.epsilon=-1"], "a number above 0"),
+        (["/privacy=laplace", ".privacy.epsilon=nan"], "a number above 0"),
+        (["/privacy=uniform"], "use one of gaussian, laplace, none"),
+        (["/privacy=gaussian", ".privacy.delta=1"], "strategy.privacy.delta=1 is not"),
+        (
+            ["/privacy=laplace", "/representation=combined", ".distance=l2"],
+            "label_histogram with strategy/privacy",
         ),
     ],
 )
 def test_invalid_privacy_settings_are_one_line(overrides: list[str], part: str) -> None:
     with pytest.raises(ConfigError) as error:
-        compose_config([f"strategy.{each}" for each in overrides])
+        compose_config([f"strategy{each}" for each in overrides])
     assert part in str(error.value)
     assert "\n" not in str(error.value)

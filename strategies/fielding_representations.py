@@ -1,0 +1,248 @@
+"""Representations of clients' data: `strategy/representation`.
+
+Li et al., "Fielding: Clustered Federated Learning with Data Drift", section 2.3 (label
+histograms) and Appendix E (embeddings, gradients). A class has both sides: what a
+device computes, and how the server checks it and finds clusters by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, get_args
+
+import numpy as np
+from torch import Tensor, nn
+
+from cfl_flower.clustering.representations import (
+    Distance,
+    chance_explains,
+    check_histogram,
+    distances,
+    unit,
+)
+from cfl_flower.clustering.similarity import sketch
+from cfl_flower.learning.decoupling import represent
+from cfl_flower.learning.training import full_gradient
+from cfl_flower.models import FlatModel, split_module
+from cfl_flower.settings import Fraction, Natural, NonNegative, require, settings
+from cfl_flower.types import FloatArray, IntArray, Vector
+from strategies.fielding_shared_model import SharedModel
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
+
+
+class OnePart:
+    """A representation of one part, compared by the strategy's distance."""
+
+    name: ClassVar[str]
+    metrics: ClassVar[tuple[Distance, ...]] = ("l1", "l2", "cosine")
+    """The distances that it can be compared by."""
+    has_labels: ClassVar[bool] = False
+    """Whether it begins with a label histogram."""
+    by_model: ClassVar[bool] = False
+    """Whether a shared model makes the rest of it."""
+
+    def check_distance(self, distance: Distance) -> None:
+        """Check that representations can be compared by a distance.
+
+        Raises
+        ------
+        ConfigError
+        """
+        words = " or ".join(self.metrics)
+        allowed = f"{words} with strategy/representation={self.name}"
+        require(distance in self.metrics, "strategy.distance", distance, allowed)
+
+    def shared_models(self, config: RunConfig, simulated: bool) -> list[Vector]:
+        """Return the shared model, or nothing if none is needed.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be read or pre-trained.
+        """
+        del config, simulated
+        return []
+
+    def check(self, reported: Vector, classes: int) -> None:
+        """Check the values of a reported representation.
+
+        Raises
+        ------
+        InvalidResultError
+        """
+        if self.has_labels:
+            check_histogram(reported[:classes])
+
+    def parts(self, classes: int) -> Sequence[slice]:
+        """Return the parts of a representation, each of which can trigger."""
+        del classes
+        return (slice(None),)
+
+    def changed(
+        self,
+        last: Vector,
+        now: Vector,
+        distance: Distance,
+        tolerance: float,
+        classes: int,
+    ) -> bool:
+        """Return whether a representation changed by more than is tolerated."""
+        del classes
+        return bool(distances(last[None], now[None], distance)[0, 0] > tolerance)
+
+    def largest_tolerance(self, tolerance: float) -> float:
+        """Return the largest change that is tolerated in a part."""
+        return tolerance
+
+    def chance_explains(
+        self, points: FloatArray, counts: IntArray, significance: float, noise: float
+    ) -> bool:
+        """Return whether clients differ by chance alone; not tested: no.
+
+        Parameters
+        ----------
+        points : array of shape (n, L)
+        counts : int array of shape (n,)
+            The samples behind each.
+        noise : float
+            The variance of noise on each label's count.
+        """
+        del points, counts, significance, noise
+        return False
+
+
+@settings("strategy.representation")
+class LabelHistogram(OnePart):
+    """The share of each label among a client's samples, L floats."""
+
+    name: ClassVar[str] = "label_histogram"
+    metrics: ClassVar[tuple[Distance, ...]] = get_args(Distance)
+    has_labels: ClassVar[bool] = True
+    least_silhouette: ClassVar[float] = -1.0
+
+    def width(self, network: nn.Module, classes: int) -> int:
+        """Return the length of a representation."""
+        del network
+        return classes
+
+    def chance_explains(
+        self, points: FloatArray, counts: IntArray, significance: float, noise: float
+    ) -> bool:
+        """Return whether all clients may have drawn labels from one distribution."""
+        return chance_explains(points, counts, significance, noise)
+
+
+@settings("strategy.representation")
+class Embedding(OnePart):
+    """The mean of the inputs' embeddings by a shared model, D floats."""
+
+    name: ClassVar[str] = "embedding"
+    by_model: ClassVar[bool] = True
+
+    shared: SharedModel = field(default_factory=SharedModel)
+    """The shared model."""
+    least_silhouette: Fraction = 0.1
+    """Silhouette below which all clients are one cluster."""
+
+    def width(self, network: nn.Module, classes: int) -> int:
+        """Return the length of a representation."""
+        del classes
+        return split_module(network).width
+
+    def shared_models(self, config: RunConfig, simulated: bool) -> list[Vector]:
+        """Return the shared model."""
+        return [self.shared.make(config, simulated)]
+
+    def make(
+        self, model: FlatModel, x: Tensor, y: Tensor, distance: Distance, seed: int
+    ) -> Vector:
+        """Return what the shared model makes of a client's samples.
+
+        Parameters
+        ----------
+        model : FlatModel
+            With the weights of the shared model.
+        distance : Distance
+            With the cosine, representations are scaled to length 1.
+        seed : int
+            The run's, for sketches.
+
+        Returns
+        -------
+        Vector
+            Zeros without samples.
+        """
+        del seed
+        if len(y) == 0:
+            return np.zeros(model.split.width, np.float32)
+        embedding: Vector = represent(model, x).mean(0).cpu().numpy()
+        return unit(embedding) if distance == "cosine" else embedding
+
+
+@settings("strategy.representation")
+class Gradient(Embedding):
+    """The gradient of the loss at a shared model, p floats, or a sketch of it."""
+
+    name: ClassVar[str] = "gradient"
+
+    sketch: Natural = 0
+    """Numbers in a gradient's sketch; 0 for the whole gradient."""
+
+    def width(self, network: nn.Module, classes: int) -> int:
+        """Return the length of a representation."""
+        del classes
+        return self.sketch or sum(each.numel() for each in network.parameters())
+
+    def make(
+        self, model: FlatModel, x: Tensor, y: Tensor, distance: Distance, seed: int
+    ) -> Vector:
+        """Return the gradient; at length 1 also if it is beside a histogram."""
+        gradient: Vector = full_gradient(model, x, y).cpu().numpy()
+        if self.sketch:
+            gradient = sketch(gradient, self.sketch, seed)
+        scaled = distance == "cosine" or self.has_labels
+        return unit(gradient) if scaled else gradient
+
+
+@settings("strategy.representation")
+class Combined(Gradient):
+    """Label histogram and gradient side by side, L + p floats."""
+
+    name: ClassVar[str] = "combined"
+    metrics: ClassVar[tuple[Distance, ...]] = ("l1", "l2")
+    has_labels: ClassVar[bool] = True
+
+    gradient_tolerance: NonNegative = 0.0
+    """Change of the gradient, as 1 - cos, that is no drift yet; `tolerance` is the
+    histogram's L1 change."""
+
+    def width(self, network: nn.Module, classes: int) -> int:
+        """Return the length of a representation."""
+        return classes + super().width(network, classes)
+
+    def parts(self, classes: int) -> Sequence[slice]:
+        """Return the parts of a representation, each of which can trigger."""
+        return slice(0, classes), slice(classes, None)
+
+    def changed(
+        self,
+        last: Vector,
+        now: Vector,
+        distance: Distance,
+        tolerance: float,
+        classes: int,
+    ) -> bool:
+        """Return whether either part changed by more than is tolerated."""
+        labels = float(abs(now[:classes] - last[:classes]).sum())
+        turned = distances(last[None, classes:], now[None, classes:], "cosine")
+        return bool(labels > tolerance or turned[0, 0] > self.gradient_tolerance)
+
+    def largest_tolerance(self, tolerance: float) -> float:
+        """Return the largest change that is tolerated in a part."""
+        return max(tolerance, self.gradient_tolerance)
+
+
+Representation: TypeAlias = LabelHistogram | Embedding | Gradient | Combined

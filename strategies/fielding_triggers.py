@@ -1,0 +1,113 @@
+"""The trigger of global re-clustering: `strategy/trigger`.
+
+Li et al., "Fielding: Clustered Federated Learning with Data Drift": a centre moved far
+(Algorithm 2, lines 4 and 5), or a cluster became wide (Algorithm 4, line 9, with the
+Delta of Appendix F.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+
+from cfl_flower.clustering.centres import (
+    adapt_delta,
+    largest_shift,
+    mean_centre_distance,
+    needs_reclustering,
+)
+from cfl_flower.clustering.representations import Distance, largest_pairwise_distance
+from cfl_flower.settings import Positive, settings
+from cfl_flower.types import FloatArray
+
+if TYPE_CHECKING:
+    from strategies.fielding import FieldingState
+
+
+@settings("strategy.trigger")
+class CentreTrigger:
+    """A centre moved by at least `threshold` times the mean distance of centres."""
+
+    name: ClassVar[str] = "centre"
+
+    reference: Literal["event", "recluster"] = "event"
+    """A centre's shift is measured from before this drift event, or from the last
+    re-clustering, with which slow drift accumulates."""
+
+    def fires(
+        self,
+        state: FieldingState,
+        before: FloatArray,
+        threshold: float,
+        distance: Distance,
+        parts: Sequence[slice],
+    ) -> bool:
+        """Compare the largest shift with theta: Algorithm 2, lines 4 and 5.
+
+        Parameters
+        ----------
+        state : FieldingState
+            After the drifted clients have moved.
+        before : array of shape (K, L)
+            The centres before.
+        threshold : float
+            tau / theta.
+        parts : sequence of slice
+            The parts of a representation, any of which may have shifted.
+        """
+        old = state.reference if self.reference == "recluster" else before
+        members = state.sizes > 0
+        for part in parts:
+            centres = state.centres[:, part]
+            theta = mean_centre_distance(centres[members], distance)
+            shift = largest_shift(old[:, part], centres, distance)
+            if needs_reclustering(shift, theta, threshold):
+                return True
+        return False
+
+    def measures(self, state: FieldingState) -> dict[str, float]:
+        """Return the measures of a round's record."""
+        del state
+        return {}
+
+
+@settings("strategy.trigger")
+class PairwiseTrigger:
+    """Two clients of one cluster are farther apart than Delta, which adapts itself."""
+
+    name: ClassVar[str] = "pairwise"
+
+    delta: Positive = 0.1
+    """c of Appendix F.2, where Delta starts."""
+
+    def fires(
+        self,
+        state: FieldingState,
+        before: FloatArray,
+        threshold: float,
+        distance: Distance,
+        parts: Sequence[slice],
+    ) -> bool:
+        """Compare the farthest pair with Delta, and adapt that (in the state).
+
+        Only the representations count: neither centres nor the threshold.
+        """
+        del before, threshold, parts
+        delta = self._delta(state)
+        widest = largest_pairwise_distance(
+            state.representations, state.clusters, distance
+        )
+        wide = bool(widest > delta)
+        state.consecutive = state.consecutive + 1 if wide else 0
+        state.delta = adapt_delta(delta, self.delta, state.consecutive)
+        return wide
+
+    def measures(self, state: FieldingState) -> dict[str, float]:
+        """Return Delta as it is before an event."""
+        return {"delta": self._delta(state)}
+
+    def _delta(self, state: FieldingState) -> float:
+        return self.delta if state.delta is None else state.delta
+
+
+Trigger: TypeAlias = CentreTrigger | PairwiseTrigger
