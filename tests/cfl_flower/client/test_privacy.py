@@ -163,7 +163,7 @@ def test_a_tolerance_applies_to_the_data_without_noise(
             "strategy.privacy.epsilon=0 is not",
         ),
         (["/privacy=laplace", ".privacy.epsilon=-1"], "a number above 0"),
-        (["/privacy=laplace", ".privacy.epsilon=nan"], "a number above 0"),
+        (["/privacy=laplace", ".privacy.epsilon=nan"], "a finite number above 0"),
         (["/privacy=uniform"], "use one of gaussian, laplace, none"),
         (["/privacy=gaussian", ".privacy.delta=1"], "strategy.privacy.delta=1 is not"),
         (

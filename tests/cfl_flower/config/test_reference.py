@@ -60,7 +60,7 @@ def test_shared_settings_are_listed_where_a_method_has_its_own_default() -> None
 def test_nested_settings_are_listed_by_their_path() -> None:
     rows = {row.key: row for row in method_settings("fielding")}
     assert rows["scan.smallest"].allowed == "a whole number of at least 2"
-    assert rows["privacy.epsilon"].default == "null"
+    assert rows["privacy.epsilon"].default == "1"
 
 
 def test_a_group_with_options_lists_the_settings_of_all(
