@@ -163,12 +163,10 @@ def update_ratios(
 
     Parameters
     ----------
-    u : array of shape (K,)
-    lags : array of shape (K,)
-        t_k - tau.
-    alpha : float
-        alpha_0.
-    a, b : float
+    u, lags : arrays of shape (K,)
+        The mixture, and t_k - tau.
+    alpha, a, b : float
+        alpha_0, and the damping.
     bar : float, optional
         alpha_1bar; 1/K by default.
 
@@ -187,15 +185,7 @@ def update_ratios(
 def unusual(measured: FloatArray, history: FloatArray, percentile: float) -> BoolArray:
     """Return which clusters an upload is unusually bad for: section 5.3.
 
-    Parameters
-    ----------
-    measured : array of shape (K, 3)
-    history : array of shape (t, K, 3)
-    percentile : float
-
-    Returns
-    -------
-    bool array of shape (K,)
+    ``measured`` has the shape (K, 3), ``history`` (t, K, 3), and the answer (K,).
     """
     if not len(history):
         return np.zeros(len(measured), bool)
@@ -256,21 +246,14 @@ class CCFL(SoftStrategy):
 
     def measure(self, model: Vector) -> FloatArray:
         """Return l_k, d_1k and d_2k of a model for all k, shape (K, 3)."""
-        state, scale = self.state, self.settings.batches
-        losses = scale * self.validation.losses(model)
-        own = scale * np.array([loss for loss, _ in self.validation.own(state.models)])
-        weights = slice(0, self._weights)
-        distances = [
-            float(np.linalg.norm(model[weights] - other[weights]))
-            for other in state.models
-        ]
+        sets, models = self.public.validation, self.state.models
+        scale, weights = self.settings.batches, slice(0, self.weights)
+        losses = scale * sets.losses(model)
+        own = scale * np.array([loss for loss, _ in sets.own(models)])
+        distances = [float(np.linalg.norm(model[weights] - w[weights])) for w in models]
         return np.column_stack([losses, np.abs(own - losses), distances])
 
     def server_passes(self, ratios: FloatArray) -> int:
         """Return the cost of the upload on all sets, of moved models on their own."""
-        sizes = self.validation.sizes
+        sizes = self.public.validation.sizes
         return int(sizes.sum() + sizes[ratios > 0].sum())
-
-    @property
-    def _weights(self) -> int:
-        return sum(p.numel() for p in self.hollow_network().parameters())

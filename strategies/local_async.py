@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from cfl_flower.types import Json, Result, Vector
 from strategies.base import Published
-from strategies.soft import PublicSettings, SoftStrategy
+from strategies.public_models import PublicSettings
+from strategies.soft import SoftStrategy
 
 
 class LocalAsync(SoftStrategy):

@@ -9,47 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.data.own import Folder
-from cfl_flower.data.public import (
-    Samples,
-    distributions,
-    public_sets,
-    sets_in_folders,
-)
-from cfl_flower.errors import ConfigError
-from cfl_flower.learning.public_evaluation import Validation
-from cfl_flower.learning.training import LocalTraining, pretrain
-from cfl_flower.models import FlatModel
-from cfl_flower.seeding import generator, seed_torch, torch_seed
-from cfl_flower.settings import Count, NonNegative, require, settings
+from cfl_flower.settings import NonNegative, require, settings
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
 from strategies.asynchronous import AsynchronousStrategy
 from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
 from strategies.base import Published, no_clusters
-
-CLUSTER_TESTS = 2000
-"""Test samples of each distribution on which the simulation tests its model."""
-
-
-@settings("strategy")
-class PublicSettings(AsynchronousSettings):
-    """What the K pre-trained models are made of."""
-
-    clusters: Count | None = None
-    """K; null for the number of public sets, and no other number is allowed."""
-    public: Count = 2000
-    """Samples of each public set, drawn from those that simulated clients train on."""
-    public_dir: str | None = None
-    """A real server's own: a folder with a folder for each public set."""
-    pretraining: LocalTraining = field(default_factory=LocalTraining)
-    """How the K models are trained on their public sets before the first round."""
+from strategies.public_models import PublicModels, PublicSettings
 
 
 @settings("strategy")
@@ -116,11 +86,16 @@ class SoftStrategy(AsynchronousStrategy):
     State = SoftState
     published = Published("the distributions' models, of which clients use mixtures")
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._ratios: dict[int, FloatArray] = {}
+        super().__init__(*args, **options)
+
     # The method ----------------------------------------------------------------------
 
     def initial_state(self) -> Any:
         """Return K equal models; they are trained when the first clients come."""
-        count = len(self.public)
+        self.public = PublicModels(self.config, self.timeline)
+        count = len(self.public.sets)
         asked = self.settings.clusters
         ok = asked is None or asked == count
         allowed = f"{count}, the number of public sets, or null"
@@ -137,23 +112,10 @@ class SoftStrategy(AsynchronousStrategy):
         """Take newcomers in with the mean model, as an even mixture."""
         state = self.state
         if not state.clients:
-            state.models = self.pretrained()
+            state.models = self.public.pretrain(self.initial_model())
         even = np.full((len(newcomers), len(state.models)), 1 / len(state.models))
         state.shares = np.concatenate([state.shares, even])
         super().welcome(round, newcomers)
-
-    def pretrained(self) -> list[Vector]:
-        """Train the common initial model on each public set."""
-        settings, seed = self.settings.pretraining, self.config.seed
-        model, initial = FlatModel(self._network()), self.initial_model()
-        key, trained = "strategy.pretraining", list[Vector]()
-        for number, samples in enumerate(self.public):
-            seed_torch(torch_seed(seed, "pretraining", 0, number))
-            rng = generator(seed, "pretraining", 0, number)
-            trained.append(
-                pretrain(model, initial, samples.x, samples.y, settings, rng, key)
-            )
-        return trained
 
     def update(self, row: int, model: Vector, ratios: FloatArray) -> None:
         """Move the K models towards an uploaded one: CCFL, eq. 3.
@@ -191,62 +153,7 @@ class SoftStrategy(AsynchronousStrategy):
         unit = max(len(self.present), 1) if by_cycles else 1
         return np.atleast_1d(np.asarray(epochs) - stamp) / unit
 
-    # The server's samples ------------------------------------------------------------
-
-    @cached_property
-    def public(self) -> list[Samples]:
-        """The public sets.
-
-        Raises
-        ------
-        ConfigError
-            With devices' own data and no `public_dir`; in a simulation, if that has not
-            as many sets as the data have distributions.
-        """
-        config, folder = self.config, self.settings.public_dir
-        if folder is not None:
-            sets = sets_in_folders(config.dataset, str(Path(config.data_dir, folder)))
-            if self.timeline is not None:
-                count = len(distributions(config.partition, self.timeline))
-                allowed = f"a folder with {count} sets, one for each distribution"
-                require(len(sets) == count, "strategy.public_dir", folder, allowed)
-            return sets
-        if isinstance(config.dataset, Folder):
-            raise ConfigError(
-                "strategy.public_dir=null is not allowed with devices' own data; use a "
-                "folder on the server with a folder of samples for each distribution"
-            )
-        train_pool = config.dataset.load(config.data_dir)[0]
-        found = distributions(config.partition, config.timeline)
-        size, seed = self.settings.public, config.seed
-        return public_sets(found, train_pool, size, seed, "public")
-
-    @cached_property
-    def validation(self) -> Validation:
-        """The public sets, to look at models with."""
-        return Validation(self._network(), self.public)
-
-    @cached_property
-    def _cluster_tests(self) -> Validation | None:
-        """Test samples of each distribution, for what a simulation measures."""
-        config = self.config
-        if self.timeline is None:
-            return None
-        pool = config.dataset.load(config.data_dir)[1]
-        found = distributions(config.partition, self.timeline)
-        seed = config.seed
-        sets = public_sets(found, pool, CLUSTER_TESTS, seed, "cluster-tests")
-        return Validation(self._network(), sets)
-
-    def _network(self) -> Any:
-        dataset = self.config.dataset
-        return self.config.model.build(dataset.shape, dataset.classes)
-
     # Measures ------------------------------------------------------------------------
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._ratios: dict[int, FloatArray] = {}
-        super().__init__(*args, **options)
 
     def measure_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return the estimate, its divergence from the truth, and what it moved."""
@@ -286,8 +193,9 @@ class SoftStrategy(AsynchronousStrategy):
         measures["server_passes"] = sum(each["server_passes"] for each in said)
         every = self.config.system.evaluate_every
         last = self.record.round == self.config.rounds
-        if self._cluster_tests and (last or self.record.round % every == 0):
-            tested = self._cluster_tests.own(self.state.models)
+        tests = self.public.tests
+        if tests and (last or self.record.round % every == 0):
+            tested = tests.own(self.state.models)
             accuracies = [accuracy for _, accuracy in tested]
             measures["cluster_accuracies"] = accuracies
             measures["cluster_accuracy"] = float(np.mean(accuracies))

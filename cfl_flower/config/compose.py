@@ -274,12 +274,22 @@ def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
     return timeline
 
 
+def _holds_settings(key: str, overrides: Sequence[Override]) -> bool:
+    """Return whether a key of the chosen options holds settings, not a value."""
+    chosen = [each.input_line for each in overrides if each.key_or_group in GROUPS]
+    node: Any = compose_plain([line for line in chosen if line])[0]
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return isinstance(node, Mapping)
+
+
 def _check_options(overrides: Sequence[Override]) -> None:
     """Require a known option for every override of a group."""
     for item in overrides:
         group, known = item.key_or_group, list_options(item.key_or_group)
         path = group.replace(".", "/")
-        if path != group and (options := list_options(path)) and not item.is_delete():
+        options = list_options(path) if path != group and not item.is_delete() else []
+        if options and _holds_settings(group, overrides):
             allowed = f"{path}= with one of {', '.join(options)}"
             require(False, group, item.get_value_element_as_str(), allowed)
         if not known or item.is_delete() or item.is_sweep_override():

@@ -116,7 +116,7 @@ def test_an_upload_moves_the_clusters_it_is_of(tmp_path: Path) -> None:
     state = strategy.state
     state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
     state.shares = np.full((2, 3), 1 / 3)
-    strategy.state.models = strategy.pretrained()
+    strategy.state.models = strategy.public.pretrain(strategy.initial_model())
     before, state.epoch = list(state.models), 1
     sent = strategy.reply(1, Result(1, 5, [before[2]], metrics={"stamp": 0}))
     assert state.shares[1].argmax() == state.clusters[1] == 2
@@ -146,11 +146,11 @@ def test_a_stale_upload_changes_nothing(tmp_path: Path) -> None:
 
 def test_what_an_upload_is_measured_by(tmp_path: Path) -> None:
     strategy = make(tmp_path, "strategy.batches=4")
-    strategy.state.models = strategy.pretrained()
+    strategy.state.models = strategy.public.pretrain(strategy.initial_model())
     model = 0.5 * strategy.state.models[0] + 0.5 * strategy.state.models[1]
     found = strategy.measure(model)
     network = FlatModel(strategy.config.model.build((1, 8, 8), 10))
-    for k, public in enumerate(strategy.public):
+    for k, public in enumerate(strategy.public.sets):
         x, y = public.x, public.y
         loss, _ = evaluate(network.load(model), x, y)
         own, _ = evaluate(network.load(strategy.state.models[k]), x, y)
@@ -166,7 +166,7 @@ def test_clusters_that_others_moved_since_are_moved_less(tmp_path: Path) -> None
     state = strategy.state
     state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
     state.shares = np.full((2, 3), 1 / 3)
-    state.models = strategy.pretrained()
+    state.models = strategy.public.pretrain(strategy.initial_model())
     before, upload = list(state.models), state.models[1] + 1
     # The upload is of 8 epochs ago, 4 cycles; cluster 2 was moved 6 after that, 3.
     state.epoch, state.updated = 11, np.array([0, 3, 9])
@@ -187,7 +187,7 @@ def test_unusual_uploads_move_nothing_once_updates_are_adjusted(
         state = strategy.state
         state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
         state.shares = np.full((2, 3), 1 / 3)
-        state.models = strategy.pretrained()
+        state.models = strategy.public.pretrain(strategy.initial_model())
         state.measured, state.epoch = np.full((5, 3, 3), 1e-9), 1
         before = list(state.models)
         strategy.reply(1, Result(1, 5, [before[0] + 1], metrics={"stamp": 0}))
@@ -201,7 +201,7 @@ def test_an_upload_may_be_unusual_for_some_clusters_alone(tmp_path: Path) -> Non
     state = strategy.state
     state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
     state.shares = np.full((2, 3), 1 / 3)
-    state.models = strategy.pretrained()
+    state.models = strategy.public.pretrain(strategy.initial_model())
     # All before were worse for cluster 1, and better for the others.
     state.measured, state.epoch = np.full((5, 3, 3), 1e-9), 1
     state.measured[:, 1] = 1e9
@@ -218,7 +218,7 @@ def test_an_upload_whose_losses_are_not_finite_changes_nothing(tmp_path: Path) -
     state = strategy.state
     state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
     state.shares = np.full((2, 3), 1 / 3)
-    state.models = strategy.pretrained()
+    state.models = strategy.public.pretrain(strategy.initial_model())
     before, state.epoch = list(state.models), 1
     # Every weight is a number that may be sent; with images their sums overflow.
     wild = np.full_like(before[0], 1e38)
@@ -271,7 +271,8 @@ def test_pretraining_does_not_depend_on_the_number_of_cores(tmp_path: Path) -> N
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            found.append(make(tmp_path, "strategy.public=300").pretrained())
+            strategy = make(tmp_path, "strategy.public=300")
+            found.append(strategy.public.pretrain(strategy.initial_model()))
             assert torch.get_num_threads() == count
     finally:
         torch.set_num_threads(threads)

@@ -165,6 +165,13 @@ def test_runs_of_a_sweep_without_a_folder_get_one_each() -> None:
 
 
 @pytest.mark.slow
+def test_setting_of_a_method_may_have_the_name_of_anothers_group() -> None:
+    config = compose_config(["strategy=stocfl", "strategy.representation=difference"])
+    assert config.strategy.representation == "difference"
+    with pytest.raises(ConfigError, match="use strategy/representation= with one of"):
+        compose_config(["strategy=fielding", "strategy.representation=gradient"])
+
+
 def test_every_option_of_every_group_composes() -> None:
     for group in (path for path in CONF.iterdir() if path.name in GROUPS):
         for option in group.glob("*.yaml"):

@@ -1,0 +1,115 @@
+"""K models of distributions, pre-trained by the server on a public set of each."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfl_flower.data.own import Folder
+from cfl_flower.data.public import Samples, distributions, public_sets, sets_in_folders
+from cfl_flower.errors import ConfigError
+from cfl_flower.learning.public_evaluation import Validation
+from cfl_flower.learning.training import LocalTraining, pretrain
+from cfl_flower.models import FlatModel
+from cfl_flower.seeding import generator, seed_torch, torch_seed
+from cfl_flower.settings import Count, require, settings
+from cfl_flower.types import Vector
+from strategies.asynchronous_state import AsynchronousSettings
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
+    from cfl_flower.data.timeline import Timeline
+
+CLUSTER_TESTS = 2000
+"""Test samples of each distribution on which the simulation tests its model."""
+
+
+@settings("strategy")
+class PublicSettings(AsynchronousSettings):
+    """What the K pre-trained models are made of."""
+
+    clusters: Count | None = None
+    """K; null for the number of public sets, and no other number is allowed."""
+    public: Count = 2000
+    """Samples of each public set, drawn from those that simulated clients train on."""
+    public_dir: str | None = None
+    """A real server's own: a folder with a folder for each public set."""
+    pretraining: LocalTraining = field(default_factory=LocalTraining)
+    """How the K models are trained on their public sets before the first round."""
+
+
+class PublicModels:
+    """The public sets of a run, and what the server does with them.
+
+    Parameters
+    ----------
+    config : RunConfig
+    timeline : Timeline or None
+        The distributions, where the data are simulated.
+    """
+
+    def __init__(self, config: RunConfig, timeline: Timeline | None) -> None:
+        self._config, self._timeline = config, timeline
+
+    @cached_property
+    def sets(self) -> list[Samples]:
+        """The public sets.
+
+        Raises
+        ------
+        ConfigError
+            With devices' own data and no `public_dir`; in a simulation, if that has not
+            as many sets as the data have distributions.
+        """
+        config, folder = self._config, self._config.strategy.public_dir
+        if folder is not None:
+            sets = sets_in_folders(config.dataset, str(Path(config.data_dir, folder)))
+            if self._timeline is not None:
+                count = len(distributions(config.partition, self._timeline))
+                allowed = f"a folder with {count} sets, one for each distribution"
+                require(len(sets) == count, "strategy.public_dir", folder, allowed)
+            return sets
+        if isinstance(config.dataset, Folder):
+            raise ConfigError(
+                "strategy.public_dir=null is not allowed with devices' own data; use a "
+                "folder on the server with a folder of samples for each distribution"
+            )
+        train_pool = config.dataset.load(config.data_dir)[0]
+        found = distributions(config.partition, config.timeline)
+        size = config.strategy.public
+        return public_sets(found, train_pool, size, config.seed, "public")
+
+    @cached_property
+    def validation(self) -> Validation:
+        """The public sets, to evaluate models on."""
+        return Validation(self._network(), self.sets)
+
+    @cached_property
+    def tests(self) -> Validation | None:
+        """Test samples of each distribution, for what a simulation measures."""
+        config = self._config
+        if self._timeline is None:
+            return None
+        pool = config.dataset.load(config.data_dir)[1]
+        found = distributions(config.partition, self._timeline)
+        sets = public_sets(found, pool, CLUSTER_TESTS, config.seed, "cluster-tests")
+        return Validation(self._network(), sets)
+
+    def pretrain(self, initial: Vector) -> list[Vector]:
+        """Train the common initial model on each public set."""
+        settings, seed = self._config.strategy.pretraining, self._config.seed
+        model, key = FlatModel(self._network()), "strategy.pretraining"
+        trained = []
+        for number, samples in enumerate(self.sets):
+            seed_torch(torch_seed(seed, "pretraining", 0, number))
+            rng = generator(seed, "pretraining", 0, number)
+            trained.append(
+                pretrain(model, initial, samples.x, samples.y, settings, rng, key)
+            )
+        return trained
+
+    def _network(self) -> Any:
+        dataset = self._config.dataset
+        return self._config.model.build(dataset.shape, dataset.classes)
