@@ -10,10 +10,14 @@ from statistics import median
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from cfl_flower.clustering.class_clusters import (
+    class_distances,
+    cluster_classes,
+    cluster_means,
+)
 from cfl_flower.learning import decoupling
 from cfl_flower.learning.training import train
 from simulations.benchmark import measure as bench
-from strategies.fedccfa import class_distances, cluster_classes, cluster_means
 
 RUN = """
     strategy=fedccfa strategy.start=0 drift=none dataset.size=28 model=fedccfa_cnn

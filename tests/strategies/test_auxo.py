@@ -16,15 +16,15 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import Result
 from simulations.inprocess import InProcessGrid
-from strategies.auxo import (
+from strategies.auxo import Auxo
+from strategies.auxo_sides import (
     NEITHER,
-    Auxo,
+    assign_sides,
     cohort_rewards,
     directions,
     first_sides,
     known_sides,
     may_split,
-    tell_sides,
 )
 
 Runner = Callable[..., Any]
@@ -55,27 +55,29 @@ def test_the_first_sides_are_two_clusters_of_those_known() -> None:
 
 
 def test_without_sides_to_compare_with_nothing_is_learned_of_them() -> None:
-    assert tell_sides(GROUPS, NOBODY).tolist() == NOBODY.tolist()
+    assert assign_sides(GROUPS, NOBODY).tolist() == NOBODY.tolist()
 
 
 def test_later_sides_are_those_of_the_nearest_other_participant() -> None:
     known = np.array([1, NEITHER, 0, NEITHER, 1, 0])
-    assert tell_sides(GROUPS, known).tolist() == [1, 1, 0, 0, 1, 0]
+    assert assign_sides(GROUPS, known).tolist() == [1, 1, 0, 0, 1, 0]
     # Client 5 drifted to the other group since it was last seen.
     drifted = GROUPS.copy()
     drifted[5] = [1, -0.3]
-    assert tell_sides(drifted, known)[5] == 1
+    assert assign_sides(drifted, known)[5] == 1
 
 
 def test_a_quarter_joins_the_only_side_there_is() -> None:
     known = np.array([1, NEITHER, NEITHER, NEITHER, 1, NEITHER])
-    told = tell_sides(np.vstack([GROUPS, GROUPS[:2]]), np.append(known, [NEITHER] * 2))
+    told = assign_sides(
+        np.vstack([GROUPS, GROUPS[:2]]), np.append(known, [NEITHER] * 2)
+    )
     # Of eight two: those that have it, or are equal to them. The others learn nothing.
     assert (told == 1).sum() == 2
     assert told[0] == 1
     assert (told == NEITHER).sum() == 6
     one = np.array([NEITHER, NEITHER, 0, NEITHER, NEITHER, NEITHER])
-    assert tell_sides(GROUPS, one).tolist() == [-1, -1, 0, -1, -1, -1]
+    assert assign_sides(GROUPS, one).tolist() == [-1, -1, 0, -1, -1, -1]
 
 
 def learner(folder: Path, *overrides: str) -> Auxo:

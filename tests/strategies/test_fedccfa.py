@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfl_flower.clustering.class_clusters import (
+    class_distances,
+    cluster_classes,
+    cluster_means,
+)
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.runs.measures import class_scores
 from simulations.figures import class_distances as draw_distances
 from simulations.figures import to_svg
 from simulations.saved import load_run
-from strategies.fedccfa import (
-    class_distances,
-    cluster_classes,
-    cluster_means,
-)
 
 Runner = Callable[..., Any]
 

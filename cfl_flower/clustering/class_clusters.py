@@ -1,0 +1,90 @@
+"""Clusters of clients in each class: the class-level clustering of FedCCFA."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cfl_flower.clustering.algorithms import connected
+from cfl_flower.clustering.similarity import cosine_matrix, madc
+from cfl_flower.seeding import one_thread
+from cfl_flower.types import FloatArray, IntArray
+
+
+def class_distances(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the distances of clients' classifiers, class by class: eq. 4.
+
+    Parameters
+    ----------
+    rows : array of shape (m, L, D + 1)
+        Each client's classifier of each class.
+    weights : array of shape (m, L)
+        Positive where a client has samples of a class.
+
+    Returns
+    -------
+    array of shape (L, m, m), float32
+        NaN for pairs of which one has none.
+    """
+    count, classes = weights.shape
+    gaps = np.full((classes, count, count), np.nan, np.float32)
+    for label in range(classes):
+        holders = np.flatnonzero(weights[:, label] > 0)
+        if len(holders):
+            block = np.ascontiguousarray(rows[holders, label], np.float32)
+            gaps[label][np.ix_(holders, holders)] = madc(cosine_matrix(list(block)))
+    return gaps
+
+
+def cluster_classes(gaps: FloatArray, reach: float) -> IntArray:
+    """Cluster clients class by class: DBSCAN with min_samples = 1.
+
+    Parameters
+    ----------
+    gaps : array of shape (L, m, m)
+    reach : float
+        eps.
+
+    Returns
+    -------
+    int array of shape (m, L)
+        -1 where a client has no samples of a class.
+    """
+    clusters = np.full(gaps.shape[1::-1], -1, np.int64)
+    for label, matrix in enumerate(gaps):
+        holders = np.flatnonzero(~np.isnan(np.diagonal(matrix)))
+        if len(holders):
+            found = connected(matrix[np.ix_(holders, holders)], reach)
+            clusters[holders, label] = found
+    return clusters
+
+
+def cluster_means(
+    values: FloatArray, clusters: IntArray, weights: FloatArray
+) -> FloatArray:
+    """Return what each client gets of its clusters: eq. 5 and 7.
+
+    Parameters
+    ----------
+    values : array of shape (m, L, k)
+        Classifiers or anchors, class by class.
+    clusters : int array of shape (m, L)
+    weights : array of shape (m, L)
+        Of the members in a mean.
+
+    Returns
+    -------
+    array of shape (m, L, k), float32
+        The mean over the members of its cluster; its own value where it is in none.
+    """
+    means = values.astype(np.float32)
+    for label in range(values.shape[1]):
+        members = np.flatnonzero(clusters[:, label] >= 0)
+        if len(members) == 0:
+            continue
+        own = clusters[members, label]
+        shares = np.zeros((own.max() + 1, len(members)))
+        shares[own, np.arange(len(members))] = weights[members, label]
+        shares /= shares.sum(axis=1, keepdims=True)
+        with one_thread():
+            means[members, label] = (shares @ values[members, label])[own]
+    return means

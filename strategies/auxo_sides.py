@@ -1,0 +1,144 @@
+"""Auxo's two sides of a cohort, by its participants' updates, and their rewards."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial.distance import cdist
+from sklearn.cluster import MiniBatchKMeans
+
+from cfl_flower.seeding import one_thread
+from cfl_flower.types import BoolArray, FloatArray, IntArray
+
+NEITHER = -1
+"""The side of a client that has none."""
+
+
+def directions(updates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return updates centred by their mean, and the same at length 1.
+
+    Zero stays zero: where all updates are equal there are no directions.
+
+    Parameters
+    ----------
+    updates : array of shape (m, d)
+    """
+    centred = updates - updates.mean(axis=0)
+    lengths = np.linalg.norm(centred, axis=1, keepdims=True)
+    return centred, np.divide(
+        centred, lengths, out=np.zeros_like(centred), where=lengths > 0
+    )
+
+
+def known_sides(rewards: FloatArray) -> IntArray:
+    """Return the side of each client that has one, else `NEITHER`.
+
+    Parameters
+    ----------
+    rewards : array of shape (n, 2)
+
+    Examples
+    --------
+    >>> known_sides(np.array([[0.0, 0], [1, -1], [-2, 2]])).tolist()
+    [-1, 0, 1]
+    """
+    return np.where(rewards[:, 0] == rewards[:, 1], NEITHER, rewards.argmax(axis=1))
+
+
+def first_sides(units: FloatArray, members: BoolArray) -> IntArray:
+    """Return two clusters of those that are known; the others have no side yet.
+
+    Parameters
+    ----------
+    units : array of shape (m, d)
+        Centred and at length 1.
+    members : bool array of shape (m,)
+
+    Returns
+    -------
+    int array of shape (m,)
+        0, 1 or `NEITHER`; nobody has a side if fewer than two are known.
+    """
+    sides = np.full(len(units), NEITHER)
+    if members.sum() >= 2:
+        method = MiniBatchKMeans(2, random_state=0, batch_size=10, n_init=3)
+        with one_thread():
+            sides[members] = method.fit(units[members]).labels_
+    return sides
+
+
+def assign_sides(units: FloatArray, known: IntArray) -> IntArray:
+    """Return on which side each participant's update is, by those who have one.
+
+    Parameters
+    ----------
+    units : array of shape (m, d)
+        Centred and at length 1.
+    known : int array of shape (m,)
+        The sides that participants have.
+
+    Returns
+    -------
+    int array of shape (m,)
+        0, 1 or `NEITHER`.
+    """
+    have = np.flatnonzero(known != NEITHER)
+    if len(have) == 0:
+        return known
+    gaps = cdist(units, units[have])
+    if len(np.unique(known[have])) == 1:
+        near = np.argsort(gaps.min(axis=1), kind="stable")[: len(units) // 4]
+        sides = np.full(len(units), NEITHER)
+        sides[near] = known[have[0]]
+        return sides
+    gaps[have, np.arange(len(have))] = np.inf
+    nearest: IntArray = known[have[gaps.argmin(axis=1)]]
+    return nearest
+
+
+def cohort_rewards(
+    centred: FloatArray, members: BoolArray, reward: float
+) -> FloatArray:
+    """Return what participants are rewarded with for a cohort.
+
+    Parameters
+    ----------
+    centred : array of shape (m, d)
+        Their centred updates.
+    members : bool array of shape (m,)
+        Whose own cohort it is.
+    reward : float
+        R0.
+
+    Returns
+    -------
+    array of shape (m,)
+        0 where there are not two members to be like.
+    """
+    if members.sum() < 2:
+        return np.zeros(len(centred))
+    gaps = np.linalg.norm(centred - centred[members].mean(axis=0), axis=1)
+    scale = float(gaps.mean() + gaps.std())
+    if scale == 0:
+        return np.full(len(centred), reward * float(members.mean()))
+    found: FloatArray = (reward - reward / scale * gaps) * float(members.mean())
+    return found
+
+
+def may_split(sizes: tuple[int, int], clients: int, cohorts: int) -> bool:
+    """Return whether both sides are large enough, and after the first split alike.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+    clients : int
+        Of all cohorts.
+    cohorts : int
+
+    Examples
+    --------
+    >>> may_split((3, 9), 40, 1), may_split((3, 9), 40, 2), may_split((5, 9), 40, 2)
+    (True, False, True)
+    """
+    least = clients // 20 * 0.9 ** (cohorts - 1)
+    alike = cohorts == 1 or 0.5 < sizes[0] / max(sizes[1], 1) < 2
+    return min(sizes) > least and alike
