@@ -7,7 +7,7 @@ and as `cluster-<k>.pt`, which `torch.jit.load` runs without this project.
 `clusters.json` says which client belongs to which cluster, what the inputs are, and,
 for methods that compare clients by a representation, by which; `centres.safetensors`
 has the centres. So a device that never took part finds its model with its
-representation alone (`simulations.deploy.find`).
+representation alone (`simulations.assign`).
 
 Where clients use models of their own, `clusters.json` says under `serves` what the
 common ones are; a method that has no sound common model is refused.

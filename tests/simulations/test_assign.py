@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulations.assign import assign, main, open_run
+from simulations.assign import main
+from simulations.assignment import assign, open_run
 from simulations.saved import load_run
 from strategies.stocfl import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
@@ -124,7 +125,7 @@ def test_bad_input_is_one_line(
         ([str(other.folder), "--client", "0", "--unlabelled"], "strategy=stocfl"),
         # Nobody trained what its server keeps.
         ([str(local.folder), "--client", "0"], "no common model"),
-        ([str(run.folder)], "--client; see --help"),
+        ([str(run.folder)], "--client=none is not allowed"),
         ([str(run.folder), "--client", "a"], "invalid numbers value: 'a'; see --help"),
     ):
         assert main(arguments) == 2

@@ -13,7 +13,9 @@ from safetensors.numpy import load_file
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import FlatModel, initial_vector
-from simulations.deploy import find, samples
+from simulations import assign
+from simulations import served as served_folder
+from simulations.deploy import samples
 from simulations.export import export, main
 from simulations.saved import SavedRun, load_run
 from tests.conftest import Runner
@@ -74,7 +76,7 @@ def test_a_representation_alone_leads_to_the_nearest_cluster(
         if np.isnan(centre).any():
             assert entry["cluster"] == 0, "those of StoCFL that never took part"
             continue
-        found, gap = find.find(served, centre)
+        found, gap = served_folder.find(served, centre)
         assert found == entry
         assert gap == pytest.approx(0, abs=1e-6)
 
@@ -89,14 +91,14 @@ def test_a_stranger_finds_its_model_by_its_folder(
     cluster = int(state.clusters[0])
     labels = np.flatnonzero(state.centres[cluster] > 0.05)
     samples.put(tmp_path / "site", labels.tolist(), 100)
-    assert find.main([str(served), "--data-dir", str(tmp_path / "site")]) == 0
+    assert assign.main([str(served), "--data-dir", str(tmp_path / "site")]) == 0
     assert f"cluster {cluster}, distance" in capsys.readouterr().out
     np.save(tmp_path / "mine.npy", state.centres[cluster])
     mine = str(tmp_path / "mine.npy")
-    assert find.main([str(served), "--representation", mine]) == 0
+    assert assign.main([str(served), "--representation", mine]) == 0
     assert f"cluster {cluster}, distance 0.000" in capsys.readouterr().out
     np.save(tmp_path / "mine.npy", np.ones(3))
-    assert find.main([str(served), "--representation", mine]) == 2
+    assert assign.main([str(served), "--representation", mine]) == 2
 
 
 def test_what_is_no_run_or_has_no_centres_is_said(
@@ -107,7 +109,7 @@ def test_what_is_no_run_or_has_no_centres_is_said(
     run = run_small("strategy=fedavg", "rounds=1")
     assert main([str(run.folder), "--output", str(tmp_path / "served")]) == 0
     asked = [str(tmp_path / "served"), "--data-dir", str(tmp_path)]
-    assert find.main(asked) == 2
+    assert assign.main(asked) == 2
     assert "by no representation" in capsys.readouterr().err
 
 

@@ -1,19 +1,14 @@
-"""Find the model for a device that never took part, by its representation alone.
+"""The nearest cluster of a served folder, for a device that never took part.
 
-    python -m simulations.deploy.find served --data-dir data/site-d
-    python -m simulations.deploy.find served --representation mine.npy
-
-`served` is what `simulations.export` wrote. The label histogram of a folder's samples
-is made here; a representation of another kind comes as a file of `numpy.save`. Prints
-the cluster, how far its centre is, and the model's file.
+By its representation alone: the label histogram of a folder's samples is made here, one
+of another kind is read from a file. Needs neither Ray nor Hydra, and imports nothing
+that the served folder names.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +16,13 @@ from safetensors.numpy import load_file
 
 from cfl_flower.clustering.representations import Distance, distances, label_histogram
 from cfl_flower.data.own import Folder
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
-from simulations.deploy.console import need, report
+from simulations.deploy.console import need
+
+DIRECTORY = "clusters.json"
+"""Stands in a served folder, and says what else does."""
 
 HISTOGRAM = "label_histogram"
 
@@ -75,11 +73,11 @@ def read_directory(served: Path) -> dict[str, Json]:
     ConfigError
         If it is not there, or the method compares clients in another way.
     """
-    path = need(served / "clusters.json", "write it with simulations.export")
+    path = need(served / DIRECTORY, "write it with simulations.export")
     directory: dict[str, Json] = json.loads(path.read_text())
     if directory["representation"] is None:
         raise ConfigError(
-            f"{directory['strategy']} tells clusters apart by no representation; test "
+            f"{directory['strategy']} compares clients by no representation; test "
             "each cluster's model on the device's samples and take the best"
         )
     return directory
@@ -103,29 +101,25 @@ def histogram_of(served: Path, data: Path) -> FloatArray:
     return label_histogram(train.labels, classes)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("served", type=Path, metavar="SERVED")
-    given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("--data-dir", type=Path, help="the device's own samples")
-    given.add_argument("--representation", type=Path, metavar="FILE.npy")
-    asked = parser.parse_args(arguments)
-    try:
-        if asked.data_dir:
-            point = histogram_of(asked.served, asked.data_dir)
-        else:
-            path = need(asked.representation, "save one with numpy.save")
-            point = np.load(path, allow_pickle=False)
-        cluster, gap = find(asked.served, point)
-    except CflError as error:
-        return report(error)
-    model = asked.served / cluster["torchscript"]
+def assign_from_served(asked: argparse.Namespace) -> None:
+    """Print the cluster and the model of a device, as the command line asks.
+
+    Raises
+    ------
+    ConfigError
+        If neither samples nor a representation are given, or they do not fit.
+    """
+    served, given = asked.source, (asked.data_dir, asked.representation)
+    if sum(each is not None for each in given) != 1:
+        raise ConfigError(
+            f"{served} is a served folder; give the device's samples with --data-dir, "
+            "or its representation with --representation FILE.npy"
+        )
+    if asked.data_dir is not None:
+        point = histogram_of(served, Path(asked.data_dir))
+    else:
+        path = need(asked.representation, "save one with numpy.save")
+        point = np.load(path, allow_pickle=False)
+    cluster, gap = find(served, point)
+    model = served / cluster["torchscript"]
     print(f"cluster {cluster['cluster']}, distance {gap:.3f}: {model}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from simulations.deploy.find import find, measure
+from simulations.served import find, measure
 from simulations.superlink import PROJECT
 
 # By the sum of differences the first is nearer, by their squares the second.
@@ -49,7 +49,7 @@ def test_no_centre_is_not_near(distance: str) -> None:
 def test_a_device_finds_its_model_without_ray_and_hydra() -> None:
     code = (
         "import sys; sys.modules.update(ray=None, hydra=None, omegaconf=None);"
-        "import simulations.deploy.find"
+        "import simulations.assign"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,0 +1,243 @@
+"""Which cluster of a saved run a client belongs to, whether it ever trained.
+
+In a run of StoCFL the client takes the direction of its loss at the run's anchor and
+goes to the nearest cluster; below tau the server would give it one of its own, which
+starts from that one's model (section 4.4). Without labels, each cluster's model labels
+the samples, and the cluster fits whose direction that gives. In a run of another method
+the client goes to the model with the smallest loss on its training samples, as in IFCA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from cfl_flower.client.context import ClientContext
+from cfl_flower.client.evaluation import Evaluator
+from cfl_flower.client.state import ClientState
+from cfl_flower.client_app import WorkerResources, open_resources
+from cfl_flower.clustering.similarity import nearest_direction
+from cfl_flower.settings import require
+from cfl_flower.state import ClusteredState
+from clients.base import ClusteredClient
+from clients.stocfl import StoCFLClient
+from simulations.saved import SavedRun, load_run
+from strategies.stocfl import StoCFLState
+
+WHOLE = {"_target_": "cfl_flower.data.partition.Partition"}
+NO_DRIFT = {"_target_": "cfl_flower.data.drift.Regroup", "rounds": []}
+"""What a device's own data are dealt by: all are its one client's, as they are."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A saved run and what its clients need.
+
+    Attributes
+    ----------
+    saved : SavedRun
+    resources : WorkerResources
+    state : ClusteredState
+        The strategy's own, after its last saved round.
+    done : int
+        That round.
+    """
+
+    saved: SavedRun
+    resources: WorkerResources
+    state: ClusteredState
+    done: int
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Where a client belongs.
+
+    Attributes
+    ----------
+    client : int
+    concept : int
+        Its true one.
+    cluster : int
+        The nearest.
+    fit : float
+        The cosine of their directions; for other methods than StoCFL the model's mean
+        loss on the client's training samples.
+    joins : bool
+        Whether the cosine is at least tau.
+    accuracy : float or None
+        Of the cluster's model on its test samples; None without any.
+    """
+
+    client: int
+    concept: int
+    cluster: int
+    fit: float
+    joins: bool
+    accuracy: float | None
+
+
+def open_run(
+    folder: Path, clients: int | None = None, data_dir: str | None = None
+) -> Opened:
+    """Open a saved run.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's output_dir.
+    clients : int, optional
+        Deals the data to as many instead.
+    data_dir : str, optional
+        Where the data are, if not where the run found them; of a run on devices with
+        folders of their own, the folder of one.
+
+    Raises
+    ------
+    ConfigError
+        If it is no run, one without models that fit anybody, or one on devices and no
+        folder is named.
+    CheckpointError
+        If its checkpoint is torn.
+    """
+    saved = load_run(folder)
+    # A model that only fits with what its clients keep places nobody.
+    saved.common_models()
+    changed = dict(saved.config)
+    if clients is not None:
+        require(clients >= 1, "--clients", clients, "at least 1")
+        changed["clients"] = clients
+    if data_dir is not None:
+        changed["data_dir"] = data_dir
+    if saved.on_own_data:
+        allowed = "the folder of a device, which has all of it: --client 0"
+        require(data_dir is not None, "--data-dir", data_dir, allowed)
+        require(clients is None, "--clients", clients, "none with a device's folder")
+        changed |= {"clients": 1, "partition": WHOLE, "drift": NO_DRIFT}
+    done, state = saved.load_state()
+    return Opened(saved, open_resources(json.dumps(changed)), state, done)
+
+
+def assign(
+    opened: Opened, client: int, round: int, unlabelled: bool = False
+) -> Assignment:
+    """Find the cluster of a client by its data of a round.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such client, or it has no samples.
+    """
+    resources, models = opened.resources, opened.state.models
+    settings = resources.settings
+    allowed = f"a client from 0 to {settings['clients'] - 1}, or more with --clients"
+    require(0 <= client < settings["clients"], "--client", client, allowed)
+    view = resources.stream.view(client, round)
+    require(len(view.labels) > 0, "--client", client, "a client with samples")
+    device = make_device(resources, client, round)
+    if isinstance(device, StoCFLClient):
+        cluster, fit = nearest_by_direction(opened, device, round, unlabelled)
+        joins = fit >= settings["strategy"].threshold
+    else:
+        losses = device.losses(models, round)
+        cluster, joins = int(losses.argmin()), True
+        fit = float(losses[cluster])
+    accuracy = None
+    if count := len(view.test_indices):
+        evaluator = Evaluator(resources.model, {})
+        accuracy = evaluator.evaluate(models[cluster], view)[1] / count
+    concept = int(resources.stream.timeline.concepts(round)[client])
+    return Assignment(client, concept, cluster, fit, joins, accuracy)
+
+
+def make_device(resources: WorkerResources, client: int, round: int) -> ClusteredClient:
+    """Return a client of a saved run, to be asked about its data of a round."""
+    settings = resources.settings
+    made = resources.client_class(
+        ClientContext(
+            client,
+            round,
+            settings["seed"],
+            resources.stream,
+            resources.model,
+            Evaluator(resources.model, {}),
+            settings["strategy"],
+            ClientState(resources.state_root, client),
+            resources.copy_initial,
+        )
+    )
+    assert isinstance(made, ClusteredClient)
+    return made
+
+
+def nearest_by_direction(
+    opened: Opened, device: StoCFLClient, round: int, unlabelled: bool
+) -> tuple[int, float]:
+    """Return the cluster with the nearest direction, and the cosine: section 4.4."""
+    state, anchor = opened.state, opened.resources.initial
+    assert isinstance(state, StoCFLState)
+    # Cluster 0 are the clients that were not met.
+    models, sums = state.models[1:], state.sums[1:]
+    allowed = "a run in which clients took part"
+    require(len(models) > 0, "SOURCE", opened.saved.folder, allowed)
+    if unlabelled:
+        samples, _ = device.data(round).train()
+        cosines = device.likeness(anchor, models, sums, samples, round)
+        return int(np.argmax(cosines)) + 1, max(cosines)
+    found, cosine = nearest_direction(device.direction(anchor, round), sums)
+    return found + 1, cosine
+
+
+def assign_from_run(asked: argparse.Namespace) -> None:
+    """Print the clusters of a saved run's clients, as the command line asks.
+
+    Raises
+    ------
+    CflError
+        If there is no such run, client or round, or labels are needed.
+    """
+    opened = open_run(asked.source, asked.clients, asked.data_dir)
+    method, settings = opened.saved.strategy, opened.resources.settings
+    by_direction = isinstance(opened.state, StoCFLState)
+    allowed = "--unlabelled is for runs of strategy=stocfl"
+    require(by_direction or not asked.unlabelled, "strategy", method, allowed)
+    round = opened.done if asked.round is None else asked.round
+    allowed = f"a round from 1 to {settings['rounds']}"
+    require(1 <= round <= settings["rounds"], "--round", round, allowed)
+    clients = [client for each in asked.client for client in each]
+    found = [assign(opened, client, round, asked.unlabelled) for client in clients]
+    title, fit = f"clusters of {method} by the smallest loss", "loss"
+    if by_direction:
+        title = f"nearest clusters, tau = {settings['strategy'].threshold:g}"
+        fit = "cosine"
+    console = Console()
+    console.print(draw(found, title, fit))
+    tested = [each.accuracy for each in found if each.accuracy is not None]
+    if tested:
+        mean = 100 * float(np.mean(tested))
+        console.print(f"{len(tested)} clients, mean accuracy {mean:.2f} %")
+
+
+def draw(found: Sequence[Assignment], title: str, fit: str) -> Table:
+    """Return the table of a few clients."""
+    table = Table(title=title)
+    for name in ("client", "true concept", "cluster", fit, "", "accuracy"):
+        table.add_column(name)
+    for each in found:
+        accuracy = "-" if each.accuracy is None else f"{100 * each.accuracy:.1f}"
+        table.add_row(
+            str(each.client),
+            str(each.concept),
+            str(each.cluster),
+            f"{each.fit:.3f}",
+            "joins" if each.joins else "one of its own, from that model",
+            accuracy,
+        )
+    return table
