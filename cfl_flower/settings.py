@@ -175,8 +175,8 @@ def _bounds(metadata: list[Any]) -> list[str]:
     if "ge" in limits and len(limits) > 1:
         high = limits["le"] if "le" in limits else f"below {limits['lt']}"
         return [f"from {limits['ge']} to {high}"]
-    words = (f"{names[name]} {limit}" for name, limit in limits.items())
-    return [" and ".join(words)] if limits else []
+    words = " and ".join(f"{names[name]} {limit}" for name, limit in limits.items())
+    return [words.replace("and of at", "and at")] if limits else []
 
 
 def show_value(value: object, digits: int = 10) -> str:

@@ -116,16 +116,16 @@ class Devices:
     def over_commit(
         self, shares: IntArray, sizes: IntArray, rng: np.random.Generator
     ) -> IntArray:
-        """Return how many to ask for so many wanted of each pot of some size.
+        """Return how many to ask for so many wanted of each stratum of some size.
 
-        Each one more than M goes to the pot that has the fewest for what is wanted of
-        it: rounding up in every pot would ask twice M of pots of one.
+        Each one more than M goes to the stratum that has the fewest for what is wanted of
+        it: rounding up in every stratum would ask twice M of strata of one.
 
         Parameters
         ----------
         shares, sizes : int arrays of shape (P,)
         rng : numpy.random.Generator
-            Draws the order of pots on a tie, and nothing without over-commitment.
+            Draws the order of strata on a tie, and nothing without over-commitment.
 
         Examples
         --------
@@ -141,11 +141,11 @@ class Devices:
             return asked
         order = rng.permutation(np.flatnonzero(shares))
         for _ in range(surplus):
-            open_pots = order[asked[order] < sizes[order]]
-            if len(open_pots) == 0:
+            open_strata = order[asked[order] < sizes[order]]
+            if len(open_strata) == 0:
                 break
-            neediest = (asked[open_pots] / shares[open_pots]).argmin()
-            asked[open_pots[neediest]] += 1
+            neediest = (asked[open_strata] / shares[open_strata]).argmin()
+            asked[open_strata[neediest]] += 1
         return asked
 
     def open(self, seed: int, data_dir: str = "") -> DeviceOf:
@@ -186,22 +186,24 @@ def training_passes(local: LocalTraining, samples: int) -> int:
     return TRAINING_PASSES * local.count_samples(samples)
 
 
-def first_to_finish(seconds: FloatArray, pots: IntArray, shares: IntArray) -> BoolArray:
+def first_to_finish(
+    seconds: FloatArray, strata: IntArray, shares: IntArray
+) -> BoolArray:
     """Return who is kept of more participants than are wanted.
 
     Parameters
     ----------
     seconds : array of shape (m,)
         Until each has finished.
-    pots : int array of shape (m,)
+    strata : int array of shape (m,)
         What each was drawn from: all clients, or a cluster.
     shares : int array of shape (P,)
-        How many of each pot are kept.
+        How many of each stratum are kept.
 
     Returns
     -------
     bool array of shape (m,)
-        The fastest of each pot; the first in the order given on a tie.
+        The fastest of each stratum; the first in the order given on a tie.
 
     Examples
     --------
@@ -210,8 +212,8 @@ def first_to_finish(seconds: FloatArray, pots: IntArray, shares: IntArray) -> Bo
     array([False,  True,  True,  True])
     """
     kept = np.zeros(len(seconds), bool)
-    for pot, share in enumerate(shares.tolist()):
-        members = np.flatnonzero(pots == pot)
+    for stratum, share in enumerate(shares.tolist()):
+        members = np.flatnonzero(strata == stratum)
         order = np.argsort(seconds[members], kind="stable")
         kept[members[order[:share]]] = True
     return kept

@@ -190,7 +190,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
+    """Run the command and return the exit code."""
     try:
         return compare(arguments, make_console())
     except CflError as error:

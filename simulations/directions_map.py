@@ -127,7 +127,7 @@ def _scatter(panel: Axes, places: FloatArray, labels: IntArray, name: str) -> No
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
+    """Run the command and return the exit code."""
     parser = Parser("directions_map", str(__doc__))
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's output_dir")
     parser.add_argument("--output", type=Path, help="RUN/directions.png")

@@ -169,7 +169,7 @@ def centres_of(state: Any, settings: Any) -> Centres | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
+    """Run the command and return the exit code."""
     parser = Parser("export", str(__doc__))
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's output_dir")
     parser.add_argument("--output", type=Path, default=Path("served"))

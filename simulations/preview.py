@@ -24,7 +24,7 @@ from cfl_flower.errors import CflError
 from cfl_flower.server_app import make_console, open_stream
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
-from simulations.holdings import CLIENTS, Preview, preview, shares, span
+from simulations.data_summary import CLIENTS, Preview, preview, shares, span
 from simulations.preview_picture import FORMATS, draw, write
 from simulations.run import report
 from simulations.terminal import Parser
@@ -185,7 +185,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
+    """Run the command and return the exit code."""
     try:
         run(arguments)
     except CflError as error:

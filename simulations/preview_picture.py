@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import FloatArray, IntArray
-from simulations.holdings import (
+from simulations.data_summary import (
     Columns,
     Preview,
     evenly,

@@ -240,7 +240,7 @@ def write(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
+    """Run the command and return the exit code."""
     try:
         asked = parse(arguments)
         saved = [load_run(folder) for folder in asked.runs]

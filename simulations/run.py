@@ -1,4 +1,4 @@
-"""The research door: one run, or a Hydra sweep, from the shell.
+"""One run, or a Hydra sweep, from the shell.
 
     python -m simulations.run strategy=fedavg rounds=50 output_dir=/tmp/a-run
     python -m simulations.run strategy=fedavg,fielding seed=0,1,2 --multirun
@@ -145,7 +145,7 @@ def take_talk(arguments: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
+    """Run the command and return the exit code."""
     arguments = take_talk(arguments)
     sys.argv[1:] = arguments
     informs = {"--help", "--hydra-help", "--version", "--cfg", "-c", "--info", "-h"}

@@ -1,4 +1,4 @@
-"""What all doors share on the terminal: one-line complaints, quiet and verbose."""
+"""What all commands share on the terminal: one-line complaints, quiet and verbose."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Parser(argparse.ArgumentParser):
 
     Parameters
     ----------
-    door : str
+    command : str
         The module's name below `simulations`.
     description : str
     """
 
-    def __init__(self, door: str, description: str) -> None:
+    def __init__(self, command: str, description: str) -> None:
         super().__init__(
-            prog=f"python -m simulations.{door}",
+            prog=f"python -m simulations.{command}",
             description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,

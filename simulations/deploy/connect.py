@@ -72,7 +72,7 @@ def register(name: str, keys: Sequence[Path], variables: Mapping[str, str]) -> N
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
+    """Run the command and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

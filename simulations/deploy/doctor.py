@@ -291,7 +291,7 @@ def plan(asked: argparse.Namespace) -> list[tuple[str, Check]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
+    """Run the command and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -35,7 +35,7 @@ def put(folder: Path, labels: Sequence[int], most: int, instead: bool = False) -
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door and return the exit code."""
+    """Run the command and return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -42,7 +42,7 @@ def command(keys: Path, home: Path, host: str, port: int) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return only if it cannot start."""
+    """Run the command; return only if it cannot start."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

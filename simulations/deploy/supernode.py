@@ -83,7 +83,7 @@ def client_id(text: str) -> ClientId:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the door; return only if it cannot start."""
+    """Run the command; return only if it cannot start."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

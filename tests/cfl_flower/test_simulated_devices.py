@@ -127,9 +127,9 @@ POTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=1, max
 
 @given(POTS, st.sampled_from([1.0, 1.3, 2.0, 9.0]), st.integers(0, 99))
 def test_so_many_more_are_asked_in_all_as_far_as_there_are_any(
-    pots: list[tuple[int, int]], factor: float, seed: int
+    strata: list[tuple[int, int]], factor: float, seed: int
 ) -> None:
-    shares, sizes = np.array([(w, w + more) for w, more in pots]).T
+    shares, sizes = np.array([(w, w + more) for w, more in strata]).T
     asked = Devices(over_commitment=factor).over_commit(
         shares, sizes, np.random.default_rng(seed)
     )

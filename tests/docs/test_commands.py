@@ -1,10 +1,10 @@
 """Every command that README and docs show works.
 
-All are read and checked as their door does before it starts anything, those of the
+All are read and checked as their command does before it starts anything, those of the
 guide to real devices, too. Those that end within seconds are run, for two rounds and
 without Ray: single runs of README and docs, report, assignment, map, preview and lists.
 Not run are comparisons and tables of papers (run small by their own tests), sweeps,
-runs of papers' settings, `flwr` and the doors of devices (run by the tests of the
+runs of papers' settings, `flwr` and the commands of devices (run by the tests of the
 SuperLink and of devices), and `make`, which runs the tests.
 """
 
@@ -67,12 +67,12 @@ RUNS = {
 """Single runs on embedded data that a page shows beside README's."""
 
 
-def module(door: str) -> ModuleType:
-    """Return what `python -m` starts; a door that is not there fails."""
-    found = importlib.import_module(f"simulations.{door}")
+def module(command: str) -> ModuleType:
+    """Return what `python -m` starts; a command that is not there fails."""
+    found = importlib.import_module(f"simulations.{command}")
     if hasattr(found, "main"):
         return found
-    return importlib.import_module(f"simulations.{door}.__main__")
+    return importlib.import_module(f"simulations.{command}.__main__")
 
 
 def test_every_command_is_one_that_is_checked() -> None:
@@ -103,9 +103,9 @@ def test_every_page_shows_commands() -> None:
 
 @pytest.mark.parametrize("command", OURS)
 def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, _, door, *arguments = OURS[command]
+    _, _, module_name, *arguments = OURS[command]
     try:
-        check(door.removeprefix("simulations."), arguments, monkeypatch)
+        check(module_name.removeprefix("simulations."), arguments, monkeypatch)
     except ConfigError as error:
         # Some need data that have to be fetched first, and say so.
         if "data_dir" not in str(error):
@@ -113,17 +113,17 @@ def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_a_door_does_not_know_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    doors = ["assign", "export", "directions_map", "benchmark", "deploy.supernode"]
-    for door in doors:
+    commands = ["assign", "export", "directions_map", "benchmark", "deploy.supernode"]
+    for command in commands:
         with pytest.raises(SystemExit):
-            check(door, ["--no-such-option"], monkeypatch)
+            check(command, ["--no-such-option"], monkeypatch)
     with pytest.raises(ModuleNotFoundError):
         check("deploy.nowhere", [], monkeypatch)
     with pytest.raises(ConfigError):
         check("deploy.submit", ["prod", "strategy=nothing"], monkeypatch)
-    for door in ("run", "compare", "preview"):
+    for command in ("run", "compare", "preview"):
         with pytest.raises(ConfigError):
-            check(door, ["strategy=nothing"], monkeypatch)
+            check(command, ["strategy=nothing"], monkeypatch)
 
 
 @pytest.mark.slow
@@ -133,9 +133,14 @@ def test_what_a_door_does_not_know_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 def test_every_run_of_a_sweep_is_understood(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, door, *arguments = OURS[command]
+    _, _, module_name, *arguments = OURS[command]
     try:
-        check(door.removeprefix("simulations."), arguments, monkeypatch, compose_all)
+        check(
+            module_name.removeprefix("simulations."),
+            arguments,
+            monkeypatch,
+            compose_all,
+        )
     except ConfigError as error:
         if "data_dir" not in str(error):
             raise
@@ -159,40 +164,40 @@ def compose_some(overrides: Sequence[str]) -> None:
 
 
 def check(
-    door: str,
+    command: str,
     arguments: list[str],
     monkeypatch: pytest.MonkeyPatch,
     compose: Callable[[Sequence[str]], None] = compose_some,
 ) -> None:
-    """Compose what a door would run, or at least read what it is told."""
-    if door == "run":
+    """Compose what a command would run, or at least read what it is told."""
+    if command == "run":
         compose([each for each in arguments if not each.startswith("-")])
-    elif door == "compare":
+    elif command == "compare":
         asked = list(compare.parse_arguments(arguments).overrides)
         if not any(each.startswith("strategy=") for each in asked):
             asked += compare.default_overrides()
         for line in compare.by_settings(compare.with_marks(asked)):
             compose(line)
-    elif door == "reproduce":
+    elif command == "reproduce":
         tables = reproduce.load_tables()
         said = reproduce.parse(arguments, tables)
         if not said.list:
             cells = tables[said.table].cells(said.rows, said.methods)
             assert reproduce.compose_cell(cells[0], 0, said)
-    elif door == "preview":
+    elif command == "preview":
         overrides, _ = preview.parse_arguments(arguments)
         compose_config(overrides)
-    elif door == "report":
+    elif command == "report":
         assert report.parse(arguments).runs
     else:
-        asked_for = read(door, arguments, monkeypatch)
-        if door == "deploy.submit":
+        asked_for = read(command, arguments, monkeypatch)
+        if command == "deploy.submit":
             words = [each.replace("$PWD", "/tmp") for each in asked_for.overrides]
             compose_config(words)
 
 
 class Understood(BaseException):
-    """Ends a door as soon as it has read its command line."""
+    """Ends a command as soon as it has read its command line."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         super().__init__()
@@ -200,25 +205,25 @@ class Understood(BaseException):
 
 
 def read(
-    door: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+    command: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> argparse.Namespace:
-    """Return what a door makes of its command line, with its own parser."""
-    # Whichever a door takes: this one reads what both do.
+    """Return what a command makes of its command line, with its own parser."""
+    # Whichever a command takes: this one reads what both do.
     parse = argparse.ArgumentParser.parse_intermixed_args
 
     def stop(self: argparse.ArgumentParser, *told: list[str]) -> NoReturn:
         try:
             asked = parse(self, *told)
         except ConfigError as error:
-            # Which its door would tell in a line.
+            # Which its command would tell in a line.
             raise SystemExit(2) from error
         raise Understood(asked)
 
-    main = module(door).main
+    main = module(command).main
     with monkeypatch.context() as patch, pytest.raises(Understood) as found:
         for name in ("parse_args", "parse_intermixed_args"):
             patch.setattr(argparse.ArgumentParser, name, stop)
-        patch.setattr(sys, "argv", [door, *arguments])
+        patch.setattr(sys, "argv", [command, *arguments])
         main(*([arguments] if main.__code__.co_argcount else []))
     return found.value.asked
 
@@ -238,7 +243,7 @@ def test_the_readmes_commands_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    doors = {
+    commands = {
         "run": run.main,
         "report": report.main,
         "assign": assign.main,
@@ -248,18 +253,23 @@ def test_the_readmes_commands_run_one_after_the_other(
     }
     done = []
     for name, words in ALL:
-        door = words[2].removeprefix("simulations.") if len(words) > 2 else ""
-        long = door == "reproduce" and "--list" not in words
-        if name != "README.md" or door not in doors or long or "--multirun" in words:
+        command = words[2].removeprefix("simulations.") if len(words) > 2 else ""
+        long = command == "reproduce" and "--list" not in words
+        if (
+            name != "README.md"
+            or command not in commands
+            or long
+            or "--multirun" in words
+        ):
             continue
         # The page's folders below /tmp are others' too: ours.
         arguments = [word.replace("/tmp", str(tmp_path)) for word in words[3:]]
-        if door in ("run", "preview"):
+        if command in ("run", "preview"):
             arguments += ["rounds=2"]
-        if door == "run":
+        if command == "run":
             arguments += ["engine=inprocess"]
-        assert doors[door](arguments) == 0, words
-        done.append(door)
-    assert set(done) == set(doors)
+        assert commands[command](arguments) == 0, words
+        done.append(command)
+    assert set(done) == set(commands)
     assert (tmp_path / "report.html").exists()
     assert "cfl-flower error" not in capsys.readouterr().err

@@ -105,13 +105,13 @@ def test_killed_in_the_middle_the_same_command_goes_on(
     runs = [*SMALL, "strategy=static", "rounds=30", "drift=regroup,none"]
     asked = [*runs, "--bare", "--jobs=2", f"output_dir={tmp_path / 'killed'}"]
     command = [sys.executable, "-m", "simulations.compare", *asked]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as door:
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as command:
         deadline = time.monotonic() + 90
         while lines(tmp_path) < 3:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        ours = children(door.pid)
-        os.kill(door.pid, signal.SIGKILL)
+        ours = children(command.pid)
+        os.kill(command.pid, signal.SIGKILL)
     time.sleep(0.5)
     assert ours
     assert not any(map(alive, ours))

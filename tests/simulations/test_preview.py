@@ -14,7 +14,7 @@ from cfl_flower.data.drift import Regroup, Relabel, Release, Rotate
 from cfl_flower.data.mixtures import Mixtures
 from cfl_flower.data.partition import LabelGroups, Partition
 from cfl_flower.data.stream import Stream
-from simulations.holdings import (
+from simulations.data_summary import (
     ROWS,
     period_starts,
     preview,

@@ -268,7 +268,7 @@ def test_the_mark_of_a_run_is_fedavg_with_its_settings(folders: list[Path]) -> N
 def test_the_pasted_command_trains_the_same_run_again(
     folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["run"])  # the door leaves its words there
+    monkeypatch.setattr("sys.argv", ["run"])  # the command leaves its words there
     shutil.copytree(folders[0], tmp_path / "old run")
     run = load_run(tmp_path / "old run")
     words = shlex.split(run.command)

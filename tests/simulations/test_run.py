@@ -1,4 +1,4 @@
-"""The research door: what it refuses, and what its sweeps leave behind."""
+"""The run command: what it refuses, and what its sweeps leave behind."""
 
 from __future__ import annotations
 

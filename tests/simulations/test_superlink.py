@@ -1,4 +1,4 @@
-"""The research door on real Ray, through `flwr run` on a private SuperLink."""
+"""The run command on real Ray, through `flwr run` on a private SuperLink."""
 
 from __future__ import annotations
 
@@ -175,9 +175,9 @@ def test_kill_9_and_resume_give_the_numbers_of_an_uninterrupted_run(
     tmp_path: Path, reference: list[dict[str, Any]]
 ) -> None:
     folder = tmp_path / "run"
-    with subprocess.Popen(command(folder)) as door:
+    with subprocess.Popen(command(folder)) as process:
         wait_for_rounds(folder, 3)
-        door.kill()
+        process.kill()
     done = subprocess.run(
         command(folder, "resume=true"), capture_output=True, text=True, check=False
     )
@@ -191,11 +191,11 @@ def test_a_killed_worker_stops_the_run_and_resume_goes_on(
     folder = tmp_path / "run"
     with subprocess.Popen(
         command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as door:
+    ) as process:
         wait_for_rounds(folder, 3)
-        os.kill(worker_of(door), signal.SIGKILL)
-        _, complaint = door.communicate(timeout=60)
-    assert door.returncode == 1
+        os.kill(worker_of(process), signal.SIGKILL)
+        _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 1
     assert "a worker was lost" in complaint
     assert "resume=true" in complaint
     assert complaint.count("\n") == 1

@@ -35,7 +35,7 @@ def test_devices_upload_when_they_want_to_leave_and_join(
         deployment.start_device(name)
     folder = root / "run"
     public = f"strategy.public_dir={root / 'public'}"
-    door = deployment.start(
+    command = deployment.start(
         "submit",
         "simulations.deploy.submit",
         *("loopback", *CCFL, public, f"output_dir={folder}"),
@@ -56,7 +56,7 @@ def test_devices_upload_when_they_want_to_leave_and_join(
     wait_for(lambda: "site-d" in uploads(), "the upload of who came late", 120)
     for name in devices:
         (root / name / TRIGGER).touch()
-    assert door.wait(300) == 0, deployment.log("submit")
+    assert command.wait(300) == 0, deployment.log("submit")
     run = Run(folder)
     assert [row["round"] for row in run.rounds] == list(range(1, 11))
     after = [row["client"] for row in run.clients]

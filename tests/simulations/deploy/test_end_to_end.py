@@ -59,7 +59,7 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
     folder = deployment.root / "run"
     command = ["simulations.deploy.submit", "loopback", *EVERYTHING]
     command += ["rounds=2", f"output_dir={folder}"]
-    door = deployment.start("submit", *command)
+    command = deployment.start("submit", *command)
 
     wait_for(lambda: saved_round(folder) == 1, "the first round", PATIENCE)
     assert deployment.kill("flower-superlink")
@@ -80,8 +80,8 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
 
     # NodeConfig-a was left alone, and finds the SuperLink again by itself.
     wait_for(all_are_back, "the return of the devices", PATIENCE)
-    # The door would wait for a minute, until the SuperLink misses the old ServerApp.
-    door.kill()
+    # The command would wait for a minute, until the SuperLink misses the old ServerApp.
+    command.kill()
     assert deployment.start("again", *command, "resume=true").wait(PATIENCE) == 0
     assert "resumed after round 1" in deployment.log("again")
     assert "Failed to initialize the connection" in deployment.log("intruder")

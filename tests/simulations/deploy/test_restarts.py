@@ -1,4 +1,4 @@
-"""The ServerApp alone is killed in the middle: the door goes on from the checkpoint."""
+"""The ServerApp alone is killed midway: the command goes on from the checkpoint."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_killed_server_goes_on_by_itself_without_rounds_too(
         add_samples(root / "public" / name, "all", labels)
         deployment.start_device(name)
     folder = root / "run"
-    door = deployment.start(
+    command = deployment.start(
         "submit",
         *("simulations.deploy.submit", "loopback", *UPLOADS, "--restarts", "1"),
         *(f"strategy.public_dir={root / 'public'}", f"output_dir={folder}"),
@@ -39,7 +39,7 @@ def test_a_killed_server_goes_on_by_itself_without_rounds_too(
     before = saved_round(folder)
     assert deployment.kill("flwr-serverapp")
     # A minute passes until the SuperLink misses it.
-    assert door.wait(PATIENCE) == 0, deployment.log("submit")
+    assert command.wait(PATIENCE) == 0, deployment.log("submit")
     said = deployment.log("submit")
     assert "going on from its checkpoint" in said
     assert "resumed after round" in said

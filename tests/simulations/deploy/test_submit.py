@@ -1,4 +1,4 @@
-"""What the door makes of the lines of Flower's CLI."""
+"""What the command makes of the lines of Flower's CLI."""
 
 from __future__ import annotations
 

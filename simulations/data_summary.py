@@ -44,7 +44,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Holdings:
+class DataSummary:
     """What all clients hold in one round.
 
     Attributes
@@ -166,7 +166,7 @@ def tally(view: View) -> IntArray:
     return np.bincount(kinds, minlength=len(count))
 
 
-def holdings(stream: Stream, round: int) -> Holdings:
+def summary(stream: Stream, round: int) -> DataSummary:
     """Look at all clients in one round."""
     concepts = stream.timeline.concepts(round)
     views = (stream.view(client, round) for client in range(len(concepts)))
@@ -174,11 +174,11 @@ def holdings(stream: Stream, round: int) -> Holdings:
         *((tally(view), fingerprint(view)) for view in views),
         strict=True,
     )
-    return Holdings(np.stack(counts), list(prints), concepts)
+    return DataSummary(np.stack(counts), list(prints), concepts)
 
 
 def summarise(
-    number: int, start: int, end: int, now: Holdings, before: Holdings | None
+    number: int, start: int, end: int, now: DataSummary, before: DataSummary | None
 ) -> Period:
     """Return the numbers of one period, compared with the one before."""
     moved = changed = None
@@ -211,13 +211,13 @@ def preview(stream: Stream, total: int) -> Preview:
     count, ends = len(starts), [round - 1 for round in starts[1:]] + [total]
     shown, sampled = shown_periods(count), evenly(count, ROUNDS)
     periods, counts, history = [], [], []
-    before: Holdings | None = None
+    before: DataSummary | None = None
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
         if number in sampled:
             history.append(stream.timeline.concepts(start))
         now = None
         if number in shown or number + 1 in shown:
-            now = holdings(stream, start)
+            now = summary(stream, start)
         if now and number in shown:
             periods.append(summarise(number, start, end, now, before))
         if now and number in (0, 1, count - 1):
