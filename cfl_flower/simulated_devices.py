@@ -118,8 +118,8 @@ class Devices:
     ) -> IntArray:
         """Return how many to ask for so many wanted of each stratum of some size.
 
-        Each one more than M goes to the stratum that has the fewest for what is wanted of
-        it: rounding up in every stratum would ask twice M of strata of one.
+        Each one more than M goes to the stratum that has the fewest for what is wanted
+        of it: rounding up in every stratum would ask twice M of strata of one.
 
         Parameters
         ----------
