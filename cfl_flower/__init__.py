@@ -1,9 +1,9 @@
 """What every method of clustered federated learning shares.
 
-The rooms, in the order in which a round walks through them: `config` composes and
-checks the settings, `roster` knows which node hosts which client, `fleet` delivers to
-them, `records` is the wire, `client_app` runs tasks on a device, `checkpoint` and
-`results` keep what happened.
+`config` composes and checks the settings; `communication` brings tasks to clients and
+results back; `client` is what surrounds a client on a device; `learning`, `clustering`,
+`data` and `models` compute; `runs` keeps what happened, and `analysis` compares it.
+docs/architecture.md follows a training task through them.
 """
 
 import os

@@ -171,7 +171,7 @@ def do_task(
     """Do one client's task within its time; None is a client that sends nothing."""
     settings, client = resources.settings, task.client
     if node is not None and client != node.client:
-        # It was restarted as another client since it said who it is.
+        # It was restarted as another client since it identified itself.
         return Answer(client, error=("identity", f"this device is {node.client}"))
     round = own_round(batch, task)
     fault = draw_fault(resources.odds, settings["seed"], batch.phase, round, client)

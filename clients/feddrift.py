@@ -31,13 +31,13 @@ class FedDriftClient(ClusteredClient):
         if self.drifted(parameters, losses):
             chosen = NEW
         start = context.initial() if chosen == NEW else parameters[chosen]
-        told = self.start_loss(start, config)
+        start_losses = self.start_loss(start, config)
         trained, count = self.train_from(start)
         if context.folder is not None and count:
             best = np.array([losses.min()], np.float32)
             context.state.part("loss").save(context.round, {"best": best})
         data = losses.astype(np.float32).tobytes()
-        return [trained], count, {"chosen": chosen, "losses": data, **told}
+        return [trained], count, {"chosen": chosen, "losses": data, **start_losses}
 
     def drifted(self, models: list[Vector], losses: FloatArray) -> bool:
         """Return whether the best loss rose by more than delta since the last round."""

@@ -74,7 +74,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         # What each client was sent last, until its answer to it has come.
         self._sent: dict[ClientId, list[Vector]] = {}
         self._tests: list[Result] = []
-        self._said: list[tuple[ClientId, dict[str, Json]]] = []
+        self._noted: list[tuple[ClientId, dict[str, Json]]] = []
         self._backoff = Backoff()
         self._since = self._looked = time.monotonic()
         self._left = 0
@@ -85,7 +85,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         """Return the state before any client is known: one initial model."""
         return AsynchronousState([], no_clusters(), [self.initial_model()])
 
-    def greeting(self) -> list[Vector]:
+    def first_download(self) -> list[Vector]:
         """Return what a newcomer receives: the mean model."""
         return [np.mean(self.state.models, axis=0, dtype=np.float32)]
 
@@ -109,12 +109,12 @@ class AsynchronousStrategy(ClusteredStrategy):
         del row
         return sent[0]
 
-    def measure_upload(self, row: int, result: Result) -> dict[str, Json]:
+    def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return what is noted of an upload that was taken in."""
         del row, result
         return {}
 
-    def measure_round(self, said: Sequence[Mapping[str, Json]]) -> None:
+    def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
         """Note what the uploads of a round say together."""
 
     def payload(self, floats: int) -> int:
@@ -148,7 +148,7 @@ class AsynchronousStrategy(ClusteredStrategy):
             if self.settings.arrival == "devices" or not self.fleet.simulated:
                 passed = self.state.now - began
                 self.record.virtual_seconds = float(np.round(passed, 4))
-            self.measure_round([said for _, said in self._said])
+            self.describe_round([noted for _, noted in self._noted])
             self._test_all(grid, timeout)
         return StrategyResult()
 
@@ -185,7 +185,7 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _open_round(self, round: int) -> None:
         self.record = RoundRecord(round, participants=self.config.participants)
-        self._tests, self._said = [], []
+        self._tests, self._noted = [], []
         # The files of the last round, before the state changes.
         self.fleet.grid.finish()
         self._meet_newcomers(round)
@@ -288,7 +288,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         tasks = []
         for client in clients:
             row = places[client]
-            sent = self._sent.get(client) or self.sent_again(row)
+            sent = self._sent.get(client) or self.resend(row)
             models |= {id(model): model for model in sent}
             at = list(models)
             config: dict[str, Scalar] = {
@@ -304,7 +304,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         }
         return Plan(tasks, list(models.values()), common, reply=self.upload)
 
-    def sent_again(self, row: int) -> list[Vector]:
+    def resend(self, row: int) -> list[Vector]:
         """Return what a client is sent whose task was lost with the server."""
         return [self.state.served[row]]
 
@@ -329,7 +329,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         sound = self._is_sound(answer) and self._admit(row, answer)
         self._backoff.note(self.state.clients[row], sound)
         if not sound:
-            self._hand_out(row, self.sent_again(row))
+            self._hand_out(row, self.resend(row))
         return sound
 
     def _is_sound(self, answer: Result | Failure) -> TypeGuard[Result]:
@@ -359,12 +359,12 @@ class AsynchronousStrategy(ClusteredStrategy):
         return True
 
     def _note_upload(self, row: int, result: Result) -> None:
-        said = self.measure_upload(row, result)
-        said["passes"] = self.client_passes(result.num_examples)
+        noted = self.describe_upload(row, result)
+        noted["passes"] = self.client_passes(result.num_examples)
         metrics = result.metrics
         if tested := int(metrics.get("before_tested", 0)):
-            said["before"] = int(metrics["before_correct"]) / tested
-        self._said.append((result.client, said))
+            noted["before"] = int(metrics["before_correct"]) / tested
+        self._noted.append((result.client, noted))
         if tested := int(metrics.get("after_tested", 0)):
             found = {"correct": metrics["after_correct"]}
             loss = float(metrics["after_loss"])
@@ -372,9 +372,9 @@ class AsynchronousStrategy(ClusteredStrategy):
             self._tests = [t for t in self._tests if t.client != test.client] + [test]
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
-        """Take newcomers in: they begin with the greeting, as fresh as any."""
+        """Take newcomers in: they begin with the first download, as fresh as any."""
         del round
-        first, state, sent = len(self.state.clients), self.state, self.greeting()
+        first, state, sent = len(self.state.clients), self.state, self.first_download()
         self.join(newcomers, np.zeros(len(newcomers), np.int64))
         count = len(newcomers)
         for name in ("stamps", "cycles", "rounds"):
@@ -428,5 +428,5 @@ class AsynchronousStrategy(ClusteredStrategy):
     def _note_tests(self, tested: list[Result]) -> list[ClientRow]:
         """Note tests; those that came with uploads where there are no others."""
         rows = super()._note_tests(tested or self._tests)
-        said = dict(self._said)
-        return [replace(row, measures=said.get(row.client, {})) for row in rows]
+        noted = dict(self._noted)
+        return [replace(row, measures=noted.get(row.client, {})) for row in rows]

@@ -1,10 +1,10 @@
 """Auxo: cohorts that split in two, found from participants' updates alone.
 
 Liu et al., "Auxo: Efficient Federated Learning via Scalable Client Clustering" (SoCC
-2023). A cohort's participants are told apart by their updates: centred by their mean,
-at length 1, into two sides. Each side that a participant is found on is rewarded; once
-both sides are large enough the cohort splits, and each new cohort starts from the same
-model. A client asks for the cohort that rewarded it most, or, rarely, for any other.
+2023). Updates distinguish a cohort's participants: centred by their mean and brought to
+length 1, they fall on two sides. Each side that a participant is found on is rewarded;
+once both sides are large enough the cohort splits, and each new cohort starts from the
+same model. A client asks for the cohort that rewarded it most, or, rarely, for any other.
 
 Server keeps: of each client and cohort a reward and one for each of its two sides
 (3 n K floats). Leaves the device: the model of a participant (d floats), and nothing
@@ -205,8 +205,8 @@ class Auxo(ClusteredStrategy):
         """Return whether a cohort splits after what it learned in this round."""
         state, settings = self.state, self.settings
         members = np.flatnonzero(state.clusters == cohort)
-        told = known_sides(state.sides[members, cohort])
-        sizes = int((told == 0).sum()), int((told == 1).sum())
+        side = known_sides(state.sides[members, cohort])
+        sizes = int((side == 0).sum()), int((side == 1).sum())
         if settings.split_rounds:
             return (
                 int(state.learned[cohort]) in settings.split_rounds and min(sizes) > 0

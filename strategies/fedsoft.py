@@ -24,7 +24,7 @@ class FedSoft(SoftStrategy):
 
     Settings = SoftSettings
 
-    def greeting(self) -> list[Vector]:
+    def first_download(self) -> list[Vector]:
         """Return all models."""
         return list(self.state.models)
 
@@ -58,7 +58,7 @@ class FedSoft(SoftStrategy):
         """Return the mixture of the models by the client's last shares."""
         return self.mix(row)
 
-    def sent_again(self, row: int) -> list[Vector]:
+    def resend(self, row: int) -> list[Vector]:
         """Return the models of now, whose stamp is now's."""
         self.state.stamps[row] = self.state.epoch
         return list(self.state.models)

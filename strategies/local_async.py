@@ -27,7 +27,7 @@ class LocalAsync(SoftStrategy):
         del row
         return [result.arrays[0]]
 
-    def measure_upload(self, row: int, result: Result) -> dict[str, Json]:
+    def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return that nothing was estimated, moved or missed."""
         del row, result
         return {"stale": False, "ratios": None, "server_passes": 0}

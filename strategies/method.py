@@ -76,7 +76,7 @@ class Supports:
 
 @dataclass(frozen=True)
 class Description:
-    """What can be said of a method's clusters, for measures and selections.
+    """What is known of a method's clusters, for measures and selections.
 
     Attributes
     ----------

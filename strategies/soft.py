@@ -155,7 +155,7 @@ class SoftStrategy(AsynchronousStrategy):
 
     # Measures ------------------------------------------------------------------------
 
-    def measure_upload(self, row: int, result: Result) -> dict[str, Json]:
+    def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return the estimate, its divergence from the truth, and what it moved."""
         found: dict[str, Json] = {"shares": self.state.shares[row].round(4).tolist()}
         ratios = self._ratios.pop(row, None)
@@ -180,17 +180,17 @@ class SoftStrategy(AsynchronousStrategy):
         mixture: FloatArray = world.mixture[int(self.state.clients[row])]
         return mixture
 
-    def measure_round(self, said: Sequence[Mapping[str, Json]]) -> None:
+    def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
         """Note means over the round's uploads, and the accuracy of the K models."""
         measures = self.record.measures
         for name in ("before", "kl"):
-            known = [each[name] for each in said if name in each]
+            known = [each[name] for each in noted if name in each]
             measures[name] = float(np.mean(known)) if known else None
-        measures["stale"] = sum(bool(each["stale"]) for each in said)
-        moved = [each["ratios"] for each in said if each["ratios"] is not None]
+        measures["stale"] = sum(bool(each["stale"]) for each in noted)
+        moved = [each["ratios"] for each in noted if each["ratios"] is not None]
         measures["ratios"] = np.sum(moved, axis=0).tolist() if moved else None
-        measures["client_passes"] = sum(each["passes"] for each in said)
-        measures["server_passes"] = sum(each["server_passes"] for each in said)
+        measures["client_passes"] = sum(each["passes"] for each in noted)
+        measures["server_passes"] = sum(each["server_passes"] for each in noted)
         every = self.config.system.evaluate_every
         last = self.record.round == self.config.rounds
         tests = self.public.tests

@@ -250,7 +250,7 @@ def _groups(layout: Layout) -> IntArray:
 
 
 def traits(world: World) -> dict[str, Any]:
-    """Return all that is said of each client, by name: arrays with a row for each."""
+    """Return what describes each client, by name: arrays with a row for each."""
     names = [each.name for each in fields(world) if each.name != "allocations"]
     return {name: getattr(world, name) for name in names}
 
