@@ -4,7 +4,7 @@ Liu et al., "Auxo: Efficient Federated Learning via Scalable Client Clustering" 
 2023). Updates distinguish a cohort's participants: centred by their mean and brought to
 length 1, they fall on two sides. Each side that a participant is found on is rewarded;
 once both sides are large enough the cohort splits, and each new cohort starts from the
-same model. A client asks for the cohort that rewarded it most, or, rarely, for any other.
+same model. A client asks for the cohort that rewarded it most, or, rarely, for another.
 
 Server keeps: of each client and cohort a reward and one for each of its two sides
 (3 n K floats). Leaves the device: the model of a participant (d floats), and nothing

@@ -83,7 +83,9 @@ def _walk(overrides: list[str], group: str) -> Iterator[Setting]:
     common = {field.name: _default(field) for base in shared for field in fields(base)}
     prefix = "".join(f"{part}." for part in group.split("/")[1:])
     for field in fields(cls):
-        value, inner = node[field.name], f"{group}/{field.name}"
+        # A preset may leave out what it does not change.
+        value = node.get(field.name, _default(field))
+        inner = f"{group}/{field.name}"
         if isinstance(value, Mapping):
             if len(list_options(inner)) > 1:
                 row = _setting(cls, field, choices[inner], "")
