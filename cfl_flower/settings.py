@@ -13,7 +13,7 @@ import importlib
 import json
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, is_dataclass
 from functools import wraps
@@ -284,16 +284,6 @@ def located(place: str) -> Iterator[None]:
         if not text.startswith(f"{group}.") or text.startswith(f"{place}."):
             raise
         raise ConfigError(place + text.removeprefix(group)) from error
-
-
-def require_fraction(field: str, value: float) -> None:
-    """Require a probability or share within [0, 1]."""
-    require(0 <= value <= 1, field, value, "a number from 0 to 1")
-
-
-def require_one_of(field: str, value: str, allowed: Sequence[str]) -> None:
-    """Require one of several words."""
-    require(value in allowed, field, value, " or ".join(allowed))
 
 
 @settings("system")

@@ -31,7 +31,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as StrategyResult
 
 from cfl_flower.communication.asynchronous import AsyncDispatcher, Backoff
-from cfl_flower.communication.records import payload_bytes
+from cfl_flower.communication.results import payload_bytes
 from cfl_flower.communication.validation import check_test
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.training import TRAINING_PASSES

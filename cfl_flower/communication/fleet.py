@@ -34,10 +34,9 @@ from cfl_flower.communication.records import (
     check_reply,
     encode_models,
     pack_tasks,
-    payload_bytes,
     unpack_answers,
 )
-from cfl_flower.communication.results import Results
+from cfl_flower.communication.results import Results, payload_bytes
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError, WorkerLostError
 from cfl_flower.models import hollow_network

@@ -25,7 +25,6 @@ from cfl_flower.types import (
     IntArray,
     Json,
     Plan,
-    Scalar,
     SumSpec,
     Task,
     Vector,
@@ -362,9 +361,3 @@ def _hand_out(vectors: Vector, lengths: list[list[int]], answers: list[Answer]) 
         stops = list(accumulate(row, initial=start))
         answer.arrays = [vectors[a:b] for a, b in pairwise(stops)]
         start = stops[-1]
-
-
-def payload_bytes(arrays: Iterable[Vector], metrics: dict[str, Scalar]) -> int:
-    """Return the bytes of models and representations, a method's cost on the wire."""
-    representations = (v for v in metrics.values() if isinstance(v, bytes))
-    return sum(a.nbytes for a in arrays) + sum(len(v) for v in representations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cfl_flower.communication.exact_sum import ExactSum
-from cfl_flower.types import ClientId, Failure, Result, client_order
+from cfl_flower.types import ClientId, Failure, Result, Scalar, Vector, client_order
 
 
 class Results(list[Result]):
@@ -35,3 +35,9 @@ class Results(list[Result]):
         """Sort results and failures."""
         self.sort(key=lambda result: client_order(result.client))
         self.failures.sort(key=lambda failure: client_order(failure.client))
+
+
+def payload_bytes(arrays: Iterable[Vector], metrics: dict[str, Scalar]) -> int:
+    """Return the bytes of models and representations, a method's cost on the wire."""
+    representations = (v for v in metrics.values() if isinstance(v, bytes))
+    return sum(a.nbytes for a in arrays) + sum(len(v) for v in representations)

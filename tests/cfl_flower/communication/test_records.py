@@ -13,10 +13,10 @@ from cfl_flower.communication.records import (
     mark,
     pack_answers,
     pack_tasks,
-    payload_bytes,
     unpack_answers,
     unpack_tasks,
 )
+from cfl_flower.communication.results import payload_bytes
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Answer, Plan, Task
