@@ -1,0 +1,50 @@
+"""What the server asks of a client's data, and what the client reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
+from cfl_flower.errors import InvalidResultError
+
+HISTOGRAM = np.float32([0.25, 0.75])
+
+
+def test_request_survives_the_config_of_a_task() -> None:
+    request = ReportRequest("label_histogram", 0.5, "abc")
+    config = {**request.to_config(), HELD: "def"}
+    found = ReportRequest.from_config(config)
+    assert found == ReportRequest("label_histogram", 0.5, "abc", held="def")
+
+
+def test_config_without_a_representation_asks_for_nothing() -> None:
+    assert ReportRequest.from_config({"test": True}) is None
+    assert ReportRequest.from_config({"representation": False}) is None
+
+
+def test_report_survives_the_metrics_of_a_reply() -> None:
+    metrics = DriftReport(HISTOGRAM, 12).to_metrics()
+    found = DriftReport.from_metrics(metrics, 2, "label histogram")
+    assert found.representation.tolist() == [0.25, 0.75]
+    assert found.num_examples == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"representation": b"123"}, "3 bytes instead of 8"),
+        ({"representation": None}, "NoneType"),
+        ({"representation": np.float32([np.nan, 1]).tobytes()}, "finite"),
+        ({"samples": -1}, "samples=-1"),
+        ({"samples": True}, "samples=True"),
+        ({"samples": "9"}, "samples='9'"),
+    ],
+)
+def test_malformed_report_is_refused(change: dict[str, Any], words: str) -> None:
+    metrics = {**DriftReport(HISTOGRAM, 12).to_metrics(), **change}
+    with pytest.raises(InvalidResultError, match=words) as error:
+        DriftReport.from_metrics(metrics, 2, "label histogram")
+    assert error.value.reason == "representation"
