@@ -134,7 +134,7 @@ class Fleet(NodeRegistry):
             if pending := self.outstanding.answered(reply):
                 self.read_reply(pending, reply, results)
         lost = self.outstanding.give_up(lambda pending: pending.phase == phase)
-        for pending in [*self.outstanding.unsent(), *lost]:
+        for pending in [*self.outstanding.unsent([phase]), *lost]:
             self.read_reply(pending, None, results)
         results.sort_by_client()
         return results

@@ -6,12 +6,14 @@ Rounds wait for all of them, asynchronous methods for any (`asynchronous`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from flwr.app import Message
 
 from cfl_flower.types import ClientId, Plan, Task
+
+PHASES = ("query", "train", "evaluate")
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,10 @@ class Outstanding:
                 self._sent[message_id] = pending
                 return
 
-    def unsent(self) -> list[PendingMessage]:
+    def unsent(self, phases: Collection[str] = PHASES) -> list[PendingMessage]:
         """Remove and return what could not be sent: its node is not connected."""
-        found, self._planned = self._planned, []
+        found = [pending for pending in self._planned if pending.phase in phases]
+        self._planned = [each for each in self._planned if each.phase not in phases]
         return found
 
     def answered(self, reply: Message) -> PendingMessage | None:

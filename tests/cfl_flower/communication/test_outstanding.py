@@ -44,6 +44,14 @@ def test_message_that_was_not_sent_is_returned_once() -> None:
     assert ledger.unsent() == []
 
 
+def test_message_of_another_phase_that_was_not_sent_waits_for_its_own() -> None:
+    """A test ends no run because an asynchronous task found its device gone."""
+    ledger, task = Outstanding(), pending(None, "a", phase="train")
+    ledger.add(task)
+    assert ledger.unsent(["evaluate"]) == []
+    assert ledger.unsent() == [task]
+
+
 def test_only_hopeless_messages_are_given_up() -> None:
     ledger = Outstanding()
     for node, phase in ((7, "train"), (8, "evaluate")):
