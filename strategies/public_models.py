@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from cfl_flower.data.own import Folder
 from cfl_flower.data.public import Samples, distributions, public_sets, sets_in_folders
@@ -14,7 +16,7 @@ from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import LocalTraining, pretrain
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator, seed_torch, torch_seed
-from cfl_flower.settings import Count, require, settings
+from cfl_flower.settings import Count, Natural, require, settings
 from cfl_flower.types import Vector
 from strategies.asynchronous_state import AsynchronousSettings
 
@@ -38,6 +40,9 @@ class PublicSettings(AsynchronousSettings):
     """A real server's own: a folder with a folder for each public set."""
     pretraining: LocalTraining = field(default_factory=LocalTraining)
     """How the K models are trained on their public sets before the first round."""
+    common_epochs: Natural = 0
+    """Epochs on the union of all public sets before that, so that the K models share a
+    start and their averages are of use; 0: they share the untrained initial model."""
 
 
 class PublicModels:
@@ -98,17 +103,33 @@ class PublicModels:
         return Validation(self._network(), sets)
 
     def pretrain(self, initial: Vector) -> list[Vector]:
-        """Train the common initial model on each public set."""
-        settings, seed = self._config.strategy.pretraining, self._config.seed
-        model, key = FlatModel(self._network()), "strategy.pretraining"
-        trained = []
-        for number, samples in enumerate(self.sets):
-            seed_torch(torch_seed(seed, "pretraining", 0, number))
-            rng = generator(seed, "pretraining", 0, number)
-            trained.append(
-                pretrain(model, initial, samples.x, samples.y, settings, rng, key)
+        """Train the initial model on the union of the sets, then on each of them."""
+        settings, common = self._config.strategy, initial
+        if settings.common_epochs:
+            union = Samples(
+                torch.cat([each.x for each in self.sets]),
+                torch.cat([each.y for each in self.sets]),
             )
-        return trained
+            training = replace(settings.pretraining, epochs=settings.common_epochs)
+            common = self._train(initial, union, training, "common-pretraining", 0)
+        return [
+            self._train(common, samples, settings.pretraining, "pretraining", number)
+            for number, samples in enumerate(self.sets)
+        ]
+
+    def _train(
+        self,
+        start: Vector,
+        samples: Samples,
+        settings: LocalTraining,
+        purpose: str,
+        number: int,
+    ) -> Vector:
+        seed = self._config.seed
+        seed_torch(torch_seed(seed, purpose, 0, number))
+        model, rng = FlatModel(self._network()), generator(seed, purpose, 0, number)
+        key = "strategy.pretraining"
+        return pretrain(model, start, samples.x, samples.y, settings, rng, key)
 
     def _network(self) -> Any:
         dataset = self._config.dataset

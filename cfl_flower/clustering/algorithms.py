@@ -18,7 +18,7 @@ from sklearn.cluster import (
 
 from cfl_flower.clustering.representations import Distance, distances
 from cfl_flower.seeding import one_thread
-from cfl_flower.settings import Count, require, settings
+from cfl_flower.settings import Count, Fraction, require, settings
 from cfl_flower.types import FloatArray, IntArray
 
 BLOCK_ROWS = 1024
@@ -39,6 +39,9 @@ class KMeansScan:
     """The smallest K that is tried."""
     largest: int = 20
     """The largest K that is tried, capped at n - 1."""
+    margin: Fraction = 0.05
+    """The smallest K counts whose silhouette is this close to the best one, as finer
+    clusters need evidence; 0 for the best itself, which Algorithm 3 takes."""
     restarts: Count = 10
     """Independent k-means++ seedings, of which the best inertia counts; fewer above 500
     clients (5,000 / n, at least 1), where one seeding is stable."""
@@ -230,10 +233,12 @@ def choose_clusters(
     rng: np.random.Generator,
     least: float = -1.0,
 ) -> IntArray:
-    """Cluster clients by k-means with the K of the largest silhouette.
+    """Cluster clients by k-means, with K chosen by the silhouette.
 
-    Fielding, Algorithm 3. K-means++ minimises squared L2; the silhouette uses the
-    representation's own distance.
+    Fielding, Algorithm 3, where the largest silhouette decides. Where there are no
+    clusters silhouettes are flat, and the largest is one of many small clusters by
+    chance; so the smallest K within `KMeansScan.margin` of it is taken. K-means++
+    minimises squared L2; the silhouette uses the representation's own distance.
 
     Parameters
     ----------
@@ -259,8 +264,11 @@ def choose_clusters(
         else:
             labelings = _mini_batch_for_each_k(points, scan, largest, rng)
             scores = _sampled_silhouettes(points, labelings, metric, rng)
-    best = int(np.argmax(scores))
-    return labelings[best] if scores[best] >= least else np.zeros(len(points), np.int64)
+    best = max(scores)
+    if best < least:
+        return np.zeros(len(points), np.int64)
+    close = np.greater_equal(scores, best - scan.margin)
+    return labelings[int(close.argmax())]
 
 
 def _kmeans_for_each_k(

@@ -123,6 +123,25 @@ def test_the_scan_stays_within_its_range() -> None:
     assert found.max() + 1 <= 3
 
 
+def test_choose_clusters_splits_finely_only_on_evidence() -> None:
+    # Flat silhouettes: every K scores within 0.05 of the best one.
+    flat = rng(2).dirichlet(np.ones(10), 100).astype(np.float32)
+    best = choose_clusters(flat, "l1", KMeansScan(margin=0), rng())
+    careful = choose_clusters(flat, "l1", KMeansScan(), rng())
+    assert careful.max() + 1 == 2 < best.max() + 1
+
+
+def test_scan_without_a_margin_takes_the_largest_silhouette() -> None:
+    points, _ = histograms(4, 6)
+    scan = KMeansScan(largest=8, margin=0)
+    found = choose_clusters(points, "l1", scan, rng())
+    others = [
+        choose_clusters(points, "l1", KMeansScan(k, k), rng()) for k in range(2, 9)
+    ]
+    scores = silhouettes(points, others, "l1")
+    assert silhouettes(points, [found], "l1")[0] == pytest.approx(max(scores))
+
+
 def test_clustering_draws_from_its_generator_only() -> None:
     points = rng().dirichlet(np.full(4, 0.5), 50).astype(np.float32)
     scan = KMeansScan()
