@@ -22,7 +22,13 @@ from cfl_flower.analysis.drift_metrics import (
 )
 from cfl_flower.analysis.reference import REFERENCE_METHOD, find_reference_runs
 from cfl_flower.analysis.sweeps import sweep_tables
-from cfl_flower.analysis.tables import CLUSTERS, COSTS, drift_table, table
+from cfl_flower.analysis.tables import (
+    CLUSTERS,
+    COSTS,
+    drift_table,
+    lead_table,
+    table,
+)
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.differences import differences
@@ -123,14 +129,23 @@ def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Tab
         path: make_reference(run.rounds) for path, run in reference_runs.items()
     }
 
-    def score_run(run: Finished) -> Score:
-        reference = references.get(run.config.output_dir)
-        return score(run.rounds, by_seed[run.config.seed], reference, run.tests)
-
-    scores = {label: list(map(score_run, seeds)) for label, seeds in runs.items()}
+    scored = {
+        run.config.output_dir: score(
+            run.rounds,
+            by_seed[run.config.seed],
+            references.get(run.config.output_dir),
+            run.tests,
+        )
+        for run in every
+    }
+    scores = {
+        label: [scored[run.config.output_dir] for run in seeds]
+        for label, seeds in runs.items()
+    }
     caption = "\n".join([*_catching_up(runs, reference_runs), *failed])
     title = _title(first, drifts if alike else None)
     found = [table(title, scores, caption=caption)]
+    found += _leads(runs, reference_runs, scored)
     if alike and 1 < len(drifts) <= MOST_DRIFTS:
         what = "accuracy before each drift, in its first round, and at its end, in %"
         lines = {label: [run.rounds for run in seeds] for label, seeds in runs.items()}
@@ -138,6 +153,28 @@ def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Tab
     found.append(table("cost" + _target(runs, references), scores, COSTS))
     what = "clusters; churn: clients that change theirs in a round, in %"
     return [*found, table(what, scores, CLUSTERS)]
+
+
+def _leads(
+    runs: Runs, references: Mapping[str, Finished], scored: Mapping[str, Score]
+) -> list[Table]:
+    """Return the table of leads over the single global model, with several seeds."""
+    pairs = {
+        label: [
+            (scored[run.config.output_dir], scored[single.config.output_dir])
+            for run in seeds
+            if (single := references.get(run.config.output_dir))
+            and not _is_reference(run)
+        ]
+        for label, seeds in runs.items()
+    }
+    if max(map(len, pairs.values()), default=0) < 2:
+        return []
+    title = (
+        f"lead over {REFERENCE_METHOD}, in points, paired by seed, ± its standard "
+        "error (no lead: within two of them)"
+    )
+    return [lead_table(title, {name: each for name, each in pairs.items() if each})]
 
 
 def _drifts(config: RunConfig) -> list[int]:

@@ -13,6 +13,9 @@ from scipy.optimize import linear_sum_assignment
 from cfl_flower.runs.record import device_seconds
 from cfl_flower.types import ClientId, Json
 
+LAST_TESTS = 10
+"""Tested rounds at the end of a run whose mean stands beside the last of them."""
+
 RECOVERED_WITHIN = 0.02
 """Recovered: within 2 points of the accuracy before the drift."""
 
@@ -84,6 +87,9 @@ class Score:
     final, best, mean : float
         Accuracy in the last round, in the best, and its mean over the run, which is the
         area under the curve per round.
+    last_ten : float
+        Mean of the accuracy over the last ten tested rounds: one round of a run under
+        drift is often far from its neighbours.
     reached : int
         The round from which the accuracy stays at or above a target.
     seconds_to_reach : float
@@ -113,6 +119,7 @@ class Score:
     final: float | None
     best: float | None
     mean: float | None
+    last_ten: float | None
     reached: int | None
     seconds_to_reach: float | None
     speedup: float | None
@@ -166,6 +173,7 @@ def score(
         final=curve.get(last),
         best=max(curve.values(), default=None),
         mean=mean_of_known(curve.values()),
+        last_ten=mean_of_known(curve[r] for r in sorted(curve)[-LAST_TESTS:]),
         reached=reached,
         seconds_to_reach=seconds,
         speedup=_speedup(reference, reached, seconds),

@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from rich.table import Table
 
 from cfl_flower.analysis.drift_metrics import Recovery, Score, measure_recoveries
+from cfl_flower.analysis.leads import find_lead
 from cfl_flower.types import Json
 
 Column = tuple[str, Callable[[Score], float | None], float, str, str]
@@ -20,6 +21,7 @@ ACCURACIES: tuple[Column, ...] = (
     ("recovered", attrgetter("recovered"), 100, ".1f", "-"),
     ("rounds to recover", attrgetter("rounds_to_recover"), 1, ".3g", "never"),
     ("final", attrgetter("final"), 100, ".1f", "-"),
+    ("last ten", attrgetter("last_ten"), 100, ".1f", "-"),
     ("best", attrgetter("best"), 100, ".1f", "-"),
     ("mean", attrgetter("mean"), 100, ".1f", "-"),
 )
@@ -41,6 +43,9 @@ CLUSTERS: tuple[Column, ...] = (
     ("churn", attrgetter("churn"), 100, ".1f", "-"),
 )
 
+
+LED = ("final", "last ten", "mean")
+"""The accuracies that leads are of."""
 
 FAILED = "failed"
 """Stands in the row of a method of which no run completed."""
@@ -87,6 +92,25 @@ def table(
     for name, entries in scores.items():
         cells = [cell(entries, column) for column in shown] if entries else [FAILED]
         result.add_row(name, *cells)
+    return result
+
+
+def lead_table(title: str, pairs: Mapping[str, Sequence[tuple[Score, Score]]]) -> Table:
+    """Lay out leads over a reference method, a row per method.
+
+    Parameters
+    ----------
+    pairs : mapping of str to pairs
+        The scores of a method and of the reference, of each seed that both have.
+    """
+    columns = [column for column in ACCURACIES if column[0] in LED]
+    result = new_table(title, [heading for heading, *_ in columns])
+    for name, each in pairs.items():
+        found = [
+            find_lead((number(one), number(other)) for one, other in each)
+            for _, number, *_ in columns
+        ]
+        result.add_row(name, *(lead.in_points() if lead else "-" for lead in found))
     return result
 
 

@@ -174,3 +174,25 @@ def test_seeds_with_different_drift_rounds_are_scored_by_their_own(
     assert "at each seed's own rounds" in text
     heading, (method, *_) = rows(text)["strategy"][0], rows(text)["fedavg"]
     assert method[heading.index("just after")] == "30.0 ± 0.0"
+
+
+def test_leads_over_seeds_say_which_of_them_hold(tmp_path: Path) -> None:
+    sweep = f"{SMALL} strategy=fedavg,ifca,fesem seed=0,1 output_dir={tmp_path}"
+    finals = {"fedavg": (0.5, 0.6), "ifca": (0.7, 0.79), "fesem": (0.6, 0.58)}
+    for config in (configs := compose_sweep(sweep)):
+        last = finals[config.names["strategy"]][config.seed]
+        finish(config, (0.5, 0.5, last))
+    text = printed(configs)
+    assert "lead over fedavg, in points" in text
+    found = rows(text)
+    leads = {name: cells for name, cells in found.items() if name in finals}
+    assert any(row[0] == "+19.5 ± 0.5" for row in leads["ifca"])
+    assert any(row[0] == "+4.0 ± 6.0, no lead" for row in leads["fesem"])
+    assert not any("±" in row[0] and "+" in row[0] for row in leads["fedavg"])
+
+
+def test_one_seed_has_no_table_of_leads(tmp_path: Path) -> None:
+    configs = compose_sweep(f"{SMALL} strategy=fedavg,ifca output_dir={tmp_path}")
+    for config in configs:
+        finish(config, (0.5, 0.5, 0.9))
+    assert "lead over" not in printed(configs)

@@ -180,10 +180,11 @@ def cells(scores: dict[str, list[Score]], columns: Sequence[Column]) -> list[lis
 def test_a_column_without_any_number_is_left_out_and_a_lone_gap_is_a_dash() -> None:
     one, two = score(rounds(None, 0.912), []), score(rounds(0.4, 0.8), [2])
     (row,) = cells({"fedavg": [one]}, ACCURACIES)
-    assert row == ["fedavg", "91.2", "91.2", "91.2"]
+    assert row == ["fedavg", *["91.2"] * 4]
     first, second = cells({"fedavg": [one], "local": [two]}, ACCURACIES)
-    assert first == ["fedavg", "-", "-", "-", "-", "91.2", "91.2", "91.2"]
-    assert second == ["local", "40.0", "80.0", "80.0", "1", "80.0", "80.0", "60.0"]
+    assert first == ["fedavg", *["-"] * 4, *["91.2"] * 4]
+    recovery = ["40.0", "80.0", "80.0", "1"]
+    assert second == ["local", *recovery, "80.0", "60.0", "80.0", "60.0"]
     (row,) = cells({"fedavg": [one]}, COSTS)
     assert row == ["fedavg", "0.0", "0.0"]
 
@@ -196,8 +197,13 @@ def test_seeds_share_a_row_with_mean_and_deviation() -> None:
     assert mean == "67.5 ± 3.5"
     # A seed that never recovers has no time, and no mean with the others.
     slow = score(rounds(0.9, 0.5), [2])
-    ((*_, recover, _, _, _),) = cells({"a": [one, slow]}, ACCURACIES)
+    ((*_, recover, _, _, _, _),) = cells({"a": [one, slow]}, ACCURACIES)
     assert recover == "never"
+
+
+def test_last_ten_is_the_mean_of_the_last_tested_rounds() -> None:
+    found = score(rounds(*[0.0] * 5, *[0.4] * 9, None, 0.6), [])
+    assert (found.final, found.last_ten) == (0.6, pytest.approx(0.42))
 
 
 def test_a_drift_table_has_the_mean_over_seeds_for_each_drift() -> None:
@@ -221,7 +227,7 @@ def test_a_method_without_a_finished_run_is_labelled_failed() -> None:
     Console(file=text, width=100).print(drawn)
     last = [line for line in text.getvalue().splitlines() if line.startswith("│")][-1]
     found = [part.strip() for part in last.strip("│").split("│")]
-    assert found == ["b", "failed", *[""] * 2]
+    assert found == ["b", "failed", *[""] * 3]
 
 
 def test_time_to_accuracy_ends_with_the_round_from_which_it_stays() -> None:
