@@ -106,6 +106,21 @@ class PublishedTable:
         return f"{what}, less that of {self.against}" if self.against else what
 
     @property
+    def is_accuracy(self) -> bool:
+        """Whether the figures are accuracies."""
+        return self._is_share and self.against is None
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether they are differences of two accuracies of one seed."""
+        return self._is_share and self.against is not None
+
+    @property
+    def _is_share(self) -> bool:
+        kind, _, key = self.measure.partition(" ")
+        return kind not in ("bytes", SPEEDUP) and key not in DISTANCES
+
+    @property
     def decimals(self) -> int:
         """With how many a figure is printed."""
         kind, _, key = self.measure.partition(" ")

@@ -10,6 +10,7 @@ folder for the pictures, as PDF and SVG. Exit codes as `simulations.run`.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,10 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from cfl_flower.analysis.comparison import require_one_stream
-from cfl_flower.analysis.drift_metrics import make_reference, score
+from cfl_flower.analysis.drift_metrics import Score, make_reference, score
+from cfl_flower.analysis.leads import find_lead
 from cfl_flower.analysis.reference import find_reference_runs
-from cfl_flower.analysis.tables import ACCURACIES, CLUSTERS, COSTS, cell
+from cfl_flower.analysis.tables import ACCURACIES, CLUSTERS, COSTS, LED, cell
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import write_atomically
 from cfl_flower.types import Json
@@ -124,17 +126,63 @@ def own_pictures(name: str, run: SavedRun) -> list[Picture]:
 COLUMNS = (*ACCURACIES, *COSTS, *CLUSTERS)
 
 
+def score_runs(runs: figures.Runs) -> tuple[dict[str, Score], dict[str, str | None]]:
+    """Return each run's score, and the name of the run that it is compared with."""
+    names = list(runs)
+    places = find_reference_runs([run.config for run in runs.values()])
+    references = dict(zip(names, places, strict=True))
+    scores = {}
+    for name, run in runs.items():
+        place = references[name]
+        mark = None if place is None else make_reference(runs[names[place]].rounds)
+        scores[name] = score(run.rounds, run.drifts, mark, run.tests)
+    return scores, {n: None if i is None else names[i] for n, i in references.items()}
+
+
 def score_rows(runs: figures.Runs) -> list[list[str]]:
     """Return the lines of the comparison: a name, its numbers, its failures."""
-    every = list(runs.values())
-    places = find_reference_runs([run.config for run in every])
+    scores, _ = score_runs(runs)
+    return [
+        [
+            name,
+            *(cell([scores[name]], column) for column in COLUMNS),
+            str(sum(len(row["failures"]) for row in run.rounds)),
+        ]
+        for name, run in runs.items()
+    ]
+
+
+OVER_SEEDS = tuple(column for column in ACCURACIES if column[0] in LED)
+"""The columns of the table of methods with several seeds."""
+
+
+def seed_rows(runs: figures.Runs) -> list[list[str]]:
+    """Return the lines of methods with several seeds: means, and leads over fedavg.
+
+    Seeds of a method are runs that differ in nothing else; leads are paired by seed.
+    """
+    scores, references = score_runs(runs)
+    groups: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        same = {k: v for k, v in run.config.items() if k not in ("seed", "output_dir")}
+        groups.setdefault(json.dumps(same, sort_keys=True), []).append(name)
     rows = []
-    for (name, run), place in zip(runs.items(), places, strict=True):
-        mark = None if place is None else make_reference(every[place].rounds)
-        scores = [score(run.rounds, run.drifts, mark, run.tests)]
-        failures = sum(len(row["failures"]) for row in run.rounds)
-        numbers = [cell(scores, column) for column in COLUMNS]
-        rows.append([name, *numbers, str(failures)])
+    for names in groups.values():
+        if len(names) < 2:
+            continue
+        means = [cell([scores[name] for name in names], each) for each in OVER_SEEDS]
+        pairs = [
+            (scores[name], scores[other])
+            for name in names
+            if (other := references[name]) not in (None, name)
+        ]
+        leads = [
+            find_lead((number(one), number(other)) for one, other in pairs)
+            for _, number, *_ in OVER_SEEDS
+        ]
+        written = [lead.in_points() if lead else "-" for lead in leads]
+        method = runs[names[0]].strategy
+        rows.append([f"{method}: {', '.join(names)}", *means, *written])
     return rows
 
 
@@ -196,6 +244,7 @@ def render(runs: Mapping[str, SavedRun]) -> tuple[str, list[Picture]]:
         f"{first['participants']} participants in each of {first['rounds']} rounds.",
         columns=["run", *(heading for heading, *_ in COLUMNS), "failures"],
         table=score_rows(begun),
+        seeds=seed_rows(begun),
         figures=common,
         runs=described,
     )

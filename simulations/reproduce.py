@@ -21,11 +21,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from rich.markup import escape
 from rich.table import Table
 
+from cfl_flower.analysis.drift_metrics import score
+from cfl_flower.analysis.leads import find_lead
+from cfl_flower.analysis.reference import REFERENCE_METHOD
+from cfl_flower.analysis.tables import mean_and_deviation
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import CflError, ConfigError
@@ -40,7 +44,12 @@ from simulations.published import Cell, PublishedTable, load_elsewhere, load_tab
 from simulations.run import report
 from simulations.terminal import Parser
 
-HEADER = ("row", "method", "ours", "published", "difference", "verdict")
+HEADER = (
+    *("row", "method", "ours", "last ten", "lead", "published", "difference"),
+    "verdict",
+)
+"""Last ten: the mean accuracy of the last ten tests, beside a final or best one. Lead:
+over fedavg in the same row, or over what the figure is relative to, paired by seed."""
 
 
 @dataclass
@@ -49,20 +58,26 @@ class Outcome:
 
     Attributes
     ----------
-    values : list of float
-        One for each finished seed.
+    values, last_ten : dict of int to float
+        The figure, and the mean accuracy of the last ten tests in percent, by seed, of
+        the seeds that finished.
     reasons : list of str
         Why other seeds failed.
     never : int
         Seeds that never became as good as their reference run.
     """
 
-    values: list[float] = field(default_factory=list)
+    values: dict[int, float] = field(default_factory=dict)
+    last_ten: dict[int, float] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     never: int = 0
 
     def add(
-        self, table: PublishedTable, jobs: Sequence[Job], reasons: Mapping[str, str]
+        self,
+        seed: int,
+        table: PublishedTable,
+        jobs: Sequence[Job],
+        reasons: Mapping[str, str],
     ) -> None:
         """Add a seed: its run, and its reference run if it has one.
 
@@ -78,31 +93,47 @@ class Outcome:
         if len(runs) < len(jobs):
             return
         try:
-            value = table.value(*runs)
+            value, tail = table.value(*runs), score(runs[0].rounds, ()).last_ten
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise broken(jobs[0].folder / "rounds.jsonl", error) from error
         if value is None:
             self.never += 1
-        else:
-            self.values.append(value)
+            return
+        self.values[seed] = value
+        if tail is not None and table.is_accuracy:
+            self.last_ten[seed] = 100 * tail
 
-    def line(self, table: PublishedTable, cell: Cell) -> list[str]:
+    def line(
+        self, table: PublishedTable, cell: Cell, reference: Outcome | None = None
+    ) -> list[str]:
         """Return the entries of the printed row, in the order of `HEADER`."""
         digits, published = table.decimals, cell.published
         known = "-" if published is None else f"{published:.{digits}f}"
         if not self.values:
             ours = "never" if self.never else "failed"
-            return [cell.row, cell.method, ours, known, "-", ""]
-        mean = fmean(self.values)
-        ours = f"{mean:.{digits}f}"
-        if len(self.values) > 1:
-            ours += f" ± {stdev(self.values):.{digits}f}"
-        gap = None if published is None else mean - published
+            return [cell.row, cell.method, ours, "-", "-", known, "-", ""]
+        form = f".{digits}f"
+        ours = mean_and_deviation(list(self.values.values()), 1, form) or "-"
+        tail = mean_and_deviation(list(self.last_ten.values()), 1, form) or "-"
+        gap = None if published is None else fmean(self.values.values()) - published
         judged = verdict(gap, table.tolerance)
         judged += f", without {self.never} never" if self.never else ""
         judged += f", without {len(self.reasons)} failed" if self.reasons else ""
         difference = "-" if gap is None else f"{gap:+.{digits}f}"
-        return [cell.row, cell.method, ours, known, difference, judged]
+        lead = self._lead(table, reference)
+        return [cell.row, cell.method, ours, tail, lead, known, difference, judged]
+
+    def _lead(self, table: PublishedTable, reference: Outcome | None) -> str:
+        """Write the lead over the reference; a difference is one already."""
+        if table.is_difference:
+            found = find_lead((value / 100, 0.0) for value in self.values.values())
+        elif table.is_accuracy and reference is not None:
+            both = sorted(self.values.keys() & reference.values.keys())
+            pairs = ((self.values[s] / 100, reference.values[s] / 100) for s in both)
+            found = find_lead(pairs)
+        else:
+            return "-"
+        return found.in_points() if found else "-"
 
 
 def verdict(gap: float | None, tolerance: float) -> str:
@@ -202,15 +233,16 @@ def reproduce(
                 if path not in jobs:
                     label = f"{each.row} {each.method} seed {seed}"
                     jobs[path] = Job(label, compose_cell(each, seed, options))
-            seeds.append((outcomes[-1][1], [jobs[path] for path in paths]))
+            runs = [jobs[path] for path in paths]
+            seeds.append((outcomes[-1][1], seed, runs))
     for job in jobs.values():
         check_output_dir(job.config)
         read_finished(job.config)
     at_a_time = at_once([job.config for job in jobs.values()], options.jobs)
     every = list(jobs.values())
     reasons = carry_out(every, at_a_time, options.verbosity, table.title)
-    for outcome, runs in seeds:
-        outcome.add(table, runs, reasons)
+    for outcome, seed, runs in seeds:
+        outcome.add(seed, table, runs, reasons)
     return outcomes
 
 
@@ -223,7 +255,7 @@ def draw(title: str, rows: Iterable[Sequence[str]], caption: str = "") -> Table:
         caption_justify="left",
     )
     for name in HEADER:
-        number = name in ("ours", "published", "difference")
+        number = name not in ("row", "method", "verdict")
         table.add_column(name, justify="right" if number else "left")
     for row in rows:
         table.add_row(*map(escape, row))
@@ -232,7 +264,7 @@ def draw(title: str, rows: Iterable[Sequence[str]], caption: str = "") -> Table:
 
 def markdown(rows: Iterable[Sequence[str]]) -> str:
     """Lay a table out for a document."""
-    rule = ("---", "---", "---:", "---:", "---:", "---")
+    rule = ("---", "---", *["---:"] * 5, "---")
     return "\n".join("| " + " | ".join(row) + " |" for row in (HEADER, rule, *rows))
 
 
@@ -287,7 +319,19 @@ def main(arguments: Sequence[str]) -> int:
         outcomes = reproduce(table, cells, options, tables)
     except CflError as error:
         return report(error)
-    rows = [outcome.line(table, cell) for cell, outcome in outcomes]
+    references = {
+        cell.row: outcome
+        for cell, outcome in outcomes
+        if cell.method == REFERENCE_METHOD
+    }
+    rows = [
+        outcome.line(
+            table,
+            cell,
+            references.get(cell.row) if cell.method != REFERENCE_METHOD else None,
+        )
+        for cell, outcome in outcomes
+    ]
     reasons = [reason for _, outcome in outcomes for reason in outcome.reasons]
     if options.markdown:
         print(markdown(rows), *(f"\n{reason}" for reason in reasons), sep="\n")

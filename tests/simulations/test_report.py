@@ -25,9 +25,9 @@ from selenium.webdriver.common.keys import Keys
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.directory import FAILURE
-from simulations.report import COLUMNS, main, render, score_rows
+from simulations.report import COLUMNS, main, render, score_rows, seed_rows
 from simulations.run import main as run_main
-from simulations.saved import load_run, name_runs
+from simulations.saved import SavedRun, load_run, name_runs
 
 Runner = Callable[..., Any]
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -263,6 +263,24 @@ def test_the_mark_of_a_run_is_fedavg_with_its_settings(folders: list[Path]) -> N
     for some in (runs, dict(reversed(runs.items()))):
         found = {row[0]: row[place] for row in score_rows(some)}
         assert found == {"a": "1.00", "b": "1.00", "c": "1.00"}
+
+
+def test_seeds_of_a_method_share_a_row_with_their_lead(folders: list[Path]) -> None:
+    single, other = (load_run(folder) for folder in folders)
+    settings = {key: single.config[key] for key in single.config if key != "strategy"}
+    other = replace(other, config=other.config | settings, rounds=single.rounds)
+
+    def again(run: SavedRun, change: float) -> SavedRun:
+        rounds = [{**row, "accuracy": row["accuracy"] + change} for row in run.rounds]
+        return replace(run, config=run.config | {"seed": 1}, rounds=rounds)
+
+    runs = {"a": single, "b": other, "c": again(single, 0.0), "d": again(other, 0.02)}
+    rows = {row[0]: row[1:] for row in seed_rows(runs)}
+    assert list(rows) == ["fedavg: a, c", "fielding: b, d"]
+    assert rows["fedavg: a, c"][3:] == ["-", "-", "-"]
+    assert rows["fielding: b, d"][3:] == ["+1.0 ± 1.0, no lead"] * 3
+    assert "Over seeds" in render(runs)[0]
+    assert seed_rows({"a": single, "b": other}) == []
 
 
 def test_the_pasted_command_trains_the_same_run_again(

@@ -267,20 +267,39 @@ def test_unknown_rows_and_methods_are_named_in_the_error() -> None:
 def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
     table = PublishedTable("", "", "", "best", 1.5, {"a": []}, ["a"], {})
     cell = Cell("row", "a", 90.0, [])
-    assert Outcome([91.0, 92.0]).line(table, cell) == [
-        *("row", "a", "91.5 ± 0.7", "90.0", "+1.5", "reproduced")
+    ours = Outcome({0: 91.0, 1: 92.0}, {0: 90.0, 1: 91.0})
+    reference = Outcome({0: 89.0, 1: 89.0})
+    assert ours.line(table, cell, reference) == [
+        *("row", "a", "91.5 ± 0.7", "90.5 ± 0.7", "+2.5 ± 0.5", "90.0", "+1.5"),
+        "reproduced",
     ]
-    failed = Outcome([], ["why"]).line(table, cell)
-    assert failed[2:] == ["failed", "90.0", "-", ""]
-    part = Outcome([80.0], ["why"]).line(table, cell)
-    assert part[2:] == ["80.0", "90.0", "-10.0", "below, without 1 failed"]
-    unknown = Outcome([80.0]).line(table, replace(cell, published=None))
-    assert unknown[2:] == ["80.0", "-", "-", "no published figure"]
+    failed = Outcome(reasons=["why"]).line(table, cell)
+    assert failed[2:] == ["failed", "-", "-", "90.0", "-", ""]
+    part = Outcome({0: 80.0}, {}, ["why"]).line(table, cell)
+    assert part[2:] == [
+        *("80.0", "-", "-", "90.0", "-10.0"),
+        "below, without 1 failed",
+    ]
+    unknown = Outcome({0: 80.0}).line(table, replace(cell, published=None))
+    assert unknown[2:] == ["80.0", "-", "-", "-", "-", "no published figure"]
     faster = replace(table, measure="speed-up accuracy", against="b", tolerance=0.2)
-    some = Outcome([1.3], never=1).line(faster, replace(cell, published=1.27))
-    assert some[2:] == ["1.30", "1.27", "+0.03", "reproduced, without 1 never"]
+    some = Outcome({0: 1.3}, never=1).line(faster, replace(cell, published=1.27))
+    assert some[2:] == [
+        *("1.30", "-", "-", "1.27", "+0.03"),
+        "reproduced, without 1 never",
+    ]
     never = Outcome(never=2).line(faster, cell)
-    assert never[2:] == ["never", "90.00", "-", ""]
+    assert never[2:] == ["never", "-", "-", "90.00", "-", ""]
+
+
+def test_a_lead_within_two_standard_errors_is_none() -> None:
+    table = PublishedTable("", "", "", "final", 1.5, {"a": []}, ["a"], {})
+    ours, reference = Outcome({0: 91.0, 1: 92.0, 2: 80.0}), Outcome({0: 90.0, 1: 90.0})
+    line = ours.line(table, Cell("row", "a", None, []), reference)
+    assert line[4] == "+1.5 ± 0.5"
+    other = Outcome({0: 90.5, 1: 93.0})
+    line = ours.line(table, Cell("row", "a", None, []), other)
+    assert line[4] == "-0.2 ± 0.8, no lead"
 
 
 def test_bytes_are_compared_with_the_models_of_fedavg() -> None:
