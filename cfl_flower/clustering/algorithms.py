@@ -39,9 +39,10 @@ class KMeansScan:
     """The smallest K that is tried."""
     largest: int = 20
     """The largest K that is tried, capped at n - 1."""
-    margin: Fraction = 0.05
-    """The smallest K counts whose silhouette is this close to the best one, as finer
-    clusters need evidence; 0 for the best itself, which Algorithm 3 takes."""
+    substantial: Fraction = 0.25
+    """Silhouette up to which clusters are no substantial structure (Kaufman and
+    Rousseeuw, 1990), so that the smallest K is taken; 0 for the K of the largest
+    silhouette whatever it is, which is Algorithm 3."""
     restarts: Count = 10
     """Independent k-means++ seedings, of which the best inertia counts; fewer above 500
     clients (5,000 / n, at least 1), where one seeding is stable."""
@@ -236,9 +237,9 @@ def choose_clusters(
     """Cluster clients by k-means, with K chosen by the silhouette.
 
     Fielding, Algorithm 3, where the largest silhouette decides. Where there are no
-    clusters silhouettes are flat, and the largest is one of many small clusters by
-    chance; so the smallest K within `KMeansScan.margin` of it is taken. K-means++
-    minimises squared L2; the silhouette uses the representation's own distance.
+    clusters silhouettes are low and flat, and the largest is one of many small clusters
+    by chance: up to `KMeansScan.substantial` the smallest K is taken. K-means++ minimises
+    squared L2; the silhouette uses the representation's own distance.
 
     Parameters
     ----------
@@ -267,8 +268,7 @@ def choose_clusters(
     best = max(scores)
     if best < least:
         return np.zeros(len(points), np.int64)
-    close = np.greater_equal(scores, best - scan.margin)
-    return labelings[int(close.argmax())]
+    return labelings[scores.index(best) if best > scan.substantial else 0]
 
 
 def _kmeans_for_each_k(
