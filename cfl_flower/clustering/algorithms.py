@@ -238,8 +238,8 @@ def choose_clusters(
 
     Fielding, Algorithm 3, where the largest silhouette decides. Where there are no
     clusters silhouettes are low and flat, and the largest is one of many small clusters
-    by chance: up to `KMeansScan.substantial` the smallest K is taken. K-means++ minimises
-    squared L2; the silhouette uses the representation's own distance.
+    by chance: up to `KMeansScan.substantial` the smallest K is taken. K-means++
+    minimises squared L2; the silhouette uses the representation's own distance.
 
     Parameters
     ----------
