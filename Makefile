@@ -35,8 +35,9 @@ check: $(READY)  ## Formatting, lint, imports and types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-docs: $(READY)  ## Rewrite the settings tables of docs/methods
+docs: $(READY)  ## Rewrite the settings tables of docs/methods and the scoreboard
 	$(BIN)/python -m cfl_flower.config.reference
+	$(BIN)/python -m simulations.scoreboard
 
 benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark

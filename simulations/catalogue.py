@@ -141,5 +141,5 @@ def _time_of_runs(folder: Path) -> str | None:
 def list_elsewhere(console: Console) -> None:
     """List what the papers show and `reproduce` does not run."""
     console.print("\nShown elsewhere:", highlight=False)
-    for name, where in load_elsewhere().items():
-        console.print(f"  {name}: {where}", highlight=False, markup=False)
+    for name, found in load_elsewhere().items():
+        console.print(f"  {name}: {found.where}", highlight=False, markup=False)

@@ -29,6 +29,15 @@ SPEEDUP = "speed-up"
 DISTANCES = ("heterogeneity", "discrepancy")
 """Measures that are not shares."""
 
+STATES = {
+    "reproduced": "figures within the tolerance",
+    "in part": "some rows or methods are, as the evidence says",
+    "order only": "the order of the methods holds, levels differ",
+    "contradicts": "the paper's order does not come out",
+    "not run": "the evidence says why",
+}
+"""How a table or figure stands here, and what that means."""
+
 AVERAGES = {"last": lambda known: known[-1], "mean": fmean, "median": median}
 """How the values of all rounds become one."""
 
@@ -75,6 +84,8 @@ class PublishedTable:
         The table whose runs these are, measured in another way.
     against : str, optional
         The reference runs: a method of this table, or another table.
+    state, evidence : str
+        How it stands here, of `STATES`, and what that rests on.
     """
 
     name: str
@@ -88,6 +99,8 @@ class PublishedTable:
     overrides: Sequence[str] = ()
     runs: str | None = None
     against: str | None = None
+    state: str = "not run"
+    evidence: str = ""
 
     @property
     def folder(self) -> str:
@@ -243,9 +256,19 @@ def load_tables() -> dict[str, PublishedTable]:
     return {name: PublishedTable(name, **table) for name, table in found.items()}
 
 
-def load_elsewhere() -> dict[str, str]:
-    """Return what is not reproduced by a run, by name, and where to see it."""
-    return {each["name"]: each["where"] for each in _read().get(ELSEWHERE, [])}
+@dataclass(frozen=True)
+class Elsewhere:
+    """What is not reproduced by a run: where to see it, and how it stands here."""
+
+    name: str
+    where: str
+    state: str = "not run"
+    evidence: str = ""
+
+
+def load_elsewhere() -> dict[str, Elsewhere]:
+    """Return what is not reproduced by a run, by name."""
+    return {each["name"]: Elsewhere(**each) for each in _read().get(ELSEWHERE, [])}
 
 
 def _read() -> dict[str, Any]:

@@ -290,8 +290,8 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     add("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_verbosity()
     options = parser.parse_args(arguments)
-    if where := load_elsewhere().get(options.table):
-        raise ConfigError(f"{options.table} is not run by this command: {where}")
+    if found := load_elsewhere().get(options.table):
+        raise ConfigError(f"{options.table} is not run by this command: {found.where}")
     known = options.table is None or options.table in tables
     require(known, "table", options.table, f"one of {', '.join(tables)}")
     require(options.seeds >= 1, "--seeds", options.seeds, "at least 1")

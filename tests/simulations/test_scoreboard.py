@@ -1,0 +1,20 @@
+"""The page of all tables and figures is that of published.yaml."""
+
+from __future__ import annotations
+
+from simulations.published import STATES, load_elsewhere, load_tables
+from simulations.scoreboard import PAGE, PAPERS, lines, page
+
+
+def test_scoreboard_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(), "run python -m simulations.scoreboard"
+
+
+def test_every_table_and_figure_has_a_line_with_a_state_and_evidence() -> None:
+    found = {name: (state, evidence) for name, _, state, evidence in lines()}
+    assert found.keys() == load_tables().keys() | load_elsewhere().keys()
+    for name, (state, evidence) in found.items():
+        assert state in STATES, name
+        assert evidence, name
+        assert page().count(f"`{name}`") == 1
+        assert name.partition("_")[0] in PAPERS
