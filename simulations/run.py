@@ -3,7 +3,8 @@
     python -m simulations.run strategy=fedavg rounds=50 output_dir=/tmp/a-run
     python -m simulations.run strategy=fedavg,fielding seed=0,1,2 --multirun
 
-``-q`` says nothing but what went wrong, ``-v`` more about every round. Exit code 0:
+``--help`` lists all groups and, with ``strategy=NAME``, the method's settings. ``-q``
+says nothing but what went wrong, ``-v`` more about every round. Exit code 0:
 every round had valid results and the files are complete. 2: bad input,
 found before any training. 1: the run failed. One line on stderr says why.
 """
@@ -22,8 +23,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
+from rich.markup import escape
+from rich.table import Table
 
-from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.config.compose import RunConfig, compose_config, compose_plain
 from cfl_flower.config.overrides import (
     CONF,
     expand,
@@ -34,6 +37,7 @@ from cfl_flower.config.overrides import (
     swept_keys,
     with_folder,
 )
+from cfl_flower.config.reference import method_settings
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import (
@@ -154,8 +158,24 @@ def main(arguments: Sequence[str]) -> int:
             sys.argv[1:] = check(arguments)
     except CflError as error:
         return report(error)
-    _job()
+    try:
+        _job()
+    finally:  # Hydra leaves by SystemExit after its help.
+        if {"--help", "-h"}.intersection(arguments):
+            explain_settings(arguments)
     return 0
+
+
+def explain_settings(arguments: Sequence[str]) -> None:
+    """Print the settings of the chosen method, as their declarations have them."""
+    chosen = [each for each in arguments if each.startswith("strategy=")]
+    method = compose_plain(chosen)[1]["strategy"]
+    table = Table(title=f"strategy={method}", title_justify="left")
+    for heading in ("strategy.", "default", "allowed", "meaning"):
+        table.add_column(heading, overflow="fold")
+    for row in method_settings(method):
+        table.add_row(*map(escape, row))
+    make_console().print(table)
 
 
 def report(error: CflError) -> int:

@@ -29,7 +29,7 @@ HEAD = """# The papers' tables and figures
 What was reproduced here, and how far: one line for each table or figure. Its name is
 what `python -m simulations.reproduce NAME` runs, unless the line names another command.
 The papers' pages have the numbers. `python -m simulations.scoreboard` writes this page
-from [published.yaml](../../simulations/published.yaml), which has the published figures.
+from [published.yaml](../../simulations/published.yaml), with the published figures.
 
 """
 

@@ -122,3 +122,15 @@ def test_a_failed_run_exits_with_1_and_says_why(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "none of 3 clients gave a valid train result" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_help_explains_the_settings_of_the_method(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["strategy=fielding", "--help"])
+    text = capsys.readouterr().out
+    assert not left.value.code
+    assert "Compose your configuration" in text
+    _, _, own = text.partition("strategy=fielding")
+    assert "threshold" in own and "re-clustered" in own
