@@ -23,7 +23,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
@@ -51,6 +51,9 @@ from cfl_flower.types import (
 from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
 from strategies.base import ClusteredStrategy, Supports, no_clusters
 
+if TYPE_CHECKING:
+    pass
+
 STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""
 
@@ -64,11 +67,6 @@ class AsynchronousStrategy(ClusteredStrategy):
     Settings = AsynchronousSettings
     State = AsynchronousState
     supports = Supports(server_optimizer=False, selection=False)
-    downloads_all: ClassVar[bool] = False
-    """Whether clients download all models, to find their own shares of them, instead of
-    a model of their own."""
-    communicates: ClassVar[bool] = True
-    """Whether what travels is part of the method, and costs bytes and time."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -87,19 +85,29 @@ class AsynchronousStrategy(ClusteredStrategy):
         """Return the state before any client is known: one initial model."""
         return AsynchronousState([], no_clusters(), [self.initial_model()])
 
-    def first_models(self, rows: Sequence[int]) -> list[Vector]:
-        """Return the models of newcomers: the mean of the cluster models for each."""
-        return [np.mean(self.state.models, axis=0, dtype=np.float32)] * len(rows)
+    def first_download(self) -> list[Vector]:
+        """Return what a newcomer receives: the mean model."""
+        return [np.mean(self.state.models, axis=0, dtype=np.float32)]
+
+    @property
+    def upload(self) -> tuple[int, ...]:
+        """The lengths of the arrays that a client uploads."""
+        return (len(self.state.models[0]),)
 
     @abstractmethod
-    def absorb_upload(self, row: int, result: Result) -> Vector:
-        """Take in an upload; return the model that its client predicts with from now.
+    def reply(self, row: int, result: Result) -> list[Vector]:
+        """Take in an upload; return what its client receives.
 
         Raises
         ------
         InvalidResultError
             If it must not be taken in: before anything is changed.
         """
+
+    def personal(self, row: int, sent: list[Vector]) -> Vector:
+        """Return the model that a client predicts with, of what it received."""
+        del row
+        return sent[0]
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return what is noted of an upload that was taken in."""
@@ -109,36 +117,14 @@ class AsynchronousStrategy(ClusteredStrategy):
     def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
         """Note what the uploads of a round say together."""
 
-    # What follows from its declarations ----------------------------------------------
-
-    @property
-    def upload(self) -> tuple[int, ...]:
-        """The lengths of the arrays that a client uploads: a model, and its shares."""
-        models = self.state.models
-        model = len(models[0])
-        return (model, len(models)) if self.downloads_all else (model,)
-
     def payload(self, floats: int) -> int:
         """Return the bytes that the transfer of some floats costs the method."""
-        return 4 * floats + STAMP_BYTES if self.communicates else 0
+        return 4 * floats + STAMP_BYTES
 
     def client_passes(self, samples: int) -> int:
         """Return what a task costs its client, in forward passes of one sample."""
         trained: int = self.settings.local.count_samples(samples)
-        looked_at = len(self.state.models) * samples if self.downloads_all else 0
-        return TRAINING_PASSES * trained + looked_at
-
-    def _download(self, row: int) -> list[Vector]:
-        """Return what a client receives: its own model, or all of them."""
-        return list(
-            self.state.models if self.downloads_all else [self.state.served[row]]
-        )
-
-    def _resend(self, row: int) -> list[Vector]:
-        """Return what a client receives whose task was lost; all models are of now."""
-        if self.downloads_all:
-            self.state.stamps[row] = self.state.epoch
-        return self._download(row)
+        return TRAINING_PASSES * trained
 
     # Flower's hook: the loop ---------------------------------------------------------
 
@@ -302,7 +288,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         tasks = []
         for client in clients:
             row = places[client]
-            sent = self._sent.get(client) or self._resend(row)
+            sent = self._sent.get(client) or self.resend(row)
             models |= {id(model): model for model in sent}
             at = list(models)
             config: dict[str, Scalar] = {
@@ -317,6 +303,10 @@ class AsynchronousStrategy(ClusteredStrategy):
             "keep_from": self.keep_from,
         }
         return Plan(tasks, list(models.values()), common, reply=self.upload)
+
+    def resend(self, row: int) -> list[Vector]:
+        """Return what a client is sent whose task was lost with the server."""
+        return [self.state.served[row]]
 
     # Uploads -------------------------------------------------------------------------
 
@@ -339,7 +329,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         sound = self._is_sound(answer) and self._admit(row, answer)
         self._backoff.note(self.state.clients[row], sound)
         if not sound:
-            self._hand_out(row, self._resend(row))
+            self._hand_out(row, self.resend(row))
         return sound
 
     def _is_sound(self, answer: Result | Failure) -> TypeGuard[Result]:
@@ -350,21 +340,22 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _admit(self, row: int, upload: Result) -> bool:
         """Let the method take an upload in; return whether it did."""
-        state = self.state
+        state, sent = self.state, list[Vector]()
         state.epoch += 1
 
-        def absorb(result: Result) -> Result:
-            state.served[row] = self.absorb_upload(row, result)
+        def take_in(result: Result) -> Result:
+            sent.extend(self.reply(row, result))
             return result
 
-        if not self.screen("train", [upload], absorb):
+        if not self.screen("train", [upload], take_in):
             state.epoch -= 1
             return False
         state.samples[row] = upload.num_examples
         self.record.bytes_up += self.payload(sum(self.upload))
+        state.served[row] = self.personal(row, sent)
         state.stamps[row] = state.epoch
         self._note_upload(row, upload)
-        self._hand_out(row, self._download(row))
+        self._hand_out(row, sent)
         return True
 
     def _note_upload(self, row: int, result: Result) -> None:
@@ -383,7 +374,7 @@ class AsynchronousStrategy(ClusteredStrategy):
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Take newcomers in: they begin with the first download, as fresh as any."""
         del round
-        first, state = len(self.state.clients), self.state
+        first, state, sent = len(self.state.clients), self.state, self.first_download()
         self.join(newcomers, np.zeros(len(newcomers), np.int64))
         count = len(newcomers)
         for name in ("stamps", "cycles", "rounds"):
@@ -392,10 +383,9 @@ class AsynchronousStrategy(ClusteredStrategy):
         state.due = np.append(state.due, np.full(count, np.ceil(state.now)))
         counts = np.array([result.num_examples for result in newcomers], np.int64)
         state.samples = np.append(state.samples, counts)
-        rows = range(first, first + count)
-        state.served += self.first_models(rows)
-        for row in rows:
-            self._hand_out(row, self._download(row))
+        for row in range(first, first + count):
+            state.served.append(self.personal(row, sent))
+            self._hand_out(row, sent)
 
     def _hand_out(self, row: int, sent: list[Vector]) -> None:
         """Give a client its next task, and say when the upload will arrive."""

@@ -205,12 +205,12 @@ class CCFL(SoftStrategy):
         soft: SoftState = super().initial_state()
         return CCFLState(**vars(soft), measured=np.zeros((0, len(soft.models), 3)))
 
-    def absorb_upload(self, row: int, result: Result) -> Vector:
+    def reply(self, row: int, result: Result) -> list[Vector]:
         """Estimate, update, and mix with the updated models: ServerUpdate."""
         state, settings = self.state, self.settings
         model, stamp = result.arrays[0], int(result.metrics["stamp"])
         if self.lags(state.epoch, stamp)[0] > self.tolerance:
-            return self.mix(row)
+            return [self.mix(row)]
         measured = self.measure(model)
         if not np.isfinite(measured).all():
             detail = "its losses on the public sets are not finite"
@@ -233,7 +233,7 @@ class CCFL(SoftStrategy):
         state.measured = np.concatenate([state.measured, measured[None]])
         self.adopt(row, u)
         self.update(row, model, ratios)
-        return self.mix(row)
+        return [self.mix(row)]
 
     @property
     def tolerance(self) -> float:

@@ -14,8 +14,6 @@ Readings and deviations: docs/methods/fedsoft.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result, Vector
 from strategies.soft import SoftSettings, SoftStrategy, damping
@@ -25,11 +23,15 @@ class FedSoft(SoftStrategy):
     """Mixtures counted by the clients, sample by sample."""
 
     Settings = SoftSettings
-    downloads_all = True
 
-    def first_models(self, rows: Sequence[int]) -> list[Vector]:
-        """Return even mixtures of all models."""
-        return [self.mix(row) for row in rows]
+    def first_download(self) -> list[Vector]:
+        """Return all models."""
+        return list(self.state.models)
+
+    @property
+    def upload(self) -> tuple[int, ...]:
+        """The trained model and the client's shares."""
+        return len(self.state.models[0]), len(self.state.models)
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Refuse shares that are no mixture."""
@@ -42,12 +44,25 @@ class FedSoft(SoftStrategy):
             raise InvalidResultError("representation", detail)
         return result
 
-    def absorb_upload(self, row: int, result: Result) -> Vector:
-        """Move every model by the client's share of it; return their mixture."""
+    def reply(self, row: int, result: Result) -> list[Vector]:
+        """Move every model by the client's share of it; return all models."""
         state, settings = self.state, self.settings
         model, shares = result.arrays[0], result.arrays[1].astype(float)
         lags = self.lags(state.updated, int(result.metrics["stamp"]))
         ratios = settings.alpha * shares * damping(lags, settings.a, settings.b)
         self.adopt(row, shares)
         self.update(row, model, ratios)
+        return list(state.models)
+
+    def personal(self, row: int, sent: list[Vector]) -> Vector:
+        """Return the mixture of the models by the client's last shares."""
         return self.mix(row)
+
+    def resend(self, row: int) -> list[Vector]:
+        """Return the models of now, whose stamp is now's."""
+        self.state.stamps[row] = self.state.epoch
+        return list(self.state.models)
+
+    def client_passes(self, samples: int) -> int:
+        """Return the cost of training and of looking at all models."""
+        return super().client_passes(samples) + len(self.state.models) * samples

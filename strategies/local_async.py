@@ -18,17 +18,21 @@ class LocalAsync(SoftStrategy):
     """Each client receives what it sent."""
 
     Settings = PublicSettings
-    communicates = False
     published = Published(
         incomplete="each client's model is its own; the common ones are the first"
     )
 
-    def absorb_upload(self, row: int, result: Result) -> Vector:
+    def reply(self, row: int, result: Result) -> list[Vector]:
         """Return the client's own model."""
         del row
-        return result.arrays[0]
+        return [result.arrays[0]]
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return that nothing was estimated, moved or missed."""
         del row, result
         return {"stale": False, "ratios": None, "server_passes": 0}
+
+    def payload(self, floats: int) -> int:
+        """Return 0: nothing is communicated."""
+        del floats
+        return 0

@@ -197,9 +197,9 @@ def test_uploads_are_taken_in_by_the_virtual_clock(tmp_path: Path) -> None:
     taken: list[tuple[float, int]] = []
 
     class Watched(CCFL):
-        def absorb_upload(self, row: int, result: Any) -> Any:
+        def reply(self, row: int, result: Any) -> Any:
             taken.append((self.state.now, result.client))
-            return super().absorb_upload(row, result)
+            return super().reply(row, result)
 
     strategy = Watched(config, Fleet(InProcessGrid([{}, {}]), config), config.timeline)
     strategy.fleet.discover()

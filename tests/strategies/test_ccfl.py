@@ -118,14 +118,14 @@ def test_an_upload_moves_the_clusters_it_is_of(tmp_path: Path) -> None:
     state.shares = np.full((2, 3), 1 / 3)
     strategy.state.models = strategy.public.pretrain(strategy.initial_model())
     before, state.epoch = list(state.models), 1
-    sent = strategy.absorb_upload(1, Result(1, 5, [before[2]], metrics={"stamp": 0}))
+    sent = strategy.reply(1, Result(1, 5, [before[2]], metrics={"stamp": 0}))
     assert state.shares[1].argmax() == state.clusters[1] == 2
     assert [a is b for a, b in zip(state.models, before, strict=True)] == [True] * 2 + [
         False
     ]
     assert state.updated.tolist() == [0, 0, 1]
     mixed = sum(u * w for u, w in zip(state.shares[1], state.models, strict=True))
-    assert sent == pytest.approx(mixed, abs=1e-5)
+    assert sent[0] == pytest.approx(mixed, abs=1e-5)
     assert state.measured.shape == (1, 3, 3)
 
 
@@ -138,10 +138,8 @@ def test_a_stale_upload_changes_nothing(tmp_path: Path) -> None:
     state.epoch = 4
     before = list(state.models)
     # Two clients: 4 epochs are 2 cycles.
-    sent = strategy.absorb_upload(
-        0, Result(0, 5, [np.float32([9])], metrics={"stamp": 0})
-    )
-    assert sent == pytest.approx([0.2 + 2 * 0.6])
+    sent = strategy.reply(0, Result(0, 5, [np.float32([9])], metrics={"stamp": 0}))
+    assert sent[0] == pytest.approx([0.2 + 2 * 0.6])
     assert state.models == before
     assert not len(state.measured)
 
@@ -173,7 +171,7 @@ def test_clusters_that_others_moved_since_are_moved_less(tmp_path: Path) -> None
     # The upload is of 8 epochs ago, 4 cycles; cluster 2 was moved 6 after that, 3.
     state.epoch, state.updated = 11, np.array([0, 3, 9])
     strategy.settings = replace(strategy.settings, tolerance=4.0)
-    strategy.absorb_upload(1, Result(1, 5, [upload], metrics={"stamp": 3}))
+    strategy.reply(1, Result(1, 5, [upload], metrics={"stamp": 3}))
     u, late = state.shares[1], 1 / (10 * 3 + 1)
     for k, factor in enumerate((1, 1, late)):
         alpha = 0.5 * u[k] / u.max() * factor
@@ -192,7 +190,7 @@ def test_unusual_uploads_move_nothing_once_updates_are_adjusted(
         state.models = strategy.public.pretrain(strategy.initial_model())
         state.measured, state.epoch = np.full((5, 3, 3), 1e-9), 1
         before = list(state.models)
-        strategy.absorb_upload(1, Result(1, 5, [before[0] + 1], metrics={"stamp": 0}))
+        strategy.reply(1, Result(1, 5, [before[0] + 1], metrics={"stamp": 0}))
         same = all(a is b for a, b in zip(before, state.models, strict=True))
         assert same is not moves
         assert len(state.measured) == 6
@@ -208,7 +206,7 @@ def test_an_upload_may_be_unusual_for_some_clusters_alone(tmp_path: Path) -> Non
     state.measured, state.epoch = np.full((5, 3, 3), 1e-9), 1
     state.measured[:, 1] = 1e9
     before = list(state.models)
-    strategy.absorb_upload(1, Result(1, 5, [before[0] + 1], metrics={"stamp": 0}))
+    strategy.reply(1, Result(1, 5, [before[0] + 1], metrics={"stamp": 0}))
     moved = [a is not b for a, b in zip(before, state.models, strict=True)]
     assert moved == [False, True, False]
     assert state.updated.tolist() == [0, 1, 0]
@@ -225,7 +223,7 @@ def test_an_upload_whose_losses_are_not_finite_changes_nothing(tmp_path: Path) -
     # Every weight is a number that may be sent; with images their sums overflow.
     wild = np.full_like(before[0], 1e38)
     with pytest.raises(InvalidResultError, match="not finite"):
-        strategy.absorb_upload(1, Result(1, 5, [wild], metrics={"stamp": 0}))
+        strategy.reply(1, Result(1, 5, [wild], metrics={"stamp": 0}))
     assert all(a is b for a, b in zip(before, state.models, strict=True))
     assert not len(state.measured)
     assert state.shares.ravel().tolist() == [1 / 3] * 6

@@ -45,12 +45,10 @@ def test_every_model_moves_by_the_share_of_it(strategy: Any) -> None:
     strategy.state.epoch = 1
     shares = np.float32([0.5, 0.5, 0.0])
     model = np.float32([100])
-    upload = Result(0, 5, [model, shares], metrics={"stamp": 0})
-    personal = strategy.absorb_upload(0, upload)
+    sent = strategy.reply(0, Result(0, 5, [model, shares], metrics={"stamp": 0}))
     # alpha_0 = 0.1, so a step of 0.05.
-    models = [float(each[0]) for each in strategy.state.models]
-    assert models == pytest.approx([5, 14.5, 20])
-    assert personal == pytest.approx([9.75])
+    assert [float(each[0]) for each in sent] == pytest.approx([5, 14.5, 20])
+    assert strategy.personal(0, sent) == pytest.approx([9.75])
     assert strategy.state.updated.tolist() == [1, 1, 0]
 
 
