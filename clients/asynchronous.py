@@ -15,27 +15,24 @@ not get it.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
 from cfl_flower.client.time_limit import without_limit
 from cfl_flower.client.upload_policy import touched
-from cfl_flower.types import IntArray, Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import IntArray, Vector
+from clients.base import ClusteredClient, Config, Metrics, Reply
 
 
 class AsynchronousClient(ClusteredClient):
     """A client that answers every model with a better one for its own data."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train from what was received; say how good both models are here."""
         stamp = int(config["stamp"])
         with without_limit():
             asked = self.hold(stamp)
-        metrics: dict[str, Scalar] = {"stamp": stamp}
+        metrics: Metrics = {"stamp": stamp}
         start, shares = self.begin(parameters)
         if config.get("tested"):
             metrics |= self.tested("after", start)
@@ -82,7 +79,7 @@ class AsynchronousClient(ClusteredClient):
         """Return the model to start from, and what is uploaded beside the trained."""
         return parameters[0], []
 
-    def tested(self, name: str, model: Vector) -> dict[str, Scalar]:
+    def tested(self, name: str, model: Vector) -> Metrics:
         """Return a model's test on this client's own test samples, if it has any."""
         context = self.context
         view = self.data(context.round)

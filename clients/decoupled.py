@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -23,18 +22,15 @@ from cfl_flower.learning.decoupling import (
 from cfl_flower.learning.training import LocalTraining, Loss, train
 from cfl_flower.models import FlatModel, Split
 from cfl_flower.seeding import generator
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient, Tested
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Metrics, Reply, Tested
 
 
 class DecoupledClient(ClusteredClient):
     """Trains the classifier first and the extractor next; keeps the classifier."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train both parts on the data of this round and send the extractor."""
-        del config
         x, y = self.samples(self.context.round)
         classifier = self.classifier(self.context.round)
         model = self.load(parameters[0], classifier, self.context.round)
@@ -120,8 +116,8 @@ class DecoupledClient(ClusteredClient):
         return self.split.divide(self.keep_buffers(model.to_vector(), received))[0]
 
     def evaluate(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[float, int, dict[str, Scalar]]:
+        self, parameters: list[Vector], config: Config
+    ) -> tuple[float, int, Metrics]:
         """Take over what the server made of all participants' results, then test."""
         tested = 1 if config.get("test", True) else 0
         if returned := parameters[tested:]:

@@ -26,8 +26,8 @@ import numpy as np
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import sample_losses
-from cfl_flower.types import FloatArray, Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import FloatArray, Vector
+from clients.base import ClusteredClient, Config, Metrics
 
 # Optional: most devices do without.
 DETECTORS: Any = import_module("river.drift") if find_spec("river") else None
@@ -63,11 +63,8 @@ class DetectingClient(ClusteredClient):
     detector: ClassVar[Any] = None
 
     def report(
-        self,
-        config: dict[str, Any],
-        round: int,
-        parameters: Sequence[Vector] = (),
-    ) -> dict[str, Scalar]:
+        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+    ) -> Metrics:
         """Return the representation if losses rose, or the server has none yet.
 
         Raises

@@ -6,8 +6,6 @@ Sends: the model (d floats), these (L * D floats) and its label counts. Keeps: n
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cfl_flower.clustering.representations import label_counts
@@ -20,16 +18,14 @@ from cfl_flower.learning.decoupling import (
 )
 from cfl_flower.learning.training import train
 from cfl_flower.seeding import generator
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Reply
 
 
 class FedFMClient(ClusteredClient):
     """Algorithm 1, the part of a device."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] towards the anchors, parameters[1]."""
         context, settings, start = self.context, self.context.settings, parameters[0]
         x, y = self.samples(context.round)

@@ -6,8 +6,6 @@ anchors. Sends: all of these. Keeps: the classifier that the server mixed for it
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from torch import Tensor
 
@@ -19,7 +17,8 @@ from cfl_flower.learning.decoupling import (
     read_anchors,
     represent,
 )
-from cfl_flower.types import IntArray, Scalar, Vector
+from cfl_flower.types import IntArray, Vector
+from clients.base import Config, Metrics, Reply
 from clients.decoupled import DecoupledClient
 
 
@@ -50,9 +49,7 @@ def statistics(z: Tensor, y: Tensor, counts: IntArray) -> tuple[float, Vector]:
 class FedPACClient(DecoupledClient):
     """Algorithm 1, the part of a device."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] towards the anchors, parameters[1]."""
         context, received = self.context, parameters[0]
         x, y = self.samples(context.round)
@@ -69,7 +66,7 @@ class FedPACClient(DecoupledClient):
         context.state.save(context.round, {"classifier": own})
         trained = represent(self.load(extractor, own, context.round + 1), x)
         points = class_means(trained, y, len(counts)).points.ravel()
-        known: dict[str, Scalar] = {
+        known: Metrics = {
             "variance": variance,
             "classes": counts.astype(np.float32).tobytes(),
         }

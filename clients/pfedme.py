@@ -6,8 +6,6 @@ copy (d floats). Keeps: the model that it is tested with (d floats).
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from cfl_flower.learning.training import (
@@ -17,19 +15,16 @@ from cfl_flower.learning.training import (
     switch_mode,
 )
 from cfl_flower.seeding import generator
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Reply
 
 
 class PFedMeClient(ClusteredClient):
     """Algorithm 1, lines 5 to 8."""
 
     @torch.no_grad()
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train on the data of this round and keep what is tested."""
-        del config
         context, settings, start = self.context, self.context.settings, parameters[0]
         x, y = self.samples(context.round)
         model = context.model.load(self.with_own_buffers(start, context.round))
@@ -54,6 +49,5 @@ class PFedMeClient(ClusteredClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
-        del parameters
         model = self.context.state.load(self.context.round + 1).get("model")
         return self.context.initial() if model is None else model

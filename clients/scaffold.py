@@ -6,15 +6,13 @@ change of its control. Keeps: its control (p floats).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from cfl_flower.learning.training import train
 from cfl_flower.seeding import generator
-from cfl_flower.types import FloatArray, Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import FloatArray, Vector
+from clients.base import ClusteredClient, Config, Reply
 
 
 def control_change(
@@ -39,11 +37,8 @@ def control_change(
 class ScaffoldClient(ClusteredClient):
     """Algorithm 1, lines 6 to 14."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] with the server's control, parameters[1]."""
-        del config
         context, (start, control) = self.context, parameters
         state, count = context.state.part("control"), len(control)
         own = state.load(context.round).get("own", np.zeros(count, np.float32))

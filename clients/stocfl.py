@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -20,16 +19,15 @@ from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
 from cfl_flower.learning.training import full_gradient, predictions, train
 from cfl_flower.seeding import generator
-from cfl_flower.types import FloatArray, Scalar, Vector
+from cfl_flower.types import FloatArray, Vector
+from clients.base import Config, Metrics, Reply
 from clients.bilevel import BilevelClient
 
 
 class StoCFLClient(BilevelClient):
     """Algorithm 1, ClientProcedure and GetDatasetRepresentation."""
 
-    def answer(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Send psi at the anchor parameters[0], or omega = parameters[0] trained."""
         upcoming = self.context.round + 1
         count = len(self.data(upcoming).labels)
@@ -40,11 +38,8 @@ class StoCFLClient(BilevelClient):
             return [self.train_global(parameters[0], upcoming)], count, {}
         return super().answer(parameters, config)
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train theta = parameters[1], and omega = parameters[0]: lines 20 to 23."""
-        del config
         omega, theta = parameters
         trained, count = self.train_near(theta, omega)
         if self.context.settings.omega == "sequential":
@@ -123,11 +118,8 @@ class StoCFLClient(BilevelClient):
         return found
 
     def report(
-        self,
-        config: dict[str, Any],
-        round: int,
-        parameters: Sequence[Vector] = (),
-    ) -> dict[str, Scalar]:
+        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+    ) -> Metrics:
         """Report psi anew if the data are not those of the last report.
 
         ``config["reported"]`` is the round in which the server took the last report: a

@@ -106,12 +106,10 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def personal(self, row: int, sent: list[Vector]) -> Vector:
         """Return the model that a client predicts with, of what it received."""
-        del row
         return sent[0]
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return what is noted of an upload that was taken in."""
-        del row, result
         return {}
 
     def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
@@ -139,7 +137,6 @@ class AsynchronousStrategy(ClusteredStrategy):
         evaluate_fn: Any = None,
     ) -> StrategyResult:
         """Take in uploads, as many in each round as there are participants."""
-        del initial_arrays, train_config, evaluate_config, evaluate_fn
         self._left = num_rounds * self.config.participants
         for round in range(self._done + 1, self._done + num_rounds + 1):
             self._open_round(round)
@@ -373,7 +370,6 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Take newcomers in: they begin with the first download, as fresh as any."""
-        del round
         first, state, sent = len(self.state.clients), self.state, self.first_download()
         self.join(newcomers, np.zeros(len(newcomers), np.int64))
         count = len(newcomers)

@@ -23,12 +23,7 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.communication.results import Results
-from cfl_flower.settings import (
-    Count,
-    Fraction,
-    Positive,
-    settings,
-)
+from cfl_flower.settings import Count, Fraction, Positive, settings
 from cfl_flower.state import ClusteredState, Sampling, Weighting
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
 from strategies.auxo_sides import (

@@ -40,13 +40,7 @@ from cfl_flower.runs.measures import (
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.simulated_devices import VirtualClock
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
-from cfl_flower.types import (
-    ClientId,
-    Failure,
-    FloatArray,
-    Plan,
-    Result,
-)
+from cfl_flower.types import ClientId, Failure, FloatArray, Plan, Result
 from strategies.method import Description, Method, Published, Supports
 from strategies.participation import NO_DRAW, learn_from_participants
 
@@ -159,7 +153,6 @@ class ClusteredStrategy(Method, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Open a round: meet newcomers, then send out the training tasks."""
-        del arrays, config, grid
         round = self._done + server_round
         self.record = RoundRecord(round)
         self.record.virtual_seconds = 0.0 if self.fleet.simulated else None
@@ -270,7 +263,6 @@ class ClusteredStrategy(Method, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Send out the tests, and the question whether the data changed."""
-        del arrays, config, grid
         round = self.record.round
         every = self.config.system.evaluate_every
         test = round % every == 0 or round == self.config.rounds

@@ -145,7 +145,6 @@ class CFL(ClusteredStrategy):
 
     def choose_participants(self, round: int) -> list[int]:
         """Return everyone."""
-        del round
         return list(range(len(self.state.clients)))
 
     def absorb_train(self, round: int, results: Results) -> None:

@@ -20,15 +20,7 @@ from cfl_flower.learning.decoupling import no_anchors
 from cfl_flower.models import Split, split_module
 from cfl_flower.settings import Count, Natural, Positive, settings
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import (
-    BoolArray,
-    ClientId,
-    FloatArray,
-    Plan,
-    Result,
-    Task,
-    Vector,
-)
+from cfl_flower.types import BoolArray, ClientId, FloatArray, Plan, Result, Task, Vector
 from strategies.base import ClusteredStrategy, Description, Published, StrategySettings
 
 

@@ -33,13 +33,7 @@ from cfl_flower.clustering.class_clusters import (
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import parse_counts
-from cfl_flower.settings import (
-    Count,
-    Natural,
-    NonNegative,
-    Positive,
-    settings,
-)
+from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
 from strategies.base import Description, no_clusters

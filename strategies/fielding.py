@@ -25,11 +25,7 @@ import numpy as np
 
 from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.client.privacy import NoNoise, Privacy
-from cfl_flower.clustering.algorithms import (
-    KMeansScan,
-    choose_clusters,
-    mixing_matrix,
-)
+from cfl_flower.clustering.algorithms import KMeansScan, choose_clusters, mixing_matrix
 from cfl_flower.clustering.centres import (
     find_centres,
     move_drifted,

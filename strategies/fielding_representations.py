@@ -63,7 +63,6 @@ class OnePart:
         ConfigError
             If it cannot be read or pre-trained.
         """
-        del config, simulated
         return []
 
     def check(self, reported: Vector, classes: int) -> None:
@@ -78,7 +77,6 @@ class OnePart:
 
     def parts(self, classes: int) -> Sequence[slice]:
         """Return the parts of a representation, each of which can trigger."""
-        del classes
         return (slice(None),)
 
     def changed(
@@ -90,7 +88,6 @@ class OnePart:
         classes: int,
     ) -> bool:
         """Return whether a representation changed by more than is tolerated."""
-        del classes
         return bool(distances(last[None], now[None], distance)[0, 0] > tolerance)
 
     def largest_tolerance(self, tolerance: float) -> float:
@@ -110,7 +107,6 @@ class OnePart:
         noise : float
             The variance of noise on each label's count.
         """
-        del points, counts, significance, noise
         return False
 
 
@@ -125,7 +121,6 @@ class LabelHistogram(OnePart):
 
     def width(self, network: nn.Module, classes: int) -> int:
         """Return the length of a representation."""
-        del network
         return classes
 
     def chance_explains(
@@ -149,7 +144,6 @@ class Embedding(OnePart):
 
     def width(self, network: nn.Module, classes: int) -> int:
         """Return the length of a representation."""
-        del classes
         return split_module(network).width
 
     def shared_models(self, config: RunConfig, simulated: bool) -> list[Vector]:
@@ -175,7 +169,6 @@ class Embedding(OnePart):
         Vector
             Zeros without samples.
         """
-        del seed
         if len(y) == 0:
             return np.zeros(model.split.width, np.float32)
         embedding: Vector = represent(model, x).mean(0).cpu().numpy()
@@ -193,7 +186,6 @@ class Gradient(Embedding):
 
     def width(self, network: nn.Module, classes: int) -> int:
         """Return the length of a representation."""
-        del classes
         return self.sketch or sum(each.numel() for each in network.parameters())
 
     def make(

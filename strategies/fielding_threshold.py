@@ -90,7 +90,6 @@ class FixedThreshold:
 
     def in_force(self, configured: float, trials: Trials) -> float:
         """Return the threshold that decides now, as a fraction of theta."""
-        del trials
         return configured
 
     def after_round(
@@ -102,12 +101,10 @@ class FixedThreshold:
         rng: np.random.Generator,
     ) -> Trials:
         """Return the trials after a round."""
-        del record, drifted, configured, rng
         return trials
 
     def measures(self, configured: float, trials: Trials) -> dict[str, float]:
         """Return the measures of a round's record."""
-        del configured, trials
         return {}
 
 

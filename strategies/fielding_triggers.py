@@ -67,7 +67,6 @@ class CentreTrigger:
 
     def measures(self, state: FieldingState) -> dict[str, float]:
         """Return the measures of a round's record."""
-        del state
         return {}
 
 
@@ -92,7 +91,6 @@ class PairwiseTrigger:
 
         Only the representations count: neither centres nor the threshold.
         """
-        del before, threshold, parts
         delta = self._delta(state)
         widest = largest_pairwise_distance(
             state.representations, state.clusters, distance

@@ -24,15 +24,12 @@ class LocalAsync(SoftStrategy):
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Return the client's own model."""
-        del row
         return [result.arrays[0]]
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return that nothing was estimated, moved or missed."""
-        del row, result
         return {"stale": False, "ratios": None, "server_passes": 0}
 
     def payload(self, floats: int) -> int:
         """Return 0: nothing is communicated."""
-        del floats
         return 0

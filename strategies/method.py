@@ -23,15 +23,7 @@ from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.settings import locate, require
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
-from cfl_flower.types import (
-    ClientId,
-    FloatArray,
-    IntArray,
-    Plan,
-    Result,
-    Task,
-    Vector,
-)
+from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
 from strategies.participation import NO_DRAW, Draw
 
 if TYPE_CHECKING:

@@ -169,7 +169,6 @@ class SoftStrategy(AsynchronousStrategy):
 
     def server_passes(self, ratios: FloatArray) -> int:
         """Return what an upload costs the server, in forward passes of one sample."""
-        del ratios
         return 0
 
     def true_mixture(self, row: int) -> FloatArray | None:
