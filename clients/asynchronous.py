@@ -46,14 +46,11 @@ class AsynchronousClient(ClusteredClient):
         return [trained, *shares], count, metrics
 
     def hold(self, stamp: int) -> int | None:
-        """Wait until this client wants to upload; in a simulation a clock says when.
+        """Wait until the policy says upload; return when the trigger was last touched.
 
-        Not if it is asked once more for what it trained from the model of that stamp.
-
-        Returns
-        -------
-        int or None
-            When the trigger was touched last; None where nothing is held.
+        None where nothing is held: in a simulation, whose clock says when. A client
+        that is asked again for what it trained from the model of this stamp does not
+        wait.
         """
         context, policy = self.context, self.context.settings.policy
         if context.look is None or context.folder is None or not policy.holds:

@@ -42,12 +42,7 @@ Tested: TypeAlias = tuple[float, int]
 
 
 class ClusteredClient(NumPyClient):
-    """A client for one task.
-
-    Parameters
-    ----------
-    context : ClientContext
-    """
+    """A client for one task."""
 
     reports_loss: ClassVar[bool] = False
     """Whether an overridden `fit` still tells the loss of the model that it starts
@@ -113,21 +108,13 @@ class ClusteredClient(NumPyClient):
         purpose: str = "batches",
         anchor: Vector | None = None,
     ) -> tuple[Vector, int]:
-        """Return the model trained from given weights, and the number of samples.
+        """Return the model trained from given weights, (d,), and the number of samples.
 
-        Parameters
-        ----------
-        start : Vector, shape (d,)
-        local : LocalTraining, optional
-            Other settings than the strategy's.
-        round : int, optional
-            Whose data are trained on, with the statistics that the client had before;
-            the task's own by default.
-        purpose : str
-            Names the draws of the batches. Training for another one than the default
-            is a trial, which leaves nothing behind.
-        anchor : Vector, shape (d,), optional
-            What the proximal term holds the weights near; the start by default.
+        Training uses the task's round unless another is given, with the running
+        statistics from before it, and the strategy's optimiser. The proximal term holds
+        the weights near the ``anchor``, by default the start. ``purpose`` names the
+        draws of the batches: training for another one than the default is a trial,
+        which leaves nothing behind.
         """
         context = self.context
         round = context.round if round is None else round

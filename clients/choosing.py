@@ -20,12 +20,7 @@ class ChoosingClient(ClusteredClient):
     def choose(self, received: Sequence[Vector], config: Config, round: int) -> int:
         """Return the cluster that suits a round's data best.
 
-        Parameters
-        ----------
-        received : sequence of vectors
-            What the method's clients compare themselves with, one for each cluster.
-        config : dict
-        round : int
+        ``received`` is what clients compare themselves with, a vector for each cluster.
         """
         raise NotImplementedError
 

@@ -80,13 +80,7 @@ class DecoupledClient(ClusteredClient):
     def fit_classifier(
         self, classifier: Vector, representations: Tensor, y: Tensor
     ) -> Vector:
-        """Return the classifier, trained on the representations of a frozen extractor.
-
-        Parameters
-        ----------
-        classifier : Vector, shape (L * (D + 1),)
-        representations, y : Tensor, shapes (n, D) and (n,)
-        """
+        """Return the classifier, trained on a frozen extractor's output, (n, D)."""
         settings, rng = self.classifier_training(), self.rng("classifier-batches")
         return train_classifier(
             self.split, classifier, representations, y, settings, rng
@@ -102,12 +96,7 @@ class DecoupledClient(ClusteredClient):
     ) -> Vector:
         """Return the extractor, trained under a frozen classifier.
 
-        Parameters
-        ----------
-        extractor, classifier : Vector
-        x, y : Tensor
-        loss : callable, optional
-            Instead of the cross-entropy.
+        A ``loss`` takes the place of the cross-entropy.
         """
         model = self.load(extractor, classifier, self.context.round)
         rng, part = self.rng("batches"), self.split.part

@@ -37,18 +37,10 @@ WINDOW = 2000
 
 
 def rises(detector: Any, losses: FloatArray, known: int) -> bool:
-    """Return whether a detector finds that losses rose with the latest ones.
+    """Return whether a fresh detector finds that the latest losses, (n,), rose.
 
-    A model that improves lowers them, which is no drift.
-
-    Parameters
-    ----------
-    detector : river's
-        Fresh.
-    losses : array of shape (n,)
-        In the order of time.
-    known : int
-        Losses that were looked at before; what is found in them is old.
+    The first ``known`` losses were looked at before, and what is found in them is old.
+    A model that improves lowers its losses, which is no drift.
     """
     for place, loss in enumerate(losses.tolist()):
         detector.update(loss)

@@ -89,14 +89,10 @@ class FedCCFAClient(DecoupledClient):
         )
 
     def alignment(self, kept: dict[str, np.ndarray], counts: IntArray) -> Loss | None:
-        """Return the loss of the extractor: eq. 9; None for the cross-entropy alone.
+        """Return the loss of the extractor, eq. 9; None for the cross-entropy alone.
 
-        Parameters
-        ----------
-        kept : dict
-            What this client remembers.
-        counts : int array of shape (L,)
-            Of its labels.
+        ``kept`` is what this client remembers, ``counts`` are those of its labels,
+        (L,).
         """
         settings = self.context.settings
         weight = settings.alignment_weight

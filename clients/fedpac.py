@@ -23,19 +23,10 @@ from clients.decoupled import DecoupledClient
 
 
 def statistics(z: Tensor, y: Tensor, counts: IntArray) -> tuple[float, Vector]:
-    """Return the variance and the weighted means that classifiers are combined by.
+    """Return the variance v, and the means h of shape (L * D,).
 
-    v = (sum_c p_c E_c|z|^2 - sum_c p_c^2 |mu_c|^2) / n and h_c = p_c mu_c.
-
-    Parameters
-    ----------
-    z, y : Tensor, shapes (n, D) and (n,)
-    counts : int array of shape (L,)
-
-    Returns
-    -------
-    float
-    Vector, shape (L * D,)
+    v = (sum_c p_c E_c|z|^2 - sum_c p_c^2 |mu_c|^2) / n and h_c = p_c mu_c, of
+    representations z, (n, D), with labels y, (n,), and label counts, (L,).
     """
     total = max(1, int(counts.sum()))
     means = class_means(z, y, len(counts)).points

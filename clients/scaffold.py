@@ -20,16 +20,7 @@ def control_change(
 ) -> FloatArray:
     """Return c_i+ - c_i = (x - y) / (K eta) - c: Algorithm 1, line 12, option II.
 
-    Parameters
-    ----------
-    control : array of shape (p,)
-        c, the server's.
-    start, end : arrays of shape (p,)
-        x and y.
-    steps : int
-        K.
-    rate : float
-        eta.
+    ``control`` is the server's c, ``start`` and ``end`` are x and y, all of shape (p,).
     """
     return (start - end) / np.float32(steps * rate) - control
 

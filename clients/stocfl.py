@@ -60,14 +60,8 @@ class StoCFLClient(BilevelClient):
     def direction_of(self, anchor: Vector, x: Tensor, y: Tensor, round: int) -> Vector:
         """Return psi of samples: GetDatasetRepresentation, line 6.
 
-        A sketch is normalised, too: all members of a cluster have the same weight.
-
-        Parameters
-        ----------
-        anchor : Vector, shape (d,)
-        x, y : Tensor, shapes (n, ...) and (n,)
-        round : int
-            Seeds the batches of a difference.
+        A sketch is normalised, too: all members of a cluster have the same weight. The
+        round seeds the batches of a difference.
         """
         context, settings = self.context, self.context.settings
         model = context.model.load(anchor)
@@ -94,21 +88,12 @@ class StoCFLClient(BilevelClient):
         x: Tensor,
         round: int,
     ) -> list[float]:
-        """Return how well unlabelled samples fit each cluster, as a cosine.
+        """Return how well unlabelled samples fit each of K clusters, as a cosine.
 
         The paper's psi needs labels. Without any, each cluster's model labels the
-        samples, and their psi is compared with that cluster's: data that resemble those
-        of its members get their direction. Clusters that label the same samples
-        differently cannot be distinguished without labels.
-
-        Parameters
-        ----------
-        anchor : Vector, shape (d,)
-        models : sequence of K vectors of shape (d,)
-        sums : sequence of K arrays of shape (w,)
-            Of the members' psi.
-        x : Tensor, shape (n, ...)
-        round : int
+        samples, and their psi is compared with the sum of its members', of shape (w,):
+        data that resemble those of its members get their direction. Clusters that label
+        the same samples differently cannot be distinguished without labels.
         """
         found = []
         for model, total in zip(models, sums, strict=True):

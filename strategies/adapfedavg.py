@@ -41,39 +41,26 @@ class AdapFedAvgSettings(StrategySettings):
 
 @dataclass
 class Averages:
-    """The server's moving averages.
-
-    Attributes
-    ----------
-    steps : int
-        t.
-    model : array of shape (d,)
-    variance, ratio : float
-    """
+    """The server's moving averages."""
 
     steps: int
+    """t, the rounds taken in."""
     model: FloatArray
+    """Shape (d,)."""
     variance: float
     ratio: float
 
 
 @dataclass
 class AdapFedAvgState(ClusteredState):
-    """Adaptive-FedAvg's state.
-
-    Attributes
-    ----------
-    steps, mean, variance, ratio
-        See `Averages`; of the weights, without running statistics.
-    share : float
-        The learning rate of the next round, in parts of eta_0.
-    """
+    """Adaptive-FedAvg's state; its averages (`Averages`) are of the weights alone."""
 
     steps: int
     mean: Vector
     variance: float
     ratio: float
     share: float
+    """The learning rate of the next round, in parts of eta_0."""
 
 
 def follow(

@@ -68,24 +68,16 @@ class AuxoSettings(StrategySettings):
 
 @dataclass
 class AuxoState(ClusteredState):
-    """Auxo's state.
-
-    Attributes
-    ----------
-    rewards : array of shape (n, K)
-        R of each client and cohort.
-    sides : array of shape (n, K, 2)
-        Rewards of a cohort's two sides; equal ones: the client has none.
-    begun : bool array of shape (K,)
-        Whether a cohort's first sides were made.
-    learned : int array of shape (K,)
-        Rounds in which a cohort learned, its parent's included.
-    """
+    """Auxo's state."""
 
     rewards: FloatArray
+    """R of each client and cohort, shape (n, K)."""
     sides: FloatArray
+    """Rewards of a cohort's two sides, shape (n, K, 2); equal: the client has none."""
     begun: BoolArray
+    """Whether a cohort's first sides were made, shape (K,)."""
     learned: IntArray
+    """Rounds in which a cohort learned, its parent's included, shape (K,)."""
 
 
 class Auxo(ClusteredStrategy):
@@ -157,15 +149,10 @@ class Auxo(ClusteredStrategy):
     def learn(
         self, cohort: int, rows: IntArray, updates: FloatArray, own: IntArray
     ) -> None:
-        """Reward a cohort's participants for it, and for the side they are on.
+        """Reward a cohort's m participants for it, and for the side they are on.
 
-        Parameters
-        ----------
-        cohort : int
-        rows : int array of shape (m,)
-        updates : array of shape (m, d)
-        own : int array of shape (n,)
-            The cohort of each client before the round.
+        ``updates`` has the shape (m, d); ``own`` is each client's cohort before the
+        round, (n,).
         """
         state, settings = self.state, self.settings
         centred, units = directions(updates.astype(float))

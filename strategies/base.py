@@ -61,16 +61,7 @@ __all__ = [
 
 
 class ClusteredStrategy(Method, Strategy):
-    """A method as a Flower strategy.
-
-    Parameters
-    ----------
-    config : RunConfig
-    fleet : Fleet
-    timeline : Timeline or None
-        The true concept of every client, where the data are simulated.
-    callbacks : sequence of Callback
-    """
+    """A method as a Flower strategy."""
 
     def __init__(
         self,
@@ -125,14 +116,7 @@ class ClusteredStrategy(Method, Strategy):
     # The frame: Flower's hooks -------------------------------------------------------
 
     def run(self, state: ClusteredState | None = None, done: int = 0) -> None:
-        """Run all rounds, or those after a checkpoint.
-
-        Parameters
-        ----------
-        state : ClusteredState, optional
-            The state after ``done`` rounds.
-        done : int
-        """
+        """Run all rounds, or go on from the state after ``done`` rounds."""
         if state is not None:
             self.state, self._done = state, done
         self._started = time.perf_counter()

@@ -74,35 +74,20 @@ class CFLSettings(StrategySettings):
 
 @dataclass
 class CFLState(ClusteredState):
-    """CFL's state.
-
-    Attributes
-    ----------
-    ancestors : list of vectors
-        The model of each cluster that was split, from before the split.
-    lineage : list of K lists of int
-        The ancestors of each cluster, the oldest first.
-    scale : float or None
-        The mean norm of the first round's updates.
-    """
+    """CFL's state."""
 
     ancestors: list[Vector]
+    """The model of each cluster that was split, from before the split."""
     lineage: list[list[int]]
+    """The ancestors of each cluster, the oldest first."""
     scale: float | None
+    """The mean norm of the first round's updates."""
 
 
 def bipartition(cosines: FloatArray) -> IntArray:
-    """Return the side, 0 or 1, of each client, by complete linkage.
+    """Return each client's side by complete linkage; the first client is on side 0.
 
-    Parameters
-    ----------
-    cosines : array of shape (n, n)
-        n is at least 2.
-
-    Returns
-    -------
-    int array of shape (n,)
-        The first client is on side 0.
+    ``cosines`` has the shape (n, n), with n of at least 2.
 
     Examples
     --------
@@ -165,16 +150,8 @@ class CFL(ClusteredStrategy):
     ) -> tuple[float | None, float | None]:
         """Split a cluster at a stationary point, if its parts are far enough apart.
 
-        Parameters
-        ----------
-        round, cluster : int
-        found : dict of int to Result
-            The results by the client's row.
-
-        Returns
-        -------
-        (float, float)
-            The norms of its mean and of its largest update; None without any.
+        ``found`` has the results by their client's row. Returns the norms of the mean
+        and of the largest update, or None without any.
         """
         state, settings = self.state, self.settings
         members = np.flatnonzero(state.clusters == cluster)

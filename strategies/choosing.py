@@ -53,15 +53,10 @@ class ChoosingSettings(StrategySettings):
 
 @dataclass
 class ChoosingState(ClusteredState):
-    """The state of all methods whose clients choose.
-
-    Attributes
-    ----------
-    chosen : int array of shape (n,)
-        The round in which each client's choice was taken.
-    """
+    """The state of all methods whose clients choose."""
 
     chosen: IntArray
+    """The round in which each client's choice was taken, shape (n,)."""
 
 
 class ChoosingStrategy(ClusteredStrategy):

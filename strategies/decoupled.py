@@ -42,18 +42,12 @@ class DecoupledSettings(StrategySettings):
 
 @dataclass
 class AnchorState(ClusteredState):
-    """The state of methods with one anchor for each class.
-
-    Attributes
-    ----------
-    points : array of shape (L, D), float32
-        The anchors.
-    present : bool array of shape (L,)
-        Which classes have one.
-    """
+    """The state of methods with one anchor for each class."""
 
     points: FloatArray
+    """The anchors, shape (L, D)."""
     present: BoolArray
+    """Which classes have one, shape (L,)."""
 
     @classmethod
     def first(cls, state: ClusteredState, split: Split) -> AnchorState:

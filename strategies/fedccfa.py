@@ -71,21 +71,14 @@ class FedCCFASettings(DecoupledSettings):
 
 @dataclass
 class FedCCFAState(ClusteredState):
-    """FedCCFA's state.
-
-    Attributes
-    ----------
-    clustered : list of m ClientId
-        Whose classifiers were clustered last.
-    class_clusters : int array of shape (m, L)
-        Their cluster in each class; -1 without samples of it.
-    distances : array of shape (L, m, m), float32
-        What they were clustered by; NaN where a class has no samples.
-    """
+    """FedCCFA's state."""
 
     clustered: list[ClientId]
+    """The m clients whose classifiers were clustered last."""
     class_clusters: IntArray
+    """Their cluster in each class, shape (m, L); -1 without samples of it."""
     distances: FloatArray
+    """What they were clustered by, shape (L, m, m); NaN without samples of a class."""
 
 
 class FedCCFA(DecoupledStrategy):

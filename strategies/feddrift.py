@@ -44,20 +44,11 @@ class FedDriftSettings(StrategySettings):
 def model_distances(
     losses: FloatArray, chosen: IntArray, samples: FloatArray
 ) -> FloatArray:
-    """Return how badly models do on each other's data: Algorithm 1, line 12.
+    """Return how badly models do on each other's data, (K, K): Algorithm 1, line 12.
 
-    Parameters
-    ----------
-    losses : array of shape (m, K)
-        Of each model on each participant's data.
-    chosen : int array of shape (m,)
-        The model that each trained; negative for a new one.
-    samples : array of shape (m,)
-
-    Returns
-    -------
-    array of shape (K, K)
-        Infinite where one was trained by nobody; 0 on the diagonal.
+    ``losses`` are those of each model on each participant's data, (m, K); ``chosen`` is
+    the model that each trained, negative for a new one. Infinite where one was trained
+    by nobody.
     """
     count = losses.shape[1]
     shares = np.where(chosen == np.arange(count)[:, None], samples, 0).astype(float)
@@ -75,15 +66,8 @@ def model_distances(
 def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
     """Merge the closest models below delta, by complete linkage: lines 13 to 16.
 
-    Parameters
-    ----------
-    gaps : array of shape (K, K)
-    delta : float
-
-    Returns
-    -------
-    int array of shape (K,)
-        What each model becomes, numbered by first appearance.
+    ``gaps`` has the shape (K, K). Returns what each model becomes, numbered by
+    appearance.
     """
     gaps, merged = gaps.copy(), np.arange(len(gaps))
     np.fill_diagonal(gaps, np.inf)
@@ -172,11 +156,7 @@ class FedDrift(ClusteredStrategy):
     def merge(self, merged: IntArray, samples: FloatArray) -> None:
         """Replace models that merge by their mean, and renumber everyone's.
 
-        Parameters
-        ----------
-        merged : int array of shape (K,)
-        samples : array of shape (K,)
-            That each was trained on in this round.
+        ``samples`` are those that each model was trained on in this round, (K,).
         """
         state, models = self.state, []
         for group in range(int(merged.max()) + 1):

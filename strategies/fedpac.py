@@ -48,16 +48,12 @@ class FedPACSettings(DecoupledSettings):
 
 
 def simplex_minimum(matrix: FloatArray) -> FloatArray:
-    """Return the a >= 0 with sum 1 that minimises a^T P a.
+    """Return the a >= 0 with sum 1 that minimises a^T P a, P symmetric of shape (m, m).
 
     With P = R^T R, non-negative least squares gives the a >= 0 that minimises
     |R a|^2 + (sum a - 1)^2. For a = s u with sum u = 1 and q = u^T P u the best s
     leaves q / (1 + q), which grows with q: the best u is the minimum on the simplex.
-
-    Parameters
-    ----------
-    matrix : array of shape (m, m)
-        P, symmetric; negative eigenvalues count as 0.
+    Negative eigenvalues count as 0.
 
     Examples
     --------
@@ -78,21 +74,11 @@ def simplex_minimum(matrix: FloatArray) -> FloatArray:
 
 
 def combine(variances: FloatArray, means: FloatArray) -> FloatArray:
-    """Return whose classifiers make each client's: eq. 10 and 12.
+    """Return whose classifiers make each client's, (m, m): eq. 10 and 12.
 
-    Client i minimises sum_j a_j^2 v_j + |sum_j a_j (h_i - h_j)|^2.
-
-    Parameters
-    ----------
-    variances : array of shape (m,)
-        v.
-    means : array of shape (m, k)
-        h: each class's share times its mean representation, end to end.
-
-    Returns
-    -------
-    array of shape (m, m)
-        Row i are the weights of client i; they sum to 1.
+    Row i minimises sum_j a_j^2 v_j + |sum_j a_j (h_i - h_j)|^2 and sums to 1.
+    ``variances`` is v, (m,); ``means`` is h, (m, k): each class's share times its mean
+    representation.
     """
     with one_thread():
         gram = means @ means.T

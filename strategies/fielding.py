@@ -89,35 +89,26 @@ class FieldingSettings(StrategySettings):
 
 @dataclass
 class FieldingState(ClusteredState):
-    """Fielding's state.
-
-    Attributes
-    ----------
-    representations : array of shape (n, L)
-        The latest representation of each client.
-    counts, reports : int arrays of shape (n,)
-        The number of samples behind it, and of reports so far.
-    centres, reference : arrays of shape (K, L)
-        The centres, and those at the last re-clustering.
-    heterogeneity : float or None
-        The mean client distance, since the representations or clusters last changed.
-    delta : float or None
-        Delta of Appendix F.2, since the first drift event.
-    consecutive : int
-        Drift events in a row that led to re-clustering (Appendix F.2).
-    trials : Trials
-        What was observed of the thresholds (Appendix F.1).
-    """
+    """Fielding's state."""
 
     representations: FloatArray
+    """The latest representation of each client, shape (n, L)."""
     counts: IntArray
+    """The number of samples behind it, shape (n,)."""
     reports: IntArray
+    """The number of each client's reports so far, shape (n,)."""
     centres: FloatArray
+    """The centre of each cluster, shape (K, L)."""
     reference: FloatArray
+    """The centres at the last re-clustering, shape (K, L)."""
     heterogeneity: float | None = None
+    """The mean client distance, since the representations or clusters last changed."""
     delta: float | None = None
+    """Delta of Appendix F.2, since the first drift event."""
     consecutive: int = 0
+    """Drift events in a row that led to re-clustering (Appendix F.2)."""
     trials: Trials = field(default_factory=Trials)
+    """What was observed of the thresholds (Appendix F.1)."""
 
 
 # Algorithm 2: handling data drift ----------------------------------------------------

@@ -99,13 +99,8 @@ class OnePart:
     ) -> bool:
         """Return whether clients differ by chance alone; not tested: no.
 
-        Parameters
-        ----------
-        points : array of shape (n, L)
-        counts : int array of shape (n,)
-            The samples behind each.
-        noise : float
-            The variance of noise on each label's count.
+        ``points`` has the shape (n, L), ``counts`` the samples behind each; ``noise``
+        is the variance of noise on each label's count.
         """
         return False
 
@@ -153,21 +148,10 @@ class Embedding(OnePart):
     def make(
         self, model: FlatModel, x: Tensor, y: Tensor, distance: Distance, seed: int
     ) -> Vector:
-        """Return what the shared model makes of a client's samples.
+        """Return what the shared model, loaded, makes of samples; zeros without any.
 
-        Parameters
-        ----------
-        model : FlatModel
-            With the weights of the shared model.
-        distance : Distance
-            With the cosine, representations are scaled to length 1.
-        seed : int
-            The run's, for sketches.
-
-        Returns
-        -------
-        Vector
-            Zeros without samples.
+        With the cosine, representations are scaled to length 1. The run's seed is for
+        sketches.
         """
         if len(y) == 0:
             return np.zeros(model.split.width, np.float32)

@@ -51,10 +51,7 @@ class SharedModel:
     def make(self, config: RunConfig, simulated: bool) -> Vector:
         """Return the shared model of a run, shape (d,).
 
-        Parameters
-        ----------
-        simulated : bool
-            Whether the data are here.
+        ``simulated`` says whether the data are here.
 
         Raises
         ------

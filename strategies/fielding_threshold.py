@@ -38,30 +38,20 @@ LEAST_GAIN = 0.001
 
 @dataclass(frozen=True)
 class Trials:
-    """What was seen of the thresholds so far.
-
-    Attributes
-    ----------
-    scores : array of shape (t,)
-        By how much accuracy changed at the drift of each trial, in their order.
-    before : float or None
-        The accuracy before the drift of the trial that is open; None: none is.
-    after : array of shape (m,)
-        The accuracies since.
-    latest : float or None
-        The accuracy when it was last tested.
-    learned : float or None
-        What came out, as a fraction of theta.
-    since : int
-        The round in which it did.
-    """
+    """What is known of the thresholds so far."""
 
     scores: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """The change of accuracy at the drift of each trial, in order, shape (t,)."""
     before: float | None = None
+    """The accuracy before the drift of the open trial; None if none is open."""
     after: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """The accuracies since that drift, shape (m,)."""
     latest: float | None = None
+    """The accuracy of the last test."""
     learned: float | None = None
+    """The chosen threshold, as a fraction of theta."""
     since: int = 0
+    """The round in which it was chosen."""
 
     def tested(self, accuracy: float, rounds: int) -> Trials:
         """Return the trials after a test; an open one ends with so many of them."""
@@ -137,12 +127,7 @@ class LearnedThreshold:
     ) -> Trials:
         """Return the trials after a round; the best threshold is chosen after the last.
 
-        Parameters
-        ----------
-        record : RoundRecord
-            With the accuracy, if the round was tested.
-        drifted : bool
-            Whether clients reported drift at the end of the round, for a new trial.
+        A drift reported at the end of the round begins a new trial.
         """
         if record.accuracy is not None:
             trials = trials.tested(record.accuracy, self.rounds)
@@ -193,14 +178,7 @@ def best_candidate(
 ) -> int:
     """Return the best candidate, or the configured one if none is clearly better.
 
-    Parameters
-    ----------
-    scores : array of shape (r * count,)
-        Of r > 1 trials of each, in the order of `turn`.
-    count : int
-    configured : int
-    rng : numpy.random.Generator
-        For the integral of Dunnett's distribution.
+    ``scores`` are those of r > 1 trials of each, (r * count,), in the order of `turn`.
 
     Examples
     --------

@@ -44,16 +44,8 @@ class CentreTrigger:
     ) -> bool:
         """Compare the largest shift with theta: Algorithm 2, lines 4 and 5.
 
-        Parameters
-        ----------
-        state : FieldingState
-            After the drifted clients have moved.
-        before : array of shape (K, L)
-            The centres before.
-        threshold : float
-            tau / theta.
-        parts : sequence of slice
-            The parts of a representation, any of which may have shifted.
+        The drifted clients have moved in ``state``; ``before`` has the centres until
+        then, (K, L). Any part of a representation may have shifted.
         """
         old = state.reference if self.reference == "recluster" else before
         members = state.sizes > 0

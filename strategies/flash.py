@@ -48,17 +48,12 @@ class FlashSettings(StrategySettings):
 
 @dataclass
 class FlashState(ClusteredState):
-    """Flash's state.
-
-    Attributes
-    ----------
-    first, second, third : Vector, shape (p,)
-        m, v and d; of the weights, as running statistics are averaged.
-    """
+    """Flash's state."""
 
     first: Vector
     second: Vector
     third: Vector
+    """m, v and d of the p weights; running statistics are averaged."""
 
 
 def flash_step(
@@ -71,14 +66,7 @@ def flash_step(
 
     m <- b1 m + (1 - b1) D, v' <- b2 v + (1 - b2) D^2,
     b3 = |v| / (|D^2 - v'| + |v|), d <- b3 d + (1 - b3) (D^2 - v'),
-    w <- w + eta_g m / (sqrt(v') - d + tau).
-
-    Parameters
-    ----------
-    model, update : arrays of shape (d,)
-        w and D, the mean update.
-    moments : (m, v, d)
-    settings : FlashSettings
+    w <- w + eta_g m / (sqrt(v') - d + tau), with the mean update D, shape (d,).
     """
     first, second, third = moments
     square = update**2

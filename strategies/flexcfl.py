@@ -79,38 +79,21 @@ class FlexCFLSettings(ChoosingSettings):
 
 @dataclass
 class FlexCFLState(ChoosingState):
-    """FlexCFL's state.
-
-    Attributes
-    ----------
-    directions : list of m vectors of shape (d,), or (k,) if sketched
-        Each group's at its start; never updated.
-    holding : bool array of shape (n,)
-        Which clients have received the directions (`KeptModels`).
-    """
+    """FlexCFL's state."""
 
     directions: list[Vector]
+    """m vectors, each group's at its start, of shape (d,), or (k,) if sketched."""
     holding: BoolArray
+    """Which clients have received the directions (`KeptModels`), shape (n,)."""
 
 
 def group_updates(
     updates: Sequence[Vector], count: int, grouping: str, rng: np.random.Generator
 ) -> tuple[IntArray, list[Vector]]:
-    """Group clients by their updates: Algorithm 3, lines 7 to 16.
+    """Group n updates of shape (d,) in m groups: Algorithm 3, lines 7 to 16.
 
-    Parameters
-    ----------
-    updates : sequence of n vectors of shape (d,)
-    count : int
-        m.
-    grouping : {"edc", "madc", "random"}
-
-    Returns
-    -------
-    groups : int array of shape (n,)
-        ``random`` makes each client a group of its own: it is given no more than m.
-    directions : list of m vectors of shape (d,)
-        Zero for a group that nobody is in.
+    Returns the group of each and the groups' directions, zero for an empty group.
+    ``random``, with no more than m updates, makes each a group of its own.
     """
     if grouping == "random":
         groups = np.arange(len(updates))
@@ -134,15 +117,9 @@ def mean_directions(
 def mix_between(models: Sequence[Vector], rate: float, form: str) -> list[Vector]:
     """Return each group's model, mixed with the others': Algorithm 2, line 19.
 
-    Parameters
-    ----------
-    models : sequence of m vectors of shape (d,)
-        All from before.
-    rate : float
-        eta_g.
-    form : {"sum", "convex"}
-        The paper's w_j + eta_g sum_l w_l / |w_l| over the others; or the code's mean of
-        all, w_j with weight 1 and each other with eta_g / |w_l|.
+    ``rate`` is eta_g. The form "sum" is the paper's w_j + eta_g sum_l w_l / |w_l| over
+    the others; "convex" is the code's mean of all, w_j with weight 1 and each other
+    with eta_g / |w_l|.
 
     Examples
     --------

@@ -33,71 +33,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Published:
-    """What the server's models are to those who export them.
-
-    Attributes
-    ----------
-    models : str
-        What they are to the clients.
-    incomplete : str
-        Why they are not fit for use alone; empty if they are.
-    """
+    """What the server's models are to those who export them."""
 
     models: str = "each cluster's model"
+    """What the models are to the clients."""
     incomplete: str = ""
+    """Why they cannot be used alone; empty if they can."""
 
 
 @dataclass(frozen=True)
 class Supports:
-    """Which settings of other groups a method can use.
-
-    Attributes
-    ----------
-    server_optimizer : bool
-        False if it has a step of its own from results to models.
-    selection : bool
-        False if it selects nobody.
-    centres : bool
-        Whether clients have a distance to their cluster's centre.
-    """
+    """Which settings of other groups a method can use."""
 
     server_optimizer: bool = True
+    """False if it has a step of its own from results to models."""
     selection: bool = True
+    """False if it selects nobody."""
     centres: bool = False
+    """Whether clients have a distance to their cluster's centre."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a method's clusters, for measures and selections.
-
-    Attributes
-    ----------
-    comparable : bool
-        Whether participants' first arrays are new versions of their clusters' models,
-        so that the distance between the two says something.
-    heterogeneity : float or None
-        The mean client distance within clusters.
-    centre_distances : callable, optional
-        Returns the distance of each client to its cluster's centre, shape (n,).
-    class_clusters : (m clients, int array of shape (m, L)), optional
-        The cluster of each client in each class, -1 without samples of it; for a
-        method whose clusters are not of whole clients.
-    """
+    """What is known of a method's clusters, for measures and selections."""
 
     comparable: bool = True
+    """Whether participants' first arrays are new versions of their clusters' models, so
+    that the distance between the two says something."""
     heterogeneity: float | None = None
+    """The mean client distance within clusters."""
     centre_distances: Callable[[], FloatArray] | None = None
+    """Returns the distance of each client to its cluster's centre, shape (n,)."""
     class_clusters: tuple[Sequence[ClientId], IntArray] | None = None
+    """m clients and their cluster in each class, (m, L), -1 without samples of it; for a
+    method whose clusters are not of whole clients."""
 
 
 class Method:
     """Per-cluster FedAvg, open at every step where methods differ.
 
-    Parameters
-    ----------
-    config : RunConfig
-    timeline : Timeline or None
-        The true concept of every client, where the data are simulated.
+    ``timeline`` has the true concept of every client, where the data are simulated.
     """
 
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
@@ -272,16 +247,11 @@ class Method:
         return optimizer.combine(model, arrays, losses, self.weights)
 
     def step(self, model: Vector, mean: Vector, absent: int = 0) -> Vector:
-        """Return the server optimiser's step from a model to the mean of its results.
+        """Return the server optimiser's step from a model to its results' mean, (d,).
 
         What it remembers goes by the model's content: it stays with a model whose
-        number changes, and a model that was made otherwise begins anew.
-
-        Parameters
-        ----------
-        model, mean : Vector, shape (d,)
-        absent : int
-            Weights of the network that are not in the model: a personal classifier.
+        number changes, and a model that was made otherwise begins anew. ``absent``
+        counts weights of the network that are not in the model: a personal classifier.
         """
         optimizer, memories = self.config.server_optimizer, self.state.memories
         if not optimizer.remembers:

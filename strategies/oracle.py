@@ -23,15 +23,10 @@ from strategies.base import ClusteredStrategy, no_clusters
 
 @dataclass
 class OracleState(ClusteredState):
-    """The state of the oracle.
-
-    Attributes
-    ----------
-    concepts : int array of shape (K,)
-        The true concept of each cluster.
-    """
+    """The state of the oracle."""
 
     concepts: IntArray
+    """The true concept of each cluster, shape (K,)."""
 
 
 class Oracle(ClusteredStrategy):

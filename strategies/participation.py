@@ -14,36 +14,20 @@ from cfl_flower.types import ClientId, FloatArray, IntArray, Result
 
 @dataclass(frozen=True)
 class Draw:
-    """What the participants of a round were drawn from.
-
-    Attributes
-    ----------
-    strata : dict
-        The stratum of each participant: 0 for all clients, or its cluster.
-    shares : int array of shape (P,)
-        How many of each stratum are wanted.
-    """
+    """What the participants of a round were drawn from."""
 
     strata: dict[ClientId, int]
+    """The stratum of each participant: 0 for all clients, or its cluster."""
     shares: IntArray
+    """How many of each stratum are wanted, shape (P,)."""
 
     def keep_first(
         self, results: Sequence[Result], seconds: FloatArray
     ) -> tuple[list[Result], dict[ClientId, float]]:
         """Return the results of those who finished first, as many as were wanted.
 
-        Parameters
-        ----------
-        results : sequence of m Result
-            Of more participants than are wanted: `devices.over_commitment`.
-        seconds : array of shape (m,)
-            Until each has finished.
-
-        Returns
-        -------
-        list of Result
-        dict
-            How long each of the others took.
+        ``seconds`` until each has finished, (m,). Returns how long each of the others
+        took, too.
         """
         strata = np.array([self.strata[result.client] for result in results], np.int64)
         kept = first_to_finish(seconds, strata, self.shares)
@@ -66,18 +50,9 @@ def learn_from_participants(
 ) -> History:
     """Return what a selection knows of clients after a round.
 
-    Parameters
-    ----------
-    history : History
-        Of all clients before it.
-    round : int
-    results : sequence of m Result
-        With the root of the mean square loss, ``start_rms``.
-    rows : int array of shape (m,)
-        Of their clients.
-    seconds : array of shape (m,)
-    late : (int array of shape (l,), array of shape (l,))
-        The rows of those who were too late, and their seconds.
+    The m results have the root of the mean square loss, ``start_rms``; their rows and
+    seconds have the shape (m,). ``late`` has the rows and seconds of those who were too
+    late.
     """
     rms = np.array([float(result.metrics["start_rms"]) for result in results])
     utilities = rms * [result.num_examples for result in results]

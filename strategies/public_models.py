@@ -41,14 +41,7 @@ class PublicSettings(AsynchronousSettings):
 
 
 class PublicModels:
-    """The public sets of a run, and what the server does with them.
-
-    Parameters
-    ----------
-    config : RunConfig
-    timeline : Timeline or None
-        The distributions, where the data are simulated.
-    """
+    """The public sets of a run, and what the server does with them."""
 
     def __init__(self, config: RunConfig, timeline: Timeline | None) -> None:
         self._config, self._timeline = config, timeline

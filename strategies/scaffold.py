@@ -45,15 +45,10 @@ class ScaffoldSettings(StrategySettings):
 
 @dataclass
 class ScaffoldState(ClusteredState):
-    """SCAFFOLD's state.
-
-    Attributes
-    ----------
-    control : Vector, shape (p,)
-        c.
-    """
+    """SCAFFOLD's state."""
 
     control: Vector
+    """c, the server's control, shape (p,)."""
 
 
 class Scaffold(ClusteredStrategy):

@@ -78,24 +78,16 @@ class StoCFLSettings(BilevelSettings):
 
 @dataclass
 class StoCFLState(ClusteredState):
-    """StoCFL's state; ``models[0]`` is omega.
-
-    Attributes
-    ----------
-    representations : list of n vectors
-        psi of each client, of shape (d,) or (k,); empty for those not known yet.
-    reported : int array of shape (n,)
-        The round in which each client's psi was taken.
-    sums : list of K float64 arrays
-        The sum of its members' psi for each cluster; empty for cluster 0.
-    trained : bool array of shape (K,)
-        Whether any client has trained the cluster's model.
-    """
+    """StoCFL's state; ``models[0]`` is omega."""
 
     representations: list[Vector]
+    """psi of each client, of shape (d,) or (k,); empty for those not known yet."""
     reported: IntArray
+    """The round in which each client's psi was taken, shape (n,)."""
     sums: list[FloatArray]
+    """The sum of its members' psi for each cluster; empty for cluster 0."""
     trained: BoolArray
+    """Whether any client has trained the cluster's model, shape (K,)."""
 
     def known(self) -> BoolArray:
         """Return which clients have reported psi, shape (n,)."""

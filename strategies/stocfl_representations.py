@@ -20,15 +20,9 @@ TOLERANCE = 1e-3
 
 
 def read_direction(phase: str, result: Result, width: int) -> Result:
-    """Return a result with the psi that it carries, if any, as its report.
+    """Return a result whose report is the psi, of some width, that it carries, if any.
 
-    Parameters
-    ----------
-    phase : str
-        psi is the array of a query's answer, or among the metrics of a test.
-    result : Result
-    width : int
-        The length of psi.
+    psi is the array of a query's answer, or among the metrics of a test.
 
     Raises
     ------
@@ -60,14 +54,9 @@ def check_direction(direction: Vector) -> None:
 
 
 def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
-    """Add to a round's tests that clients whose data changed report psi again.
+    """Let known clients report psi again with the test, if their data changed.
 
-    Parameters
-    ----------
-    tests : Plan
-        Without tasks in a round without tests.
-    reported : mapping
-        The round in which the psi of each known client was taken.
+    ``tests`` may have no tasks; ``reported`` is the round in which each psi was taken.
     """
     tasks = [
         replace(task, config={"reported": reported[task.client]})
