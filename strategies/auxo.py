@@ -17,7 +17,7 @@ Readings and deviations: docs/methods/auxo.md.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -39,7 +39,6 @@ from strategies.base import (
     ClusteredStrategy,
     Description,
     StrategySettings,
-    no_clusters,
 )
 
 
@@ -70,13 +69,13 @@ class AuxoSettings(StrategySettings):
 class AuxoState(ClusteredState):
     """Auxo's state."""
 
-    rewards: FloatArray
+    rewards: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
     """R of each client and cohort, shape (n, K)."""
-    sides: FloatArray
+    sides: FloatArray = field(default_factory=lambda: np.zeros((0, 1, 2)))
     """Rewards of a cohort's two sides, shape (n, K, 2); equal: the client has none."""
-    begun: BoolArray
+    begun: BoolArray = field(default_factory=lambda: np.zeros(1, bool))
     """Whether a cohort's first sides were made, shape (K,)."""
-    learned: IntArray
+    learned: IntArray = field(default_factory=lambda: np.zeros(1, np.int64))
     """Rounds in which a cohort learned, its parent's included, shape (K,)."""
 
 
@@ -85,13 +84,6 @@ class Auxo(ClusteredStrategy):
 
     Settings = AuxoSettings
     State = AuxoState
-
-    def initial_state(self) -> Any:
-        """Return the state before any client is known: one cohort."""
-        model = [self.initial_model()]
-        rewards, sides = np.zeros((0, 1)), np.zeros((0, 1, 2))
-        begun, learned = np.zeros(1, bool), np.zeros(1, np.int64)
-        return AuxoState([], no_clusters(), model, rewards, sides, begun, learned)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Let newcomers ask for any cohort."""

@@ -15,8 +15,8 @@ Readings and deviations: docs/methods/cfl.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from strategies.base import (
     ClusteredState,
     ClusteredStrategy,
     StrategySettings,
-    no_clusters,
 )
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
@@ -76,11 +75,11 @@ class CFLSettings(StrategySettings):
 class CFLState(ClusteredState):
     """CFL's state."""
 
-    ancestors: list[Vector]
+    ancestors: list[Vector] = field(default_factory=list)
     """The model of each cluster that was split, from before the split."""
-    lineage: list[list[int]]
+    lineage: list[list[int]] = field(default_factory=lambda: [[]])
     """The ancestors of each cluster, the oldest first."""
-    scale: float | None
+    scale: float | None = None
     """The mean norm of the first round's updates."""
 
 
@@ -118,10 +117,6 @@ class CFL(ClusteredStrategy):
 
     Settings = CFLSettings
     State = CFLState
-
-    def initial_state(self) -> Any:
-        """Return the state before any client is known: one cluster, never split."""
-        return CFLState([], no_clusters(), [self.initial_model()], [], [[]], None)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Take newcomers into the largest cluster."""

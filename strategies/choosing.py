@@ -55,7 +55,7 @@ class ChoosingSettings(StrategySettings):
 class ChoosingState(ClusteredState):
     """The state of all methods whose clients choose."""
 
-    chosen: IntArray
+    chosen: IntArray = field(default_factory=no_clusters)
     """The round in which each client's choice was taken, shape (n,)."""
 
 
@@ -72,7 +72,7 @@ class ChoosingStrategy(ClusteredStrategy):
         seeds = draw.integers(2**31, size=self.settings.clusters).tolist()
         shape, classes = dataset.shape, dataset.classes
         models = [initial_vector(model, shape, classes, seed) for seed in seeds]
-        return ChoosingState([], no_clusters(), models, no_clusters())
+        return self.State([], no_clusters(), models)
 
     @property
     def candidates(self) -> FetchedModels:

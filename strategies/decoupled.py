@@ -10,13 +10,13 @@ the device: the extractor of a participant.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.learning.decoupling import no_anchors
+from cfl_flower.learning.decoupling import Anchors, mean_anchors
 from cfl_flower.models import Split, split_module
 from cfl_flower.settings import Count, Natural, Positive, settings
 from cfl_flower.state import ClusteredState
@@ -44,17 +44,24 @@ class DecoupledSettings(StrategySettings):
 class AnchorState(ClusteredState):
     """The state of methods with one anchor for each class."""
 
-    points: FloatArray
+    points: FloatArray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     """The anchors, shape (L, D)."""
-    present: BoolArray
+    present: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     """Which classes have one, shape (L,)."""
 
-    @classmethod
-    def first(cls, state: ClusteredState, split: Split) -> AnchorState:
-        """Return the state before any client is known, with no anchors yet."""
-        none = no_anchors(split)
-        kept = state.clients, state.clusters, state.models
-        return cls(*kept, none.points, none.present)
+    @property
+    def anchors(self) -> Anchors:
+        """Both as one."""
+        return Anchors(self.points, self.present)
+
+    @anchors.setter
+    def anchors(self, anchors: Anchors) -> None:
+        self.points, self.present = anchors.points, anchors.present
+
+    def average(self, points: Sequence[Vector], counts: Sequence[FloatArray]) -> None:
+        """Average participants' anchors, each (L * D,), by their label counts, (L,)."""
+        stacked = np.stack(points).reshape(len(points), *self.points.shape)
+        self.anchors = mean_anchors(stacked, np.stack(counts), self.anchors)
 
 
 class DecoupledStrategy(ClusteredStrategy):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +36,7 @@ from cfl_flower.learning.decoupling import parse_counts
 from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
-from strategies.base import Description, no_clusters
+from strategies.base import Description
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
 
 
@@ -73,11 +73,11 @@ class FedCCFASettings(DecoupledSettings):
 class FedCCFAState(ClusteredState):
     """FedCCFA's state."""
 
-    clustered: list[ClientId]
+    clustered: list[ClientId] = field(default_factory=list)
     """The m clients whose classifiers were clustered last."""
-    class_clusters: IntArray
+    class_clusters: IntArray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     """Their cluster in each class, shape (m, L); -1 without samples of it."""
-    distances: FloatArray
+    distances: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
     """What they were clustered by, shape (L, m, m); NaN without samples of a class."""
 
 
@@ -100,11 +100,10 @@ class FedCCFA(DecoupledStrategy):
                 "strategy.clustering=oracle needs a simulated stream, whose concepts "
                 "are known; use balanced on real devices"
             )
-        models = super().initial_state().models
-        classes = self.split.classes
-        none = np.zeros((0, classes), np.int64)
-        gaps = np.zeros((classes, 0, 0), np.float32)
-        return FedCCFAState([], no_clusters(), models, [], none, gaps)
+        state, classes = super().initial_state(), self.split.classes
+        state.class_clusters = np.zeros((0, classes), np.int64)
+        state.distances = np.zeros((classes, 0, 0), np.float32)
+        return state
 
     @property
     def parts(self) -> dict[str, int]:

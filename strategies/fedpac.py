@@ -24,12 +24,7 @@ from scipy.optimize import nnls
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mix_models
-from cfl_flower.learning.decoupling import (
-    Anchors,
-    mean_anchors,
-    parse_counts,
-    write_presence,
-)
+from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import NonNegative, settings
 from cfl_flower.types import FloatArray, Plan, Result, Scalar, Task
@@ -108,7 +103,9 @@ class FedPAC(DecoupledStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no anchors yet."""
-        return AnchorState.first(super().initial_state(), self.split)
+        state = super().initial_state()
+        state.anchors = no_anchors(self.split)
+        return state
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the label counts and the variance of a training result."""
@@ -121,8 +118,7 @@ class FedPAC(DecoupledStrategy):
         """Send the extractor and the anchors to the participants."""
         plan, state = super().plan_train(round), self.state
         tasks = [Task(task.client, (0, 1)) for task in plan.tasks]
-        anchors = Anchors(state.points, state.present)
-        config: dict[str, Scalar] = {"present": write_presence(anchors)}
+        config: dict[str, Scalar] = {"present": write_presence(state.anchors)}
         points = state.points.ravel()
         reply = (*self.split.lengths, len(points), len(points))
         return Plan(tasks, [*plan.models, points], config, reply)
@@ -132,16 +128,9 @@ class FedPAC(DecoupledStrategy):
         super().absorb_train(round, results)
         if not results:
             return
-        state, split = self.state, self.split
         _, classifiers, points, means = zip(*(r.arrays for r in results), strict=True)
         reports = [result.report for result in results]
-        shape = (len(results), split.classes, split.width)
-        before = Anchors(state.points, state.present)
-        stacked = np.stack(points).reshape(shape)
-        found = mean_anchors(
-            stacked, np.stack([each.counts for each in reports]), before
-        )
-        state.points, state.present = found.points, found.present
+        self.state.average(points, [each.counts for each in reports])
         variances = np.array([each.variance for each in reports])
         weights = combine(variances, np.stack(means).astype(float))
         mixed = mix_models(list(classifiers), weights)

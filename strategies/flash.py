@@ -22,7 +22,12 @@ from cfl_flower.communication.results import Results
 from cfl_flower.settings import NonNegative, Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, Vector
-from strategies.base import ClusteredStrategy, StrategySettings, Supports
+from strategies.base import (
+    ClusteredStrategy,
+    StrategySettings,
+    Supports,
+    no_clusters,
+)
 
 
 @settings("strategy")
@@ -91,12 +96,10 @@ class Flash(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: v at tau squared."""
-        state = super().initial_state()
-        zero = np.zeros_like(state.models[0][: self.weights])
+        zero = np.zeros(self.weights, np.float32)
         second = zero + np.float32(self.settings.tau**2)
-        return FlashState(
-            state.clients, state.clusters, state.models, zero, second, zero.copy()
-        )
+        none, model = no_clusters(), self.initial_model()
+        return FlashState([], none, [model], zero, second, zero.copy())
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Step by the mean update."""

@@ -22,7 +22,7 @@ FedGroup (Duan et al., ISPA 2021) is FlexCFL without migration: `strategy=fedgro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -81,9 +81,9 @@ class FlexCFLSettings(ChoosingSettings):
 class FlexCFLState(ChoosingState):
     """FlexCFL's state."""
 
-    directions: list[Vector]
+    directions: list[Vector] = field(default_factory=list)
     """m vectors, each group's at its start, of shape (d,), or (k,) if sketched."""
-    holding: BoolArray
+    holding: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     """Which clients have received the directions (`KeptModels`), shape (n,)."""
 
 
@@ -150,8 +150,8 @@ class FlexCFL(ChoosingStrategy):
 
     def initial_state(self) -> Any:
         """Return m groups at w_0, and no client (Algorithm 2, line 2)."""
-        models, nobody = [self.initial_model()] * self.settings.clusters, no_clusters()
-        return FlexCFLState([], nobody, models, nobody, [], nobody.astype(bool))
+        models = [self.initial_model()] * self.settings.clusters
+        return FlexCFLState([], no_clusters(), models)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Start the groups with the first clients; the others choose one (eq. 8)."""

@@ -9,6 +9,7 @@ for the next task and to be tested, but that is no part of the method and costs 
 from __future__ import annotations
 
 from cfl_flower.types import Json, Result, Vector
+from strategies.asynchronous import Exchange
 from strategies.base import Published
 from strategies.public_models import PublicSettings
 from strategies.soft import SoftStrategy
@@ -18,6 +19,7 @@ class LocalAsync(SoftStrategy):
     """Each client receives what it sent."""
 
     Settings = PublicSettings
+    exchange = Exchange(free=True)
     published = Published(
         incomplete="each client's model is its own; the common ones are the first"
     )
@@ -29,7 +31,3 @@ class LocalAsync(SoftStrategy):
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return that nothing was estimated, moved or missed."""
         return {"stale": False, "ratios": None, "server_passes": 0}
-
-    def payload(self, floats: int) -> int:
-        """Return 0: nothing is communicated."""
-        return 0

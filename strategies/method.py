@@ -65,7 +65,7 @@ class Description:
     centre_distances: Callable[[], FloatArray] | None = None
     """Returns the distance of each client to its cluster's centre, shape (n,)."""
     class_clusters: tuple[Sequence[ClientId], IntArray] | None = None
-    """m clients and their cluster in each class, (m, L), -1 without samples of it; for a
+    """m clients and their cluster in each class, (m, L), -1 without samples of it; of a
     method whose clusters are not of whole clients."""
 
 
@@ -132,7 +132,7 @@ class Method:
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: one initial model."""
-        return ClusteredState([], no_clusters(), [self.initial_model()])
+        return self.State([], no_clusters(), [self.initial_model()])
 
     def hello(self, clients: Sequence[ClientId]) -> Plan:
         """Return what clients are asked before they are known: their sizes."""

@@ -7,7 +7,7 @@ as Fielding's global re-clustering does, so that only the clusters differ.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from strategies.base import ClusteredStrategy, no_clusters
 class OracleState(ClusteredState):
     """The state of the oracle."""
 
-    concepts: IntArray
+    concepts: IntArray = field(default_factory=no_clusters)
     """The true concept of each cluster, shape (K,)."""
 
 
@@ -41,7 +41,7 @@ class Oracle(ClusteredStrategy):
                 "strategy=oracle needs a simulated stream, whose concepts are known; "
                 "use another strategy on real devices"
             )
-        return OracleState([], no_clusters(), [], no_clusters())
+        return OracleState([], no_clusters(), [])
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Put each newcomer into the cluster of its concept."""

@@ -20,11 +20,15 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.models import FlatModel
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState, Weighting
 from cfl_flower.types import Plan, Task, Vector
-from strategies.base import ClusteredStrategy, StrategySettings, Supports
+from strategies.base import (
+    ClusteredStrategy,
+    StrategySettings,
+    Supports,
+    no_clusters,
+)
 
 
 @settings("strategy")
@@ -61,11 +65,8 @@ class Scaffold(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no control yet."""
-        state = super().initial_state()
-        count = len(FlatModel(self.hollow_network(), "meta").weights)
-        return ScaffoldState(
-            state.clients, state.clusters, state.models, np.zeros(count, np.float32)
-        )
+        model, control = self.initial_model(), np.zeros(self.weights, np.float32)
+        return ScaffoldState([], no_clusters(), [model], control)
 
     def plan_train(self, round: int) -> Plan:
         """Send the model and the control to the participants."""

@@ -20,7 +20,7 @@ Readings and deviations: docs/methods/stocfl.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -80,13 +80,13 @@ class StoCFLSettings(BilevelSettings):
 class StoCFLState(ClusteredState):
     """StoCFL's state; ``models[0]`` is omega."""
 
-    representations: list[Vector]
+    representations: list[Vector] = field(default_factory=list)
     """psi of each client, of shape (d,) or (k,); empty for those not known yet."""
-    reported: IntArray
+    reported: IntArray = field(default_factory=no_clusters)
     """The round in which each client's psi was taken, shape (n,)."""
-    sums: list[FloatArray]
+    sums: list[FloatArray] = field(default_factory=lambda: [np.zeros(0)])
     """The sum of its members' psi for each cluster; empty for cluster 0."""
-    trained: BoolArray
+    trained: BoolArray = field(default_factory=lambda: np.zeros(1, bool))
     """Whether any client has trained the cluster's model, shape (K,)."""
 
     def known(self) -> BoolArray:
@@ -120,10 +120,9 @@ class StoCFL(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return omega, and no client (lines 1 and 2)."""
-        omega, nobody = self.initial_model(), no_clusters()
-        psi.warn_of_memory(self.config.clients, self.settings.sketch, len(omega))
-        no_sum, untrained = np.zeros(0), np.zeros(1, bool)
-        return StoCFLState([], nobody, [omega], [], nobody, [no_sum], untrained)
+        state, sketch = super().initial_state(), self.settings.sketch
+        psi.warn_of_memory(self.config.clients, sketch, len(state.models[UNKNOWN]))
+        return state
 
     @property
     def width(self) -> int:
