@@ -1,15 +1,14 @@
 """The client of methods without rounds: trains what it received, and uploads it.
 
-A real device is in charge of when: it holds a task until its policy says that it is
-time, as its data drifted, or enough arrived, or somebody touched the trigger, and the
-server waits for nobody. Then it trains on what it has by then.
+A real device holds a task until its policy says that it is time, as its data drifted,
+or enough arrived, or somebody touched the trigger, and the server waits for nobody.
 
 Computes: local training, proximal if mu > 0, from the received model on its present
 data; tests of the model that it uploads and, on a real device, of the one it received.
 Sends: the trained model (d floats), the time stamp of the model that it started from.
-Keeps: on a real device, its number of samples of each label at its last upload, and
-which model that was trained from: asked for another one from the same, the server did
-not get it.
+Keeps: on a real device, its number of samples of each label at its last upload, and the
+stamp of the model that it trained then: asked for another one from the same, the server
+did not get it.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """A client that finds drift by the losses of the model that it is served.
 
-The representation test of `clients.base` reports any change beyond a tolerance; with a
-detector a client keeps silent about those that do not matter to the model. Computes:
-the loss of every training sample under the served model, and river's ADWIN (Bifet and
-Gavaldà, SDM 2007) or KSWIN (Raab et al., Neurocomputing 2020) over them. Sends: its
-representation when the detector finds that losses rose and it differs from the one
-that the server holds. Keeps: the losses since then, at most `WINDOW`.
+Computes: the loss of every training sample under the served model, and river's ADWIN
+(Bifet and Gavaldà, SDM 2007) or KSWIN (Raab et al., Neurocomputing 2020) over them.
+Sends: its representation when the detector finds that losses rose and it differs from
+the one that the server holds. Keeps: the losses since then, at most `WINDOW`; the
+detector is run again over them, so a device that was switched off goes on where it was.
 
     python -m simulations.run strategy.client=clients.detecting.AdwinClient
 
-Needs river, `pip install 'river>=0.21'`. The detector is run again over the losses
-that were kept, so it needs no state of its own, and a device that was switched off goes
-on where it was.
+Needs river, `pip install 'river>=0.21'`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ min(eta_0, eta_0 r_t / t): it decays with 1/t, and rises when the variance does.
 
 Server keeps: the model, its moving average (d floats), three numbers. Leaves the
 device: the model.
-
-Readings and deviations: docs/methods/adapfedavg.md.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ Server keeps: of each client and cohort a reward and one for each of its two sid
 (3 n K floats). Leaves the device: the model of a participant (d floats), and nothing
 else: who does not take part stays where it was, whatever happened to its data. This is
 Fielding's criticism of it (section 2.1).
-
-Readings and deviations: docs/methods/auxo.md.
 """
 
 from __future__ import annotations

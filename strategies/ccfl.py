@@ -8,8 +8,6 @@ staleness -> answers with sum_k u_k w_k and the time t.
 Server keeps: K cluster models and when each was last updated, K public sets, each
 client's last estimate, all past losses, gaps and distances. Leaves the device: the
 trained model and the time stamp of the one that it started from (d floats, 8 bytes).
-
-Readings and deviations: docs/methods/ccfl.md.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ far enough apart. Each part then goes on with FedAvg from the same model.
 
 Server keeps: a model for each cluster, and those of before each split. Leaves the
 device: the trained model (d floats), of every client in every round.
-Readings and deviations: docs/methods/cfl.md.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """What FlexCFL, IFCA and FeSEM share: m clusters, of which clients choose their own.
 
-Newcomers choose when they join. With `migration`, which is FlexCFL's, a client chooses
-again when its label counts have shifted. The methods differ in what a client compares
-itself with, and in when it chooses.
-
-The server notes for each client the round in which it took the last choice. A client
-compares its data with those of that round, so a choice whose report was lost is made
-again.
+Newcomers choose when they join; with `migration`, which is FlexCFL's, a client chooses
+again when its label counts have shifted since the round in which the server took its
+last choice: one whose report was lost is made again. The methods differ in what a
+client compares itself with, and in when it chooses.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Who receives the models that clients choose by, and what the downloads cost.
 
-No method's paper is about this. A client that migrates needs as many models as there
-are clusters. Whether its device kept them from an earlier choice decides whether they
-come with its test message, and whether they count as bytes of the method.
+A client that migrates needs as many models as there are clusters. Whether its device
+kept them from an earlier choice decides whether they come with its test message, and
+whether they count as bytes of the method.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ test a client fine-tunes the whole model on its training data.
 
 Server keeps: the extractor. Leaves the device: the extractor of a participant. The
 classifier follows from the seed.
-
-Readings and deviations: docs/methods/fedbabu.md.
 """
 
 from __future__ import annotations

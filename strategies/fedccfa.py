@@ -12,8 +12,6 @@ Server keeps: the model, whose classifier phi(0) never changes; the distances an
 clusters of the last round. Leaves the device: the extractor; the balanced and the own
 classifier; the anchors (L * D floats); which classes it has, or with
 `row_weighting=samples` how many samples of each (L floats).
-
-Readings and deviations: docs/methods/fedccfa.md.
 """
 
 from __future__ import annotations

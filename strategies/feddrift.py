@@ -9,8 +9,6 @@ merges models whose losses on each other's data are hardly larger than on their 
 Server keeps: the models, of which there are as many as there were drifts that nobody
 shared. Leaves the device: the trained model (d floats), the loss of each model on its
 data (K floats), which one it trained.
-
-Readings and deviations: docs/methods/feddrift.md.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ by the samples of each class.
 
 Server keeps: the model and the anchors (L * D floats). Leaves the device: the model,
 its anchors, its label counts (L floats).
-
-Readings and deviations: docs/methods/fedfm.md.
 """
 
 from __future__ import annotations

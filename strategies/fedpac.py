@@ -9,8 +9,6 @@ loss: variance plus bias, from statistics of the representations.
 Server keeps: the extractor and the anchors. Leaves the device: the extractor, the
 classifier, the anchors, and from before training the variance (1 float) and each
 class's share times its mean representation (L * D floats); label counts (L floats).
-
-Readings and deviations: docs/methods/fedpac.md.
 """
 
 from __future__ import annotations

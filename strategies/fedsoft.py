@@ -8,8 +8,6 @@ alpha_0 mu_k times the damping of CCFL, and answers with all K.
 
 Server keeps: K cluster models. Leaves the device: the trained model and its shares
 (d + K floats); it downloads K d floats.
-
-Readings and deviations: docs/methods/fedsoft.md.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ Server keeps: the latest representation of every client (n x L floats) and its n
 samples. Leaves the device: the model of a participant (d floats); the histogram
 (L floats) of a client whose data changed, whether it takes part or not, or another
 representation instead (`strategies.fielding_representations`).
-
-Deviations and readings of the paper are listed in docs/methods/fielding.md.
 """
 
 from __future__ import annotations

@@ -2,13 +2,11 @@
 
 Li et al., "Fielding: Clustered Federated Learning with Data Drift", Appendix F.1: "in
 the early rounds, we explore various thresholds and select those yielding the best
-accuracy". The paper does not describe how. Here a threshold is tried on a whole drift:
-what counts is the mean accuracy of some rounds after it, less that of the round before
-it. Rounds without a drift do not count: the threshold decides nothing in them.
-
-Accuracy rises over a run, whatever the threshold. So the thresholds take turns, forth
-and back again, and one takes the place of the configured one only if Dunnett's test,
-which compares many with one, finds it better than the drifts of one threshold differ.
+accuracy". The paper does not describe how. Here a threshold is tried on a whole drift
+and scored by the mean accuracy of some rounds after it, less that of the round before
+it. Accuracy rises over a run, whatever the threshold. So the thresholds take turns,
+forth and back again, and one replaces the configured one only if Dunnett's test, which
+compares many with one, finds it better than the drifts of one threshold differ.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ as a gradient for an adaptive optimiser whose third moment d follows the differe
 the squared update and its average, which is large after a drift and makes steps longer.
 
 Server keeps: the model and m, v, d (d floats each). Leaves the device: the model.
-
-Readings and deviations: docs/methods/flash.md.
 """
 
 from __future__ import annotations

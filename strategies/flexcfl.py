@@ -1,22 +1,16 @@
 """FlexCFL: groups by the directions of clients' updates, and migration under shift.
 
 Duan et al., "Flexible Clustered Federated Learning for Client-Level Data Distribution
-Shift" (TPDS 2022; Algorithms 2 and 3, eq. 3 to 9).
-
-* Group cold start (Algorithm 3), before the first round: alpha * m clients train from
-  w_0, and their updates are grouped by EDC or MADC.
-* Client cold start (eq. 8): everyone else compares its own update from w_0 with the
-  groups' directions, and joins the group of the nearest.
-* Each round (Algorithm 2): clients whose label counts shifted do the cold start again,
-  on the device (lines 4 to 6); participants train, and groups are averaged (lines 7 to
-  11); the groups' models are mixed (lines 12 and 13).
+Shift" (TPDS 2022; Algorithms 2 and 3, eq. 3 to 9). Before the first round alpha * m
+clients train from w_0, and their updates are grouped by EDC or MADC (Algorithm 3).
+Everyone else compares its own update from w_0 with the groups' directions, and joins
+the nearest (eq. 8). In each round (Algorithm 2) clients whose label counts shifted do
+so again, on the device; participants train, groups are averaged, and then mixed.
+FedGroup (Duan et al., ISPA 2021) is FlexCFL without migration: `strategy=fedgroup`.
 
 Server keeps: m models and the m directions of the groups at their start. Leaves the
 device: the update from w_0 (d floats, or its sketch) of alpha * m clients; the number
 of a group; the model of a participant (d floats).
-Readings and deviations: docs/methods/flexcfl.md.
-
-FedGroup (Duan et al., ISPA 2021) is FlexCFL without migration: `strategy=fedgroup`.
 """
 
 from __future__ import annotations

@@ -2,15 +2,12 @@
 
 Ghosh et al., "An Efficient Framework for Clustered Federated Learning" (NeurIPS 2020;
 Algorithm 1, model averaging). In each round participants receive all m models; each
-chooses the one with the smallest loss on its training data, and trains it; every model
-becomes the mean of those trained from it.
+trains the one with the smallest loss on its training data; every model becomes the mean
+of those trained from it. How later newcomers join, and the optional migration, are in
+`strategies.choosing`.
 
 Server keeps: m models. Leaves the device: the number of a cluster; the trained model
-(d floats). Readings and deviations: docs/methods/ifca.md.
-
-The choice and the training are in clients/ifca.py. Beside these two files only
-`Method.plan_train` and `Method.absorb_train` belong to IFCA; `strategies.choosing` has
-how later newcomers join, and the optional migration.
+(d floats).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Local, on the clock and the data of asynchronous methods: their lower mark.
 
 Every client goes on from its own last model; nothing is communicated. It starts from
-the mean of the models that the server pre-trained, like the clients of CCFL, which
-makes it the baseline of CCFL's tables. In a simulation the model travels, to be there
-for the next task and to be tested, but that is no part of the method and costs nothing.
+the mean of the models that the server pre-trained, which makes it the baseline of
+CCFL's tables. In a simulation the model travels, to be there for the next task and to
+be tested, but that is no part of the method and costs nothing.
 """
 
 from __future__ import annotations

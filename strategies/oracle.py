@@ -1,8 +1,8 @@
 """Oracle: clusters by the true concept of each client. The upper mark.
 
-Knows from the drift schedule, in a simulation only, which concept each client follows
-in the next round. When that changes it clusters by concept and warm-starts the models
-as Fielding's global re-clustering does, so that only the clusters differ.
+In a simulation the drift schedule says which concept each client follows in the next
+round. When that changes the clients are clustered by it, and models warm-started as in
+Fielding's global re-clustering, so that only the clusters differ.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ c <- c + sum(c_i+ - c_i) / N.
 
 Server keeps: the model and c. Leaves the device: the model (d floats) and the change of
 its control (p floats, the parameters).
-
-Readings and deviations: docs/methods/scaffold.md.
 """
 
 from __future__ import annotations

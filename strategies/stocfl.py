@@ -1,20 +1,15 @@
 """StoCFL: clients are clustered as they come to take part, around one global model.
 
 Zeng et al., "Stochastic Clustered Federated Learning" (Algorithm 1, eq. 2 and 3,
-section 4.4). In each round
-
-* participants are sampled (line 4); those that were not seen before report psi, the
-  direction of their loss at a fixed anchor, and are a cluster each (lines 5 to 7);
-* clusters of participants are merged while the cosine of two is above tau, the best
-  pair first (lines 8 to 13);
-* participants receive the global model omega and their cluster's model theta, train
-  omega, and theta on f(theta) + lambda/2 ||theta - omega||^2 (lines 14 to 16);
-* both are averaged (lines 17 to 19).
+section 4.4). In each round participants are sampled; those not seen before report psi,
+the direction of their loss at a fixed anchor, and are a cluster each; clusters of
+participants are merged while the cosine of two is above tau, the best pair first;
+participants receive the global model omega and their cluster's theta, train omega, and
+theta on f(theta) + lambda/2 ||theta - omega||^2; both are averaged.
 
 Server keeps: omega; for each cluster theta and the sum of its members' psi; psi of each
 client that was seen (d floats, or k if sketched). Leaves the device: psi, once; omega
 and theta of a participant (2d floats).
-Readings and deviations: docs/methods/stocfl.md.
 """
 
 from __future__ import annotations
