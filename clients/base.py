@@ -26,6 +26,7 @@ from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.stream import View
 from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train
+from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Scalar, Vector
 
@@ -56,6 +57,16 @@ class ClusteredClient(NumPyClient):
         """The local optimiser's settings."""
         local: LocalTraining = self.context.settings.local
         return local
+
+    def rng(self, purpose: str, round: int | None = None) -> np.random.Generator:
+        """Return this client's generator of a purpose in a round: the task's."""
+        context = self.context
+        now = context.round if round is None else round
+        return generator(context.seed, purpose, now, context.client)
+
+    def load_received(self, start: Vector) -> FlatModel:
+        """Load a received model, with this client's own running statistics if any."""
+        return self.context.model.load(self.with_own_buffers(start, self.context.round))
 
     def data(self, round: int) -> View:
         """Return this client's data of a round."""
@@ -120,8 +131,7 @@ class ClusteredClient(NumPyClient):
         round = context.round if round is None else round
         x, y = self.samples(round)
         model = context.model.load(self.with_own_buffers(start, before=round))
-        rng = generator(context.seed, purpose, round, context.client)
-        near = None
+        rng, near = self.rng(purpose, round), None
         if anchor is not None:
             near = torch.from_numpy(anchor[: len(model.weights)]).to(x.device)
         train(model, x, y, local or self.local, rng, anchor=near)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 from torch import Tensor
 
 from cfl_flower.data.stream import View
@@ -47,11 +46,6 @@ class DecoupledClient(ClusteredClient):
     def split(self) -> Split:
         """Where a model holds the classifier."""
         return self.context.model.split
-
-    def rng(self, purpose: str) -> np.random.Generator:
-        """Return this client's generator of a purpose in this round."""
-        context = self.context
-        return generator(context.seed, purpose, context.round, context.client)
 
     def classifier(self, before: int) -> Vector:
         """Return this client's own classifier as of before a round."""

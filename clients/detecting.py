@@ -56,10 +56,7 @@ class DetectingClient(ClusteredClient):
     ) -> Metrics:
         """Return the representation if losses rose, or the server has none yet.
 
-        Raises
-        ------
-        ConfigError
-            If river is not installed.
+        Raises `ConfigError` if river is not installed.
         """
         if "held" not in config or not parameters:
             return super().report(config, round, parameters)

@@ -11,7 +11,6 @@ from dataclasses import replace
 import torch
 
 from cfl_flower.learning.training import evaluate, train
-from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply
 
@@ -23,11 +22,11 @@ class FlashClient(ClusteredClient):
         """Train the received model until it hardly improves."""
         context, settings, start = self.context, self.context.settings, parameters[0]
         x, y = self.samples(context.round)
-        rng = generator(context.seed, "batches", context.round, context.client)
+        rng = self.rng("batches")
         order = torch.from_numpy(rng.permutation(len(y))).to(y.device)
         held = order[: int(settings.validation * len(y))]
         kept = order[len(held) :]
-        model = context.model.load(self.with_own_buffers(start, context.round))
+        model = self.load_received(start)
         epoch_of = replace(self.local, epochs=1)
         last: float | None = None
         for epoch in range(1 if self.local.steps else self.local.epochs):

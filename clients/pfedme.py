@@ -14,7 +14,6 @@ from cfl_flower.learning.training import (
     gradient_writer,
     switch_mode,
 )
-from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply
 
@@ -27,11 +26,11 @@ class PFedMeClient(ClusteredClient):
         """Train on the data of this round and keep what is tested."""
         context, settings, start = self.context, self.context.settings, parameters[0]
         x, y = self.samples(context.round)
-        model = context.model.load(self.with_own_buffers(start, context.round))
+        model = self.load_received(start)
         switch_mode(model, training=True)
         theta, gradient, copy = model.weights, model.gradient, model.weights.clone()
         write_gradient, pull = gradient_writer(model), settings.attraction
-        rng = generator(context.seed, "batches", context.round, context.client)
+        rng = self.rng("batches")
         for batch in batches(x, y, self.local, rng) if len(y) else ():
             for _ in range(settings.inner_steps):
                 write_gradient(*batch)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from cfl_flower.learning.training import train
-from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Vector
 from clients.base import ClusteredClient, Config, Reply
 
@@ -34,10 +33,9 @@ class ScaffoldClient(ClusteredClient):
         state, count = context.state.part("control"), len(control)
         own = state.load(context.round).get("own", np.zeros(count, np.float32))
         x, y = self.samples(context.round)
-        model = context.model.load(self.with_own_buffers(start, context.round))
+        model = self.load_received(start)
         correction = torch.from_numpy(control - own).to(model.vector.device)
-        rng = generator(context.seed, "batches", context.round, context.client)
-        train(model, x, y, self.local, rng, correction=correction)
+        train(model, x, y, self.local, self.rng("batches"), correction=correction)
         trained, steps = model.to_vector(), self.local.count_steps(len(y))
         if len(y) == 0:
             return [trained, np.zeros_like(control)], 0, {}

@@ -18,7 +18,6 @@ from cfl_flower.client.attacks import spoil_report
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
 from cfl_flower.learning.training import full_gradient, predictions, train
-from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Vector
 from clients.base import Config, Metrics, Reply
 from clients.bilevel import BilevelClient
@@ -70,8 +69,7 @@ class StoCFLClient(BilevelClient):
         else:
             epochs = settings.representation_epochs
             local = replace(self.local, epochs=epochs, steps=None, mu=0.0)
-            rng = generator(context.seed, "representation", round, context.client)
-            train(model, x, y, local, rng)
+            train(model, x, y, local, self.rng("representation", round))
             vector = (anchor - model.to_vector())[: len(model.weights)]
         # Running statistics have no gradient, and count as 0.
         if statistics := len(anchor) - len(vector):

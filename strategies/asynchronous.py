@@ -87,10 +87,8 @@ class AsynchronousStrategy(ClusteredStrategy):
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Take in an upload; return what its client receives.
 
-        Raises
-        ------
-        InvalidResultError
-            If it must not be taken in: before anything is changed.
+        Raises `InvalidResultError`, before anything is changed, if it must not be taken
+        in.
         """
 
     def personal(self, row: int, sent: list[Vector]) -> Vector:

@@ -42,7 +42,7 @@ from cfl_flower.simulated_devices import VirtualClock
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import ClientId, Failure, FloatArray, Plan, Result
 from strategies.method import Description, Method, Published, Supports
-from strategies.participation import NO_DRAW, learn_from_participants
+from strategies.participation import NO_DRAW
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -188,15 +188,15 @@ class ClusteredStrategy(Method, Strategy):
         """Note what selections know clients by, of those who were late as well."""
         if not self.config.selection.learns or not results:
             return
-        state, late = self.state, self._late
-        state.history = learn_from_participants(
-            state.history.extended(len(state.clients)),
-            self.record.round,
-            results,
-            self.rows(result.client for result in results),
-            seconds,
-            (self.rows(late), np.array(list(late.values()))),
-        )
+        history = self.state.history.extended(len(self.state.clients))
+        rows, round = self.rows(result.client for result in results), self.record.round
+        rms = np.array([float(result.metrics["start_rms"]) for result in results])
+        utilities = rms * [result.num_examples for result in results]
+        history = history.noted(round, rows, utilities, seconds)
+        if late := self._late:
+            rows, slow = self.rows(late), np.array(list(late.values()))
+            history = history.noted_late(round, rows, slow, float(utilities.mean()))
+        self.state.history = history
 
     def _losses_to_report(self) -> list[str]:
         """Return which losses participants are weighted or selected by."""
@@ -335,12 +335,7 @@ class ClusteredStrategy(Method, Strategy):
         return over_commitment > 1
 
     def require_any(self, valid: Sequence[object], phase: str) -> None:
-        """End the run if nothing is valid.
-
-        Raises
-        ------
-        NoValidResultError
-        """
+        """Raise `NoValidResultError`, which ends the run, if nothing is valid."""
         if valid:
             return
         failures = [f for f in self.record.failures if f.phase == phase]

@@ -16,7 +16,6 @@ import numpy as np
 
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.communication.results import Results
-from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import initial_vector
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Count, require, settings
@@ -28,6 +27,7 @@ from strategies.base import (
     no_clusters,
 )
 from strategies.downloads import FetchedModels
+from strategies.method import read_number
 
 
 @settings("strategy")
@@ -81,19 +81,9 @@ class ChoosingStrategy(ClusteredStrategy):
         return self.read_choice(result) if "cluster" in result.metrics else result
 
     def read_choice(self, result: Result) -> Result:
-        """Return a result whose report is the cluster that the client chose.
-
-        Raises
-        ------
-        InvalidResultError
-            If there is no such cluster.
-        """
-        cluster, count = result.metrics.get("cluster"), self.settings.clusters
-        whole = isinstance(cluster, int) and not isinstance(cluster, bool)
-        if not whole or cluster not in range(count):
-            detail = f"cluster={cluster!r}, not one of 0 to {count - 1}"
-            raise InvalidResultError("representation", detail)
-        return replace(result, report=cluster)
+        """Return a result whose report is the cluster that the client chose."""
+        clusters = range(self.settings.clusters)
+        return replace(result, report=read_number(result, "cluster", clusters))
 
     # Newcomers -----------------------------------------------------------------------
 

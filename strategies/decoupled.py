@@ -73,13 +73,7 @@ class DecoupledStrategy(ClusteredStrategy):
     )
 
     def initial_state(self) -> Any:
-        """Return the state before any client is known.
-
-        Raises
-        ------
-        ConfigError
-            If the network has no linear classifier.
-        """
+        """Raise `ConfigError` for a network without a linear classifier."""
         self.returned: dict[ClientId, Sequence[Vector]] = {}
         self.split: Split = split_module(self.hollow_network())
         return super().initial_state()

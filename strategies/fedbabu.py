@@ -37,13 +37,7 @@ class FedBABU(DecoupledStrategy):
     )
 
     def initial_state(self) -> Any:
-        """Return the state before any client is known.
-
-        Raises
-        ------
-        ConfigError
-            If the network is a classifier alone.
-        """
+        """Raise `ConfigError` for a network that is a classifier alone."""
         state = super().initial_state()
         if self.split.start == 0:
             raise ConfigError(

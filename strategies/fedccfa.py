@@ -86,13 +86,7 @@ class FedCCFA(DecoupledStrategy):
     State = FedCCFAState
 
     def initial_state(self) -> Any:
-        """Return the state before any client is known.
-
-        Raises
-        ------
-        ConfigError
-            If there is no linear classifier, or no truth for the oracle.
-        """
+        """Raise `ConfigError` if the oracle has no truth; nothing is clustered yet."""
         if self.settings.clustering == "oracle" and self.timeline is None:
             raise ConfigError(
                 "strategy.clustering=oracle needs a simulated stream, whose concepts "

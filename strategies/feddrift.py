@@ -19,12 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from cfl_flower.clustering.algorithms import number_by_appearance
+from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.communication.results import Results
-from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Positive, settings
-from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task
+from cfl_flower.types import FloatArray, IntArray, Plan, Result
 from strategies.base import ClusteredStrategy, StrategySettings
+from strategies.method import read_number, with_all_models
 
 NEW = -1
 """What a client reports that started a model of its own."""
@@ -97,33 +98,14 @@ class FedDrift(ClusteredStrategy):
         """Read which model a participant trained, and what it lost with each."""
         if phase != "train":
             return result
-        report = ChoiceReport(self._read_choice(result), self._read_losses(result))
-        return replace(result, report=report)
-
-    def _read_choice(self, result: Result) -> int:
-        chosen, count = result.metrics.get("chosen"), len(self.state.models)
-        ok = isinstance(chosen, int) and not isinstance(chosen, bool)
-        if not ok or not NEW <= int(chosen) < count:  # type: ignore[arg-type]
-            detail = f"chosen={chosen!r}, not one of {NEW} to {count - 1}"
-            raise InvalidResultError("representation", detail)
-        return int(chosen)  # type: ignore[arg-type]
-
-    def _read_losses(self, result: Result) -> FloatArray:
-        data, count = result.metrics.get("losses"), len(self.state.models)
-        if not isinstance(data, bytes) or len(data) != 4 * count:
-            detail = f"losses: not {count} float32 numbers"
-            raise InvalidResultError("representation", detail)
-        losses = np.frombuffer(data, np.float32).astype(float)
-        if not np.isfinite(losses).all():
-            raise InvalidResultError("representation", "losses: not finite")
-        return losses
+        count = len(self.state.models)
+        chosen = read_number(result, "chosen", range(NEW, count))
+        losses = parse_vector(result.metrics.get("losses"), count, "losses")
+        return replace(result, report=ChoiceReport(chosen, losses.astype(float)))
 
     def plan_train(self, round: int) -> Plan:
         """Send all models to the participants."""
-        plan = super().plan_train(round)
-        everything = tuple(range(len(plan.models)))
-        tasks = [Task(task.client, everything) for task in plan.tasks]
-        return Plan(tasks, plan.models, {}, plan.reply)
+        return with_all_models(super().plan_train(round))
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Average per model, merge what fits, then take in the new models."""

@@ -43,13 +43,7 @@ class FedFM(ClusteredStrategy):
     State = AnchorState
 
     def initial_state(self) -> Any:
-        """Return the state before any client is known: no anchors yet.
-
-        Raises
-        ------
-        ConfigError
-            If the network has no linear classifier.
-        """
+        """Begin without anchors; raise `ConfigError` without a linear classifier."""
         self.split = split_module(self.hollow_network())
         state = super().initial_state()
         state.anchors = no_anchors(self.split)

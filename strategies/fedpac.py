@@ -106,11 +106,15 @@ class FedPAC(DecoupledStrategy):
         return state
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Read the label counts and the variance of a training result."""
+        """Read the label counts of a training result, and its variance."""
         if phase != "train":
             return result
         counts = parse_counts(result.metrics.get("classes"), self.split.classes)
-        return replace(result, report=FeatureReport(counts, read_variance(result)))
+        variance = result.metrics.get("variance")
+        if not isinstance(variance, int | float) or variance < 0:
+            detail = f"variance={variance!r}, not a number of at least 0"
+            raise InvalidResultError("representation", detail)
+        return replace(result, report=FeatureReport(counts, float(variance)))
 
     def plan_train(self, round: int) -> Plan:
         """Send the extractor and the anchors to the participants."""
@@ -133,18 +137,3 @@ class FedPAC(DecoupledStrategy):
         weights = combine(variances, np.stack(means).astype(float))
         mixed = mix_models(list(classifiers), weights)
         self.give_back(results, [[classifier] for classifier in mixed])
-
-
-def read_variance(result: Result) -> float:
-    """Return a client's variance.
-
-    Raises
-    ------
-    InvalidResultError
-        If it is none.
-    """
-    variance = result.metrics.get("variance")
-    if not isinstance(variance, int | float) or variance < 0:
-        detail = f"variance={variance!r}, not a number of at least 0"
-        raise InvalidResultError("representation", detail)
-    return float(variance)

@@ -45,33 +45,17 @@ class OnePart:
     """Whether a shared model makes the rest of it."""
 
     def check_distance(self, distance: Distance) -> None:
-        """Check that representations can be compared by a distance.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Raise `ConfigError` unless representations can be compared by a distance."""
         words = " or ".join(self.metrics)
         allowed = f"{words} with strategy/representation={self.name}"
         require(distance in self.metrics, "strategy.distance", distance, allowed)
 
     def shared_models(self, config: RunConfig, simulated: bool) -> list[Vector]:
-        """Return the shared model, or nothing if none is needed.
-
-        Raises
-        ------
-        ConfigError
-            If it cannot be read or pre-trained.
-        """
+        """Return the shared model if one is needed; raise `ConfigError` without it."""
         return []
 
     def check(self, reported: Vector, classes: int) -> None:
-        """Check the values of a reported representation.
-
-        Raises
-        ------
-        InvalidResultError
-        """
+        """Raise `InvalidResultError` for values that are no representation."""
         if self.has_labels:
             check_histogram(reported[:classes])
 

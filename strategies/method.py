@@ -7,7 +7,7 @@ trains what, what the results change. `strategies.base` carries it out on Flower
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +16,7 @@ from torch import nn
 
 from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.results import Results
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
 from cfl_flower.learning.selection import Known, share_participants
 from cfl_flower.models import hollow_network, initial_vector
@@ -29,6 +30,24 @@ from strategies.participation import NO_DRAW, Draw
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
     from cfl_flower.data.timeline import Timeline
+
+
+def read_number(result: Result, name: str, allowed: range) -> int:
+    """Return a whole number that a client reports.
+
+    Raises `InvalidResultError` if it is none of those allowed.
+    """
+    value = result.metrics.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value not in allowed:
+        detail = f"{name}={value!r}, not one of {allowed[0]} to {allowed[-1]}"
+        raise InvalidResultError("representation", detail)
+    return value
+
+
+def with_all_models(plan: Plan) -> Plan:
+    """Return a plan in which every client receives all models."""
+    everything = tuple(range(len(plan.models)))
+    return replace(plan, tasks=[Task(task.client, everything) for task in plan.tasks])
 
 
 @dataclass(frozen=True)
@@ -90,12 +109,7 @@ class Method:
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        """Refuse a selection or server optimiser that this method cannot use.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Raise `ConfigError` for a selection or server optimiser that does not fit."""
         names, optimizer = config.names, config.server_optimizer
         selection, supports = config.selection, cls.supports
         method = f"strategy={names['strategy']}"
@@ -145,10 +159,7 @@ class Method:
     def read_result(self, phase: str, result: Result) -> Result:
         """Return a result with its report parsed, if this method has one.
 
-        Raises
-        ------
-        InvalidResultError
-            If it must not enter the state.
+        Raises `InvalidResultError` if it must not enter the state.
         """
         return result
 

@@ -1,4 +1,4 @@
-"""Which participants of a round count, and what a selection learns from all of them."""
+"""Which participants of a round count."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfl_flower.learning.selection import History
 from cfl_flower.simulated_devices import first_to_finish
 from cfl_flower.types import ClientId, FloatArray, IntArray, Result
 
@@ -38,25 +37,3 @@ class Draw:
 
 NO_DRAW = Draw({}, np.zeros(0, np.int64))
 """Of a round in which nobody was drawn."""
-
-
-def learn_from_participants(
-    history: History,
-    round: int,
-    results: Sequence[Result],
-    rows: IntArray,
-    seconds: FloatArray,
-    late: tuple[IntArray, FloatArray],
-) -> History:
-    """Return what a selection knows of clients after a round.
-
-    The m results have the root of the mean square loss, ``start_rms``; their rows and
-    seconds have the shape (m,). ``late`` has the rows and seconds of those who were too
-    late.
-    """
-    rms = np.array([float(result.metrics["start_rms"]) for result in results])
-    utilities = rms * [result.num_examples for result in results]
-    history = history.noted(round, rows, utilities, seconds)
-    if len(late[0]):
-        history = history.noted_late(round, *late, float(utilities.mean()))
-    return history

@@ -48,13 +48,10 @@ class PublicModels:
 
     @cached_property
     def sets(self) -> list[Samples]:
-        """The public sets.
+        """The public sets, one for each distribution of the data.
 
-        Raises
-        ------
-        ConfigError
-            With devices' own data and no `public_dir`; in a simulation, if that has not
-            as many sets as the data have distributions.
+        Raises `ConfigError` with devices' own data and no `public_dir`; in a
+        simulation, if that has not as many sets as the data have distributions.
         """
         config, folder = self._config, self._config.strategy.public_dir
         if folder is not None:
