@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
@@ -316,17 +316,17 @@ class AsynchronousStrategy(ClusteredStrategy):
     def _take(self, row: int, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was sound."""
         self._left -= 1
-        sound = self._is_sound(answer) and self._admit(row, answer)
+        if isinstance(answer, Failure):
+            self.record.failures.append(answer)
+            sound = False
+        else:
+            read = partial(self.read_result, "train")
+            sound = bool(self.screen("train", [answer], read))
+            sound = sound and self._admit(row, answer)
         self._backoff.note(self.state.clients[row], sound)
         if not sound:
             self._hand_out(row, self._resend(row))
         return sound
-
-    def _is_sound(self, answer: Result | Failure) -> TypeGuard[Result]:
-        if isinstance(answer, Failure):
-            self.record.failures.append(answer)
-            return False
-        return bool(self.screen("train", [answer], partial(self.read_result, "train")))
 
     def _admit(self, row: int, upload: Result) -> bool:
         """Let the method take an upload in; return whether it did."""

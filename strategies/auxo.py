@@ -33,11 +33,7 @@ from strategies.auxo_sides import (
     known_sides,
     may_split,
 )
-from strategies.base import (
-    ClusteredStrategy,
-    Description,
-    StrategySettings,
-)
+from strategies.base import ClusteredStrategy, Description, StrategySettings
 
 
 @settings("strategy")

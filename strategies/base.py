@@ -38,11 +38,10 @@ from cfl_flower.runs.measures import (
     note_tests,
 )
 from cfl_flower.runs.record import ClientRow, RoundRecord
-from cfl_flower.simulated_devices import VirtualClock
+from cfl_flower.simulated_devices import VirtualClock, first_to_finish
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import ClientId, Failure, FloatArray, Plan, Result
 from strategies.method import Description, Method, Published, Supports
-from strategies.participation import NO_DRAW
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -140,12 +139,16 @@ class ClusteredStrategy(Method, Strategy):
         round = self._done + server_round
         self.record = RoundRecord(round)
         self.record.virtual_seconds = 0.0 if self.fleet.simulated else None
-        self._draw = NO_DRAW
+        self._strata = {}
         self._meet_newcomers(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
         self._late = {}
-        plan.config.update(dict.fromkeys(self._losses_to_report(), True))
+        # Losses that participants are weighted or selected by.
+        if self.config.server_optimizer.by_loss:
+            plan.config["start_loss"] = True
+        if self.config.selection.learns:
+            plan.config["start_rms"] = True
         plan.config["keep_from"] = self.keep_from
         self._withheld = plan if plan.sum_spec and self._over_committed else None
         if self._withheld:
@@ -198,12 +201,6 @@ class ClusteredStrategy(Method, Strategy):
             history = history.noted_late(round, rows, slow, float(utilities.mean()))
         self.state.history = history
 
-    def _losses_to_report(self) -> list[str]:
-        """Return which losses participants are weighted or selected by."""
-        config = self.config
-        weighed, selected = config.server_optimizer.by_loss, config.selection.learns
-        return ["start_loss"] * weighed + ["start_rms"] * selected
-
     def _keep_memories(self) -> None:
         """Keep the optimiser's memories of models that there still are."""
         if not self.config.server_optimizer.remembers:
@@ -217,7 +214,7 @@ class ClusteredStrategy(Method, Strategy):
         self._note_traffic("train", results)
         read = partial(self.read_result, "train")
         results[:] = self.screen("train", results, read)
-        if self._over_committed and self.fleet.simulated and self._draw.strata:
+        if self._over_committed and self.fleet.simulated and self._strata:
             results[:] = self._keep_first(results)
         if self._withheld:
             results[:] = self._add_up(self._withheld, results, results.sums)
@@ -239,9 +236,12 @@ class ClusteredStrategy(Method, Strategy):
     def _keep_first(self, results: list[Result]) -> list[Result]:
         """Leave out who finished after as many as were wanted of each stratum."""
         seconds = self._clock.seconds([result.client for result in results])
-        kept, self._late = self._draw.keep_first(results, seconds)
+        strata = np.array([self._strata[result.client] for result in results], np.int64)
+        kept = first_to_finish(seconds, strata, self._shares)
+        rows = list(zip(results, seconds.tolist(), kept, strict=True))
+        self._late = {each.client: taken for each, taken, first in rows if not first}
         self.record.measures["late"] = len(self._late)
-        return kept
+        return [each for each, _, first in rows if first]
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

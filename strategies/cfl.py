@@ -26,11 +26,7 @@ from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
 from cfl_flower.state import Weighting
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
-from strategies.base import (
-    ClusteredState,
-    ClusteredStrategy,
-    StrategySettings,
-)
+from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
 """The defaults of eps1 and eps2: the code's, and ours."""

@@ -147,7 +147,9 @@ class FedCCFA(DecoupledStrategy):
         state, settings = self.state, self.settings
         reach = settings.reach
         if settings.clustering == "oracle":
-            truth = self.true_classes(round)
+            assert self.timeline is not None
+            clients = np.array(state.clustered, np.int64)
+            truth = self.timeline.world(round).meanings[clients]
             apart = truth.T[:, :, None] != truth.T[:, None, :]
             held = weights.T > 0
             pairs = held[:, :, None] & held[:, None, :]
@@ -189,12 +191,6 @@ class FedCCFA(DecoupledStrategy):
         if self.settings.anchors == "global":
             clusters = np.where(clusters >= 0, 0, -1)
         return cluster_means(points, clusters, weights)
-
-    def true_classes(self, round: int) -> IntArray:
-        """Return the true concept of each clustered client in each class."""
-        assert self.timeline is not None
-        meanings = self.timeline.world(round).meanings
-        return meanings[np.array(self.state.clustered, np.int64)]
 
     def _stack(self, results: Sequence[Result], name: str) -> FloatArray:
         place = list(self.parts).index(name)

@@ -39,7 +39,12 @@ from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task
 from strategies.base import ClusteredStrategy, Description, StrategySettings, Supports
 from strategies.fielding_representations import LabelHistogram, Representation
 from strategies.fielding_robustness import PlainMeans, Robustness
-from strategies.fielding_threshold import FixedThreshold, ThresholdLearning, Trials
+from strategies.fielding_threshold import (
+    FixedThreshold,
+    LearnedThreshold,
+    ThresholdLearning,
+    Trials,
+)
 from strategies.fielding_triggers import CentreTrigger, Trigger
 
 
@@ -284,11 +289,17 @@ class Fielding(ClusteredStrategy):
 
     def learn_threshold(self, drifted: bool) -> None:
         """Let a round, and a drift at its end, judge a threshold (Appendix F.1)."""
-        state, configured = self.state, self.settings.threshold
-        learning, record = self.settings.threshold_learning, self.record
-        trials, rng = state.trials, self.rng("dunnett", record.round)
-        state.trials = learning.after_round(trials, record, drifted, configured, rng)
-        record.measures |= learning.measures(configured, state.trials)
+        learning, configured = self.settings.threshold_learning, self.settings.threshold
+        if not isinstance(learning, LearnedThreshold):
+            return
+        state, record, rng = (
+            self.state,
+            self.record,
+            self.rng("dunnett", self.record.round),
+        )
+        trials = learning.after_round(state.trials, record, drifted, configured, rng)
+        record.measures["threshold"] = learning.in_force(configured, trials)
+        state.trials = trials
 
     def measure_heterogeneity(self) -> None:
         """Keep the mean client distance within clusters (section 2.1)."""

@@ -80,21 +80,6 @@ class FixedThreshold:
         """Return the threshold that decides now, as a fraction of theta."""
         return configured
 
-    def after_round(
-        self,
-        trials: Trials,
-        record: RoundRecord,
-        drifted: bool,
-        configured: float,
-        rng: np.random.Generator,
-    ) -> Trials:
-        """Return the trials after a round."""
-        return trials
-
-    def measures(self, configured: float, trials: Trials) -> dict[str, float]:
-        """Return the measures of a round's record."""
-        return {}
-
 
 @settings("strategy.threshold_learning")
 class LearnedThreshold:
@@ -138,10 +123,6 @@ class LearnedThreshold:
         elif 0 < self.relearn_every <= record.round - trials.since:
             trials = Trials(latest=trials.latest)
         return trials.drifted() if drifted and trials.learned is None else trials
-
-    def measures(self, configured: float, trials: Trials) -> dict[str, float]:
-        """Return the threshold that decides now."""
-        return {"threshold": self.in_force(configured, trials)}
 
 
 ThresholdLearning: TypeAlias = FixedThreshold | LearnedThreshold

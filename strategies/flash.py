@@ -20,12 +20,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.settings import NonNegative, Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, Vector
-from strategies.base import (
-    ClusteredStrategy,
-    StrategySettings,
-    Supports,
-    no_clusters,
-)
+from strategies.base import ClusteredStrategy, StrategySettings, Supports, no_clusters
 
 
 @settings("strategy")

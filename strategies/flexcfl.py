@@ -155,7 +155,7 @@ class FlexCFL(ChoosingStrategy):
             newcomers = [each for each in newcomers if each.client not in asked]
         if settings.newcomers == "random":
             groups = rng.integers(settings.clusters, size=len(newcomers))
-            self.admit(round, newcomers, groups.tolist(), holding=False)
+            self.admit(round, newcomers, groups.tolist())
         elif newcomers:
             super().welcome(round, newcomers)
 
@@ -173,7 +173,7 @@ class FlexCFL(ChoosingStrategy):
         if not settings.sketch:
             start = self.initial_model()
             state.models = [start + direction for direction in state.directions]
-        self.admit(round, results, groups.tolist(), holding=False)
+        self.admit(round, results, groups.tolist())
         return asked
 
     def collect_updates(
@@ -201,17 +201,11 @@ class FlexCFL(ChoosingStrategy):
             asked.update(some)
         return results, asked
 
-    def admit(
-        self,
-        round: int,
-        results: list[Result],
-        clusters: Sequence[int],
-        holding: bool = True,
-    ) -> None:
-        """Take clients into the state, and note whether they hold the directions."""
+    def admit(self, round: int, results: list[Result], clusters: Sequence[int]) -> None:
+        """Take clients into the state; those that chose hold the directions."""
         super().admit(round, results, clusters)
-        received = np.full(len(results), holding)
-        self.state.holding = np.append(self.state.holding, received)
+        chose = np.array([result.report is not None for result in results], bool)
+        self.state.holding = np.append(self.state.holding, chose)
 
     @cached_property
     def candidates(self) -> KeptModels:

@@ -25,7 +25,6 @@ from cfl_flower.seeding import generator
 from cfl_flower.settings import locate, require
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
-from strategies.participation import NO_DRAW, Draw
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -104,7 +103,9 @@ class Method:
         self.settings: Any = config.strategy
         self.state = self.initial_state()
         self.record = RoundRecord(0)
-        self._draw = NO_DRAW
+        # The stratum of each participant drawn, and how many are wanted of each.
+        self._strata: dict[ClientId, int] = {}
+        self._shares = np.zeros(0, np.int64)
         self._memories: dict[str, Memory] = {}
 
     @classmethod
@@ -237,8 +238,8 @@ class Method:
             members = np.flatnonzero(strata == stratum)
             found = self.config.selection.choose(members, asked, rng, known).tolist()
             chosen |= dict.fromkeys(found, stratum)
-        drawn = {state.clients[row]: stratum for row, stratum in chosen.items()}
-        self._draw = Draw(drawn, shares)
+        self._strata = {state.clients[row]: k for row, k in chosen.items()}
+        self._shares = shares
         return sorted(chosen)
 
     def known(self, round: int) -> Known:

@@ -21,12 +21,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState, Weighting
 from cfl_flower.types import Plan, Task, Vector
-from strategies.base import (
-    ClusteredStrategy,
-    StrategySettings,
-    Supports,
-    no_clusters,
-)
+from strategies.base import ClusteredStrategy, StrategySettings, Supports, no_clusters
 
 
 @settings("strategy")
