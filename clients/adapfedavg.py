@@ -6,18 +6,15 @@ Computes: local SGD. Sends: the trained model (d floats). Keeps: nothing.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Reply
 
 
 class AdapFedAvgClient(ClusteredClient):
     """FedAvg's client at the server's learning rate."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model on the data of this round."""
         local = replace(self.local, learning_rate=config["learning_rate"])
         trained, count = self.train_from(parameters[0], local)

@@ -1,41 +1,37 @@
 """The client of methods without rounds: trains what it received, and uploads it.
 
-A real device is in charge of when: it holds a task until its policy says that it is
-time, as its data drifted, or enough arrived, or somebody touched the trigger, and the
-server waits for nobody. Then it trains on what it has by then.
+A real device holds a task until its policy says that it is time, as its data drifted,
+or enough arrived, or somebody touched the trigger, and the server waits for nobody.
 
 Computes: local training, proximal if mu > 0, from the received model on its present
 data; tests of the model that it uploads and, on a real device, of the one it received.
 Sends: the trained model (d floats), the time stamp of the model that it started from.
-Keeps: on a real device, its number of samples of each label at its last upload, and
-which model that was trained from: asked for another one from the same, the server did
-not get it.
+Keeps: on a real device, its number of samples of each label at its last upload, and the
+stamp of the model that it trained then: asked for another one from the same, the server
+did not get it.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
 from cfl_flower.client.time_limit import without_limit
 from cfl_flower.client.upload_policy import touched
-from cfl_flower.types import IntArray, Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import IntArray, Vector
+from clients.base import ClusteredClient, Config, Metrics, Reply
 
 
 class AsynchronousClient(ClusteredClient):
     """A client that answers every model with a better one for its own data."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train from what was received; say how good both models are here."""
         stamp = int(config["stamp"])
         with without_limit():
             asked = self.hold(stamp)
-        metrics: dict[str, Scalar] = {"stamp": stamp}
+        metrics: Metrics = {"stamp": stamp}
         start, shares = self.begin(parameters)
         if config.get("tested"):
             metrics |= self.tested("after", start)
@@ -49,14 +45,11 @@ class AsynchronousClient(ClusteredClient):
         return [trained, *shares], count, metrics
 
     def hold(self, stamp: int) -> int | None:
-        """Wait until this client wants to upload; in a simulation a clock says when.
+        """Wait until the policy says upload; return when the trigger was last touched.
 
-        Not if it is asked once more for what it trained from the model of that stamp.
-
-        Returns
-        -------
-        int or None
-            When the trigger was touched last; None where nothing is held.
+        None where nothing is held: in a simulation, whose clock says when. A client
+        that is asked again for what it trained from the model of this stamp does not
+        wait.
         """
         context, policy = self.context, self.context.settings.policy
         if context.look is None or context.folder is None or not policy.holds:
@@ -82,7 +75,7 @@ class AsynchronousClient(ClusteredClient):
         """Return the model to start from, and what is uploaded beside the trained."""
         return parameters[0], []
 
-    def tested(self, name: str, model: Vector) -> dict[str, Scalar]:
+    def tested(self, name: str, model: Vector) -> Metrics:
         """Return a model's test on this client's own test samples, if it has any."""
         context = self.context
         view = self.data(context.round)

@@ -26,20 +26,24 @@ from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.stream import View
 from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train
+from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, Scalar, Vector
+
+Config: TypeAlias = dict[str, Any]
+"""What the server says with a task."""
+
+Metrics: TypeAlias = dict[str, Scalar]
+
+Reply: TypeAlias = tuple[list[Vector], int, Metrics]
+"""Arrays, the number of samples, and metrics: what Flower's `fit` returns."""
 
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""
 
 
 class ClusteredClient(NumPyClient):
-    """A client for one task.
-
-    Parameters
-    ----------
-    context : ClientContext
-    """
+    """A client for one task."""
 
     reports_loss: ClassVar[bool] = False
     """Whether an overridden `fit` still tells the loss of the model that it starts
@@ -53,6 +57,16 @@ class ClusteredClient(NumPyClient):
         """The local optimiser's settings."""
         local: LocalTraining = self.context.settings.local
         return local
+
+    def rng(self, purpose: str, round: int | None = None) -> np.random.Generator:
+        """Return this client's generator of a purpose in a round: the task's."""
+        context = self.context
+        now = context.round if round is None else round
+        return generator(context.seed, purpose, now, context.client)
+
+    def load_received(self, start: Vector) -> FlatModel:
+        """Load a received model, with this client's own running statistics if any."""
+        return self.context.model.load(self.with_own_buffers(start, self.context.round))
 
     def data(self, round: int) -> View:
         """Return this client's data of a round."""
@@ -68,25 +82,19 @@ class ClusteredClient(NumPyClient):
             y = torch.from_numpy(spoil_labels(attack, y.cpu().numpy(), classes)).to(y)
         return x, y
 
-    def get_properties(self, config: dict[str, Any]) -> dict[str, Scalar]:
+    def get_properties(self, config: Config) -> Metrics:
         """Answer the server's hello: sizes, and the first representation if asked."""
         upcoming = self.context.round + 1
         count = len(self.data(upcoming).labels)
         return {"num_examples": count, **self.report(config, upcoming)}
 
-    def answer(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer a question that the server asks outside of training and tests."""
-        del parameters
         found = self.get_properties(config)
         return [], int(found.pop("num_examples")), found
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model, parameters[0], on the data of this round."""
-        del config
         trained, count = self.train_from(parameters[0])
         return [trained], count, {}
 
@@ -94,7 +102,7 @@ class ClusteredClient(NumPyClient):
         """Return the model that this round's training started from, shape (d,)."""
         return parameters[0]
 
-    def start_loss(self, received: Vector, config: dict[str, Any]) -> dict[str, Scalar]:
+    def start_loss(self, received: Vector, config: Config) -> Metrics:
         """Return a received model's mean loss and root of its mean square, if asked."""
         x, y = self.samples(self.context.round)
         if len(y) == 0 or not asks_for_losses(config):
@@ -111,28 +119,19 @@ class ClusteredClient(NumPyClient):
         purpose: str = "batches",
         anchor: Vector | None = None,
     ) -> tuple[Vector, int]:
-        """Return the model trained from given weights, and the number of samples.
+        """Return the model trained from given weights, (d,), and the number of samples.
 
-        Parameters
-        ----------
-        start : Vector, shape (d,)
-        local : LocalTraining, optional
-            Other settings than the strategy's.
-        round : int, optional
-            Whose data are trained on, with the statistics that the client had before;
-            the task's own by default.
-        purpose : str
-            Names the draws of the batches. Training for another one than the default
-            is a trial, which leaves nothing behind.
-        anchor : Vector, shape (d,), optional
-            What the proximal term holds the weights near; the start by default.
+        Training uses the task's round unless another is given, with the running
+        statistics from before it, and the strategy's optimiser. The proximal term holds
+        the weights near the ``anchor``, by default the start. ``purpose`` names the
+        draws of the batches: training for another one than the default is a trial,
+        which leaves nothing behind.
         """
         context = self.context
         round = context.round if round is None else round
         x, y = self.samples(round)
         model = context.model.load(self.with_own_buffers(start, before=round))
-        rng = generator(context.seed, purpose, round, context.client)
-        near = None
+        rng, near = self.rng(purpose, round), None
         if anchor is not None:
             near = torch.from_numpy(anchor[: len(model.weights)]).to(x.device)
         train(model, x, y, local or self.local, rng, anchor=near)
@@ -183,8 +182,8 @@ class ClusteredClient(NumPyClient):
         return np.concatenate([trained[:count], received[count:]]) if own else trained
 
     def evaluate(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[float, int, dict[str, Scalar]]:
+        self, parameters: list[Vector], config: Config
+    ) -> tuple[float, int, Metrics]:
         """Test the served model on this round's data, then look at what arrives next.
 
         The representation of the next round's data is reported when the server asks
@@ -201,7 +200,7 @@ class ClusteredClient(NumPyClient):
         paid = self.context.model.passes
         test = self.make_test(parameters)
         loss, correct = test(view)
-        found: dict[str, Scalar] = {"correct": correct}
+        found: Metrics = {"correct": correct}
         if own.whole and len(own.test_indices):
             found["own_correct"] = test(own)[1]
             found["own_tested"] = len(own.test_indices)
@@ -223,16 +222,12 @@ class ClusteredClient(NumPyClient):
         return parameters[0]
 
     def report(
-        self,
-        config: dict[str, Any],
-        round: int,
-        parameters: Sequence[Vector] = (),
-    ) -> dict[str, Scalar]:
+        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+    ) -> Metrics:
         """Return the representation of a round's data unless the server holds it.
 
         A client that has no data left reports nothing: its histogram is undefined.
         """
-        del parameters
         request, samples = (
             ReportRequest.from_config(config),
             len(self.data(round).labels),
@@ -244,9 +239,8 @@ class ClusteredClient(NumPyClient):
         report = reporter.report(request, representation, samples)
         return {} if report is None else report.to_metrics()
 
-    def represent(self, config: dict[str, Any], round: int) -> Vector:
+    def represent(self, config: Config, round: int) -> Vector:
         """Return the label histogram to report; a malicious client's is spoilt."""
-        del config
         context, labels = self.context, self.data(round).labels
         classes, attack = context.stream.classes, context.attack
         honest = label_histogram(spoil_labels(attack, labels, classes), classes)

@@ -8,45 +8,35 @@ the data by which it chose.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from cfl_flower.clustering.representations import label_counts
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Metrics, Reply
 
 
 class ChoosingClient(ClusteredClient):
     """Chooses when it joins, and again when its label counts shifted."""
 
-    def choose(
-        self, received: Sequence[Vector], config: dict[str, Any], round: int
-    ) -> int:
+    def choose(self, received: Sequence[Vector], config: Config, round: int) -> int:
         """Return the cluster that suits a round's data best.
 
-        Parameters
-        ----------
-        received : sequence of vectors
-            What the method's clients compare themselves with, one for each cluster.
-        config : dict
-        round : int
+        ``received`` is what clients compare themselves with, a vector for each cluster.
         """
         raise NotImplementedError
 
     def choose_again(
-        self, received: Sequence[Vector], config: dict[str, Any], round: int
+        self, received: Sequence[Vector], config: Config, round: int
     ) -> int | None:
         """Return the cluster to migrate to; None if the device lost what it needs."""
         return self.choose(received, config, round)
 
-    def get_properties(self, config: dict[str, Any]) -> dict[str, Scalar]:
+    def get_properties(self, config: Config) -> Metrics:
         """Answer the server's hello, and keep the label counts of the first choice."""
         if self.context.settings.migration:
             self.remember(self.context.round + 1)
         return super().get_properties(config)
 
-    def answer(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer the hello, or choose the first cluster."""
         if not config.get("choose"):
             return super().answer(parameters, config)
@@ -55,11 +45,8 @@ class ChoosingClient(ClusteredClient):
         return [], len(self.data(upcoming).labels), {"cluster": cluster}
 
     def report(
-        self,
-        config: dict[str, Any],
-        round: int,
-        parameters: Sequence[Vector] = (),
-    ) -> dict[str, Scalar]:
+        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+    ) -> Metrics:
         """Choose again if the label counts shifted since the last choice.
 
         ``config["chosen"]`` is the round in which the server took the last choice: one

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from cfl_flower.data.stream import View
@@ -23,18 +21,15 @@ from cfl_flower.learning.decoupling import (
 from cfl_flower.learning.training import LocalTraining, Loss, train
 from cfl_flower.models import FlatModel, Split
 from cfl_flower.seeding import generator
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient, Tested
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Metrics, Reply, Tested
 
 
 class DecoupledClient(ClusteredClient):
     """Trains the classifier first and the extractor next; keeps the classifier."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train both parts on the data of this round and send the extractor."""
-        del config
         x, y = self.samples(self.context.round)
         classifier = self.classifier(self.context.round)
         model = self.load(parameters[0], classifier, self.context.round)
@@ -51,11 +46,6 @@ class DecoupledClient(ClusteredClient):
     def split(self) -> Split:
         """Where a model holds the classifier."""
         return self.context.model.split
-
-    def rng(self, purpose: str) -> np.random.Generator:
-        """Return this client's generator of a purpose in this round."""
-        context = self.context
-        return generator(context.seed, purpose, context.round, context.client)
 
     def classifier(self, before: int) -> Vector:
         """Return this client's own classifier as of before a round."""
@@ -84,13 +74,7 @@ class DecoupledClient(ClusteredClient):
     def fit_classifier(
         self, classifier: Vector, representations: Tensor, y: Tensor
     ) -> Vector:
-        """Return the classifier, trained on the representations of a frozen extractor.
-
-        Parameters
-        ----------
-        classifier : Vector, shape (L * (D + 1),)
-        representations, y : Tensor, shapes (n, D) and (n,)
-        """
+        """Return the classifier, trained on a frozen extractor's output, (n, D)."""
         settings, rng = self.classifier_training(), self.rng("classifier-batches")
         return train_classifier(
             self.split, classifier, representations, y, settings, rng
@@ -106,12 +90,7 @@ class DecoupledClient(ClusteredClient):
     ) -> Vector:
         """Return the extractor, trained under a frozen classifier.
 
-        Parameters
-        ----------
-        extractor, classifier : Vector
-        x, y : Tensor
-        loss : callable, optional
-            Instead of the cross-entropy.
+        A ``loss`` takes the place of the cross-entropy.
         """
         model = self.load(extractor, classifier, self.context.round)
         rng, part = self.rng("batches"), self.split.part
@@ -120,8 +99,8 @@ class DecoupledClient(ClusteredClient):
         return self.split.divide(self.keep_buffers(model.to_vector(), received))[0]
 
     def evaluate(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[float, int, dict[str, Scalar]]:
+        self, parameters: list[Vector], config: Config
+    ) -> tuple[float, int, Metrics]:
         """Take over what the server made of all participants' results, then test."""
         tested = 1 if config.get("test", True) else 0
         if returned := parameters[tested:]:

@@ -1,17 +1,14 @@
 """A client that finds drift by the losses of the model that it is served.
 
-The representation test of `clients.base` reports any change beyond a tolerance; with a
-detector a client keeps silent about those that do not matter to the model. Computes:
-the loss of every training sample under the served model, and river's ADWIN (Bifet and
-Gavaldà, SDM 2007) or KSWIN (Raab et al., Neurocomputing 2020) over them. Sends: its
-representation when the detector finds that losses rose and it differs from the one
-that the server holds. Keeps: the losses since then, at most `WINDOW`.
+Computes: the loss of every training sample under the served model, and river's ADWIN
+(Bifet and Gavaldà, SDM 2007) or KSWIN (Raab et al., Neurocomputing 2020) over them.
+Sends: its representation when the detector finds that losses rose and it differs from
+the one that the server holds. Keeps: the losses since then, at most `WINDOW`; the
+detector is run again over them, so a device that was switched off goes on where it was.
 
     python -m simulations.run strategy.client=clients.detecting.AdwinClient
 
-Needs river, `pip install 'river>=0.21'`. The detector is run again over the losses
-that were kept, so it needs no state of its own, and a device that was switched off goes
-on where it was.
+Needs river, `pip install 'river>=0.21'`.
 """
 
 from __future__ import annotations
@@ -26,8 +23,8 @@ import numpy as np
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import sample_losses
-from cfl_flower.types import FloatArray, Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import FloatArray, Vector
+from clients.base import ClusteredClient, Config, Metrics
 
 # Optional: most devices do without.
 DETECTORS: Any = import_module("river.drift") if find_spec("river") else None
@@ -37,18 +34,10 @@ WINDOW = 2000
 
 
 def rises(detector: Any, losses: FloatArray, known: int) -> bool:
-    """Return whether a detector finds that losses rose with the latest ones.
+    """Return whether a fresh detector finds that the latest losses, (n,), rose.
 
-    A model that improves lowers them, which is no drift.
-
-    Parameters
-    ----------
-    detector : river's
-        Fresh.
-    losses : array of shape (n,)
-        In the order of time.
-    known : int
-        Losses that were looked at before; what is found in them is old.
+    The first ``known`` losses were looked at before, and what is found in them is old.
+    A model that improves lowers its losses, which is no drift.
     """
     for place, loss in enumerate(losses.tolist()):
         detector.update(loss)
@@ -63,17 +52,11 @@ class DetectingClient(ClusteredClient):
     detector: ClassVar[Any] = None
 
     def report(
-        self,
-        config: dict[str, Any],
-        round: int,
-        parameters: Sequence[Vector] = (),
-    ) -> dict[str, Scalar]:
+        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+    ) -> Metrics:
         """Return the representation if losses rose, or the server has none yet.
 
-        Raises
-        ------
-        ConfigError
-            If river is not installed.
+        Raises `ConfigError` if river is not installed.
         """
         if "held" not in config or not parameters:
             return super().report(config, round, parameters)

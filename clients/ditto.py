@@ -6,20 +6,16 @@ Computes: local SGD on both. Sends: the global model (d floats). Keeps: its own 
 
 from __future__ import annotations
 
-from typing import Any
-
-from cfl_flower.types import Scalar, Vector
+from cfl_flower.types import Vector
+from clients.base import Config, Reply
 from clients.bilevel import BilevelClient
 
 
 class DittoClient(BilevelClient):
     """Algorithm 1 of Ditto, on the device."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received omega, parameters[0], and this client's v near it."""
-        del config
         context, omega = self.context, parameters[0]
         own = self.own(before=context.round)
         if own is None:

@@ -9,23 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from cfl_flower.data.stream import View
 from cfl_flower.learning.training import train
-from cfl_flower.types import Scalar, Vector
-from clients.base import Tested
+from cfl_flower.types import Vector
+from clients.base import Config, Reply, Tested
 from clients.decoupled import DecoupledClient
 
 
 class FedBABUClient(DecoupledClient):
     """Body aggregation and body update only."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the extractor on the data of this round."""
-        del config
         x, y = self.samples(self.context.round)
         extractor = self.fit_extractor(parameters[0], self.first_classifier(), x, y)
         return [extractor], len(y), {}

@@ -8,7 +8,6 @@ has samples of. Keeps: its classifier and its anchors, as the server last return
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,18 +26,16 @@ from cfl_flower.learning.decoupling import (
     train_classifier,
 )
 from cfl_flower.learning.training import Loss
-from cfl_flower.types import IntArray, Scalar, Vector
+from cfl_flower.types import IntArray, Vector
+from clients.base import Config, Reply
 from clients.decoupled import DecoupledClient
 
 
 class FedCCFAClient(DecoupledClient):
     """Trains a balanced and an own classifier, then the aligned extractor."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train on the data of this round: lines 5 to 12."""
-        del config
         context, settings = self.context, self.context.settings
         round, received = context.round, parameters[0]
         x, y = self.samples(round)
@@ -92,14 +89,10 @@ class FedCCFAClient(DecoupledClient):
         )
 
     def alignment(self, kept: dict[str, np.ndarray], counts: IntArray) -> Loss | None:
-        """Return the loss of the extractor: eq. 9; None for the cross-entropy alone.
+        """Return the loss of the extractor, eq. 9; None for the cross-entropy alone.
 
-        Parameters
-        ----------
-        kept : dict
-            What this client remembers.
-        counts : int array of shape (L,)
-            Of its labels.
+        ``kept`` is what this client remembers, ``counts`` are those of its labels,
+        (L,).
         """
         settings = self.context.settings
         weight = settings.alignment_weight

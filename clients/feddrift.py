@@ -7,12 +7,10 @@ a device with data of its own, which cannot look at what they were, its smallest
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from cfl_flower.types import FloatArray, Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import FloatArray, Vector
+from clients.base import ClusteredClient, Config, Reply
 
 NEW = -1
 """What it reports when it started a model of its own; see `strategies.feddrift`."""
@@ -21,9 +19,7 @@ NEW = -1
 class FedDriftClient(ClusteredClient):
     """Algorithm 1, lines 3 to 10."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the model that fits this round's data, one of all or a new one."""
         context = self.context
         losses = self.losses(parameters, context.round)

@@ -6,8 +6,6 @@ Sends: the model (d floats), these (L * D floats) and its label counts. Keeps: n
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cfl_flower.clustering.representations import label_counts
@@ -19,28 +17,24 @@ from cfl_flower.learning.decoupling import (
     represent,
 )
 from cfl_flower.learning.training import train
-from cfl_flower.seeding import generator
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Reply
 
 
 class FedFMClient(ClusteredClient):
     """Algorithm 1, the part of a device."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] towards the anchors, parameters[1]."""
         context, settings, start = self.context, self.context.settings, parameters[0]
         x, y = self.samples(context.round)
-        model = context.model.load(self.with_own_buffers(start, context.round))
+        model = self.load_received(start)
         anchors, loss = read_anchors(parameters[1], config["present"]), None
         # The paper counts rounds from 0.
         if context.round - 1 >= settings.start and anchors.present.any():
             alignment = contrast(anchors, settings.temperature, model.vector.device)
             loss = aligned(alignment, settings.alignment_weight)
-        rng = generator(context.seed, "batches", context.round, context.client)
-        train(model, x, y, self.local, rng, loss=loss)
+        train(model, x, y, self.local, self.rng("batches"), loss=loss)
         classes = context.stream.classes
         means = class_means(represent(model, x), y, classes)
         counts = label_counts(y.cpu().numpy(), classes).astype(np.float32)

@@ -6,8 +6,6 @@ anchors. Sends: all of these. Keeps: the classifier that the server mixed for it
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from torch import Tensor
 
@@ -19,24 +17,16 @@ from cfl_flower.learning.decoupling import (
     read_anchors,
     represent,
 )
-from cfl_flower.types import IntArray, Scalar, Vector
+from cfl_flower.types import IntArray, Vector
+from clients.base import Config, Metrics, Reply
 from clients.decoupled import DecoupledClient
 
 
 def statistics(z: Tensor, y: Tensor, counts: IntArray) -> tuple[float, Vector]:
-    """Return the variance and the weighted means that classifiers are combined by.
+    """Return the variance v, and the means h of shape (L * D,).
 
-    v = (sum_c p_c E_c|z|^2 - sum_c p_c^2 |mu_c|^2) / n and h_c = p_c mu_c.
-
-    Parameters
-    ----------
-    z, y : Tensor, shapes (n, D) and (n,)
-    counts : int array of shape (L,)
-
-    Returns
-    -------
-    float
-    Vector, shape (L * D,)
+    v = (sum_c p_c E_c|z|^2 - sum_c p_c^2 |mu_c|^2) / n and h_c = p_c mu_c, of
+    representations z, (n, D), with labels y, (n,), and label counts, (L,).
     """
     total = max(1, int(counts.sum()))
     means = class_means(z, y, len(counts)).points
@@ -50,9 +40,7 @@ def statistics(z: Tensor, y: Tensor, counts: IntArray) -> tuple[float, Vector]:
 class FedPACClient(DecoupledClient):
     """Algorithm 1, the part of a device."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] towards the anchors, parameters[1]."""
         context, received = self.context, parameters[0]
         x, y = self.samples(context.round)
@@ -69,7 +57,7 @@ class FedPACClient(DecoupledClient):
         context.state.save(context.round, {"classifier": own})
         trained = represent(self.load(extractor, own, context.round + 1), x)
         points = class_means(trained, y, len(counts)).points.ravel()
-        known: dict[str, Scalar] = {
+        known: Metrics = {
             "variance": variance,
             "classes": counts.astype(np.float32).tobytes(),
         }

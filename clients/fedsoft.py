@@ -15,12 +15,7 @@ from clients.asynchronous import AsynchronousClient
 
 
 def count_shares(losses: FloatArray) -> Vector:
-    """Return mu_k, the share of samples whose smallest loss is at model k.
-
-    Parameters
-    ----------
-    losses : array of shape (K, n)
-        Of n > 0 samples.
+    """Return mu_k, the share of samples whose smallest loss, of (K, n), is at model k.
 
     Examples
     --------

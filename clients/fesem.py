@@ -8,11 +8,11 @@ of the nearest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.similarity import nearest_model
-from cfl_flower.types import Scalar, Vector
+from cfl_flower.types import Vector
+from clients.base import Config, Reply
 from clients.choosing import ChoosingClient
 
 
@@ -26,19 +26,14 @@ class FeSEMClient(ChoosingClient):
         """Its last trained model, which has versions of its own."""
         return self.context.state.part("trained")
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train as all do, and keep the model."""
         arrays, count, metrics = super().fit(parameters, config)
         if self.context.settings.migration:
             self.trained.save(self.context.round, {"model": arrays[0]})
         return arrays, count, metrics
 
-    def choose(
-        self, received: Sequence[Vector], config: dict[str, Any], round: int
-    ) -> int:
+    def choose(self, received: Sequence[Vector], config: Config, round: int) -> int:
         """Return the model nearest to the last trained one, at first the initial."""
-        del config
         last = self.trained.load(before=self.context.round + 1).get("model")
         return nearest_model(self.context.initial() if last is None else last, received)

@@ -8,28 +8,24 @@ embedding, p (or a sketch) for the gradient, L + p for both. Keeps: the shared m
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cfl_flower.client.attacks import spoil_report
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Reply
 
 
 class FieldingClient(ClusteredClient):
     """Represents its data as `strategy.representation` does."""
 
-    def answer(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Keep the shared model that comes with the hello, and answer it."""
         if parameters:
             name = f"shared-{config['shared_model']}"
             self.context.state.keep(name, {"model": parameters[0]})
         return super().answer(parameters, config)
 
-    def represent(self, config: dict[str, Any], round: int) -> Vector:
+    def represent(self, config: Config, round: int) -> Vector:
         """Return the representation to report; a malicious client's is spoilt."""
         context, settings = self.context, self.context.settings
         representation = settings.representation

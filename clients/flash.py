@@ -7,31 +7,26 @@ Sends: the trained model (d floats). Keeps: nothing.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from cfl_flower.learning.training import evaluate, train
-from cfl_flower.seeding import generator
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Reply
 
 
 class FlashClient(ClusteredClient):
     """Algorithm 1, the part of a device."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model until it hardly improves."""
-        del config
         context, settings, start = self.context, self.context.settings, parameters[0]
         x, y = self.samples(context.round)
-        rng = generator(context.seed, "batches", context.round, context.client)
+        rng = self.rng("batches")
         order = torch.from_numpy(rng.permutation(len(y))).to(y.device)
         held = order[: int(settings.validation * len(y))]
         kept = order[len(held) :]
-        model = context.model.load(self.with_own_buffers(start, context.round))
+        model = self.load_received(start)
         epoch_of = replace(self.local, epochs=1)
         last: float | None = None
         for epoch in range(1 if self.local.steps else self.local.epochs):

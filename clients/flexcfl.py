@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from cfl_flower.clustering.similarity import dissimilarities, sketch
-from cfl_flower.types import Scalar, Vector
+from cfl_flower.types import Vector
+from clients.base import Config, Metrics, Reply
 from clients.choosing import ChoosingClient
 
 
 class FlexCFLClient(ChoosingClient):
     """Cold start on the device: eq. 8."""
 
-    def answer(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer as others, or send the update from w_0."""
         if not config.get("pretrain"):
             return super().answer(parameters, config)
@@ -41,9 +39,7 @@ class FlexCFLClient(ChoosingClient):
             return sketch(update, settings.sketch, self.context.seed)
         return update
 
-    def choose(
-        self, received: Sequence[Vector], config: dict[str, Any], round: int
-    ) -> int:
+    def choose(self, received: Sequence[Vector], config: Config, round: int) -> int:
         """Return the group of the nearest received direction: eq. 8."""
         self.keep(received, config)
         gaps = dissimilarities(self.pretrain(round), received)
@@ -52,7 +48,7 @@ class FlexCFLClient(ChoosingClient):
         return int(gaps.argmin())
 
     def choose_again(
-        self, received: Sequence[Vector], config: dict[str, Any], round: int
+        self, received: Sequence[Vector], config: Config, round: int
     ) -> int | None:
         """Return the group of the nearest kept direction; None if they were lost."""
         kept = self.context.state.kept(config["directions"])
@@ -62,16 +58,13 @@ class FlexCFLClient(ChoosingClient):
         return self.choose(directions, config, round)
 
     def report(
-        self,
-        config: dict[str, Any],
-        round: int,
-        parameters: Sequence[Vector] = (),
-    ) -> dict[str, Scalar]:
+        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+    ) -> Metrics:
         """Keep the directions if they were sent; choose again after a shift."""
         self.keep(parameters[1:] if config.get("test") else parameters, config)
         return super().report(config, round, parameters)
 
-    def keep(self, directions: Sequence[Vector], config: dict[str, Any]) -> None:
+    def keep(self, directions: Sequence[Vector], config: Config) -> None:
         """Keep the directions for a later migration."""
         if directions and self.context.settings.migration:
             arrays = {str(group): each for group, each in enumerate(directions)}

@@ -8,9 +8,9 @@ clients migrate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from cfl_flower.types import Scalar, Vector
+from cfl_flower.types import Vector
+from clients.base import Config, Reply
 from clients.choosing import ChoosingClient
 
 
@@ -19,23 +19,18 @@ class IFCAClient(ChoosingClient):
 
     reports_loss = True
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the best of all models on the data of this round."""
         cluster = self.choose(parameters, config, self.context.round)
         found = self.start_loss(parameters[cluster], config)
         trained, count = self.train_from(parameters[cluster])
         return [trained], count, {"cluster": cluster, **found}
 
-    def choose(
-        self, received: Sequence[Vector], config: dict[str, Any], round: int
-    ) -> int:
+    def choose(self, received: Sequence[Vector], config: Config, round: int) -> int:
         """Return the model with the smallest training loss, the lowest id on a tie.
 
         A client without samples takes the first.
         """
-        del config
         return int(self.losses(received, round).argmin())
 
     def served(self, parameters: list[Vector]) -> Vector:

@@ -5,20 +5,15 @@ Computes: local SGD from its own model. Sends: nothing. Keeps: its model (d floa
 
 from __future__ import annotations
 
-from typing import Any
-
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Reply
 
 
 class LocalClient(ClusteredClient):
     """A client that starts from the common initial model and then is on its own."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train this client's own model and keep it."""
-        del parameters, config
         context = self.context
         trained, count = self.train_from(self._own(before=context.round))
         context.state.save(context.round, {"model": trained})
@@ -26,12 +21,10 @@ class LocalClient(ClusteredClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
-        del parameters
         return self._own(before=self.context.round + 1)
 
     def starting_model(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of before this round."""
-        del parameters
         return self._own(before=self.context.round)
 
     def _own(self, before: int) -> Vector:

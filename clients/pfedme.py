@@ -6,8 +6,6 @@ copy (d floats). Keeps: the model that it is tested with (d floats).
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from cfl_flower.learning.training import (
@@ -16,27 +14,23 @@ from cfl_flower.learning.training import (
     gradient_writer,
     switch_mode,
 )
-from cfl_flower.seeding import generator
-from cfl_flower.types import Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Reply
 
 
 class PFedMeClient(ClusteredClient):
     """Algorithm 1, lines 5 to 8."""
 
     @torch.no_grad()
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train on the data of this round and keep what is tested."""
-        del config
         context, settings, start = self.context, self.context.settings, parameters[0]
         x, y = self.samples(context.round)
-        model = context.model.load(self.with_own_buffers(start, context.round))
+        model = self.load_received(start)
         switch_mode(model, training=True)
         theta, gradient, copy = model.weights, model.gradient, model.weights.clone()
         write_gradient, pull = gradient_writer(model), settings.attraction
-        rng = generator(context.seed, "batches", context.round, context.client)
+        rng = self.rng("batches")
         for batch in batches(x, y, self.local, rng) if len(y) else ():
             for _ in range(settings.inner_steps):
                 write_gradient(*batch)
@@ -54,6 +48,5 @@ class PFedMeClient(ClusteredClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
-        del parameters
         model = self.context.state.load(self.context.round + 1).get("model")
         return self.context.initial() if model is None else model

@@ -6,15 +6,12 @@ change of its control. Keeps: its control (p floats).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from cfl_flower.learning.training import train
-from cfl_flower.seeding import generator
-from cfl_flower.types import FloatArray, Scalar, Vector
-from clients.base import ClusteredClient
+from cfl_flower.types import FloatArray, Vector
+from clients.base import ClusteredClient, Config, Reply
 
 
 def control_change(
@@ -22,16 +19,7 @@ def control_change(
 ) -> FloatArray:
     """Return c_i+ - c_i = (x - y) / (K eta) - c: Algorithm 1, line 12, option II.
 
-    Parameters
-    ----------
-    control : array of shape (p,)
-        c, the server's.
-    start, end : arrays of shape (p,)
-        x and y.
-    steps : int
-        K.
-    rate : float
-        eta.
+    ``control`` is the server's c, ``start`` and ``end`` are x and y, all of shape (p,).
     """
     return (start - end) / np.float32(steps * rate) - control
 
@@ -39,19 +27,15 @@ def control_change(
 class ScaffoldClient(ClusteredClient):
     """Algorithm 1, lines 6 to 14."""
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] with the server's control, parameters[1]."""
-        del config
         context, (start, control) = self.context, parameters
         state, count = context.state.part("control"), len(control)
         own = state.load(context.round).get("own", np.zeros(count, np.float32))
         x, y = self.samples(context.round)
-        model = context.model.load(self.with_own_buffers(start, context.round))
+        model = self.load_received(start)
         correction = torch.from_numpy(control - own).to(model.vector.device)
-        rng = generator(context.seed, "batches", context.round, context.client)
-        train(model, x, y, self.local, rng, correction=correction)
+        train(model, x, y, self.local, self.rng("batches"), correction=correction)
         trained, steps = model.to_vector(), self.local.count_steps(len(y))
         if len(y) == 0:
             return [trained, np.zeros_like(control)], 0, {}

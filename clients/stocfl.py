@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -19,17 +18,15 @@ from cfl_flower.client.attacks import spoil_report
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
 from cfl_flower.learning.training import full_gradient, predictions, train
-from cfl_flower.seeding import generator
-from cfl_flower.types import FloatArray, Scalar, Vector
+from cfl_flower.types import FloatArray, Vector
+from clients.base import Config, Metrics, Reply
 from clients.bilevel import BilevelClient
 
 
 class StoCFLClient(BilevelClient):
     """Algorithm 1, ClientProcedure and GetDatasetRepresentation."""
 
-    def answer(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Send psi at the anchor parameters[0], or omega = parameters[0] trained."""
         upcoming = self.context.round + 1
         count = len(self.data(upcoming).labels)
@@ -40,11 +37,8 @@ class StoCFLClient(BilevelClient):
             return [self.train_global(parameters[0], upcoming)], count, {}
         return super().answer(parameters, config)
 
-    def fit(
-        self, parameters: list[Vector], config: dict[str, Any]
-    ) -> tuple[list[Vector], int, dict[str, Scalar]]:
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train theta = parameters[1], and omega = parameters[0]: lines 20 to 23."""
-        del config
         omega, theta = parameters
         trained, count = self.train_near(theta, omega)
         if self.context.settings.omega == "sequential":
@@ -65,14 +59,8 @@ class StoCFLClient(BilevelClient):
     def direction_of(self, anchor: Vector, x: Tensor, y: Tensor, round: int) -> Vector:
         """Return psi of samples: GetDatasetRepresentation, line 6.
 
-        A sketch is normalised, too: all members of a cluster have the same weight.
-
-        Parameters
-        ----------
-        anchor : Vector, shape (d,)
-        x, y : Tensor, shapes (n, ...) and (n,)
-        round : int
-            Seeds the batches of a difference.
+        A sketch is normalised, too: all members of a cluster have the same weight. The
+        round seeds the batches of a difference.
         """
         context, settings = self.context, self.context.settings
         model = context.model.load(anchor)
@@ -81,8 +69,7 @@ class StoCFLClient(BilevelClient):
         else:
             epochs = settings.representation_epochs
             local = replace(self.local, epochs=epochs, steps=None, mu=0.0)
-            rng = generator(context.seed, "representation", round, context.client)
-            train(model, x, y, local, rng)
+            train(model, x, y, local, self.rng("representation", round))
             vector = (anchor - model.to_vector())[: len(model.weights)]
         # Running statistics have no gradient, and count as 0.
         if statistics := len(anchor) - len(vector):
@@ -99,21 +86,12 @@ class StoCFLClient(BilevelClient):
         x: Tensor,
         round: int,
     ) -> list[float]:
-        """Return how well unlabelled samples fit each cluster, as a cosine.
+        """Return how well unlabelled samples fit each of K clusters, as a cosine.
 
         The paper's psi needs labels. Without any, each cluster's model labels the
-        samples, and their psi is compared with that cluster's: data that resemble those
-        of its members get their direction. Clusters that label the same samples
-        differently cannot be distinguished without labels.
-
-        Parameters
-        ----------
-        anchor : Vector, shape (d,)
-        models : sequence of K vectors of shape (d,)
-        sums : sequence of K arrays of shape (w,)
-            Of the members' psi.
-        x : Tensor, shape (n, ...)
-        round : int
+        samples, and their psi is compared with the sum of its members', of shape (w,):
+        data that resemble those of its members get their direction. Clusters that label
+        the same samples differently cannot be distinguished without labels.
         """
         found = []
         for model, total in zip(models, sums, strict=True):
@@ -123,11 +101,8 @@ class StoCFLClient(BilevelClient):
         return found
 
     def report(
-        self,
-        config: dict[str, Any],
-        round: int,
-        parameters: Sequence[Vector] = (),
-    ) -> dict[str, Scalar]:
+        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+    ) -> Metrics:
         """Report psi anew if the data are not those of the last report.
 
         ``config["reported"]`` is the round in which the server took the last report: a

@@ -1,1 +1,4 @@
-"""One paper per file, on the shared base of `strategies.base`."""
+"""One paper per file, on the frame of `strategies.base`.
+
+How a file reads its paper, and where it deviates, is in docs/methods.
+"""

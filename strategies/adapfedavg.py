@@ -8,13 +8,11 @@ min(eta_0, eta_0 r_t / t): it decays with 1/t, and rises when the variance does.
 
 Server keeps: the model, its moving average (d floats), three numbers. Leaves the
 device: the model.
-
-Readings and deviations: docs/methods/adapfedavg.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from pydantic import Field
 from cfl_flower.communication.results import Results
 from cfl_flower.settings import settings
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import FloatArray, Plan, Vector
+from cfl_flower.types import Plan, Vector
 from strategies.base import ClusteredStrategy, StrategySettings
 
 
@@ -40,69 +38,31 @@ class AdapFedAvgSettings(StrategySettings):
 
 
 @dataclass
-class Averages:
-    """The server's moving averages.
-
-    Attributes
-    ----------
-    steps : int
-        t.
-    model : array of shape (d,)
-    variance, ratio : float
-    """
-
-    steps: int
-    model: FloatArray
-    variance: float
-    ratio: float
-
-
-@dataclass
 class AdapFedAvgState(ClusteredState):
-    """Adaptive-FedAvg's state.
+    """Adaptive-FedAvg's state: moving averages of the p weights."""
 
-    Attributes
-    ----------
-    steps, mean, variance, ratio
-        See `Averages`; of the weights, without running statistics.
-    share : float
-        The learning rate of the next round, in parts of eta_0.
-    """
-
-    steps: int
-    mean: Vector
-    variance: float
-    ratio: float
-    share: float
+    steps: int = 0
+    """t, the rounds taken in."""
+    mean: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
+    """The moving average of the weights, shape (p,)."""
+    variance: float = 0.0
+    ratio: float = 0.0
+    share: float = 1.0
+    """The learning rate of the next round, in parts of eta_0."""
 
 
-def follow(
-    before: Averages, model: Vector, beta1: float, beta2: float, beta3: float
-) -> tuple[Averages, float]:
-    """Take in a round's model and return the next learning rate's share of eta_0.
-
-    Parameters
-    ----------
-    before : Averages
-    model : Vector, shape (d,)
-    beta1, beta2, beta3 : float
-
-    Returns
-    -------
-    Averages
-    float
-        min(1, r_t / t).
-    """
-    t = before.steps + 1
-    past = before.model / (1 - beta1**before.steps) if before.steps else before.model
-    mean = beta1 * before.model + (1 - beta1) * model
-    spread = float(np.mean((model - past) ** 2))
-    variance = beta2 * before.variance + (1 - beta2) * spread
-    old = before.variance / (1 - beta2**before.steps) if before.steps else 0.0
-    growth = variance / (1 - beta2**t) / old if old > 0 else 1.0
-    ratio = beta3 * before.ratio + (1 - beta3) * growth
-    share = min(1.0, ratio / (1 - beta3**t) / t)
-    return Averages(t, mean, variance, ratio), share
+def follow(state: AdapFedAvgState, weights: Vector, own: AdapFedAvgSettings) -> None:
+    """Take in a round's weights; the next learning rate's share is min(1, r_t / t)."""
+    before, t = state.steps, state.steps + 1
+    past = state.mean / (1 - own.beta1**before) if before else state.mean
+    spread = float(np.mean((weights - past) ** 2))
+    old = state.variance / (1 - own.beta2**before) if before else 0.0
+    state.mean = own.beta1 * state.mean + (1 - own.beta1) * weights
+    state.variance = own.beta2 * state.variance + (1 - own.beta2) * spread
+    growth = state.variance / (1 - own.beta2**t) / old if old > 0 else 1.0
+    state.ratio = own.beta3 * state.ratio + (1 - own.beta3) * growth
+    state.share = min(1.0, state.ratio / (1 - own.beta3**t) / t)
+    state.steps = t
 
 
 class AdapFedAvg(ClusteredStrategy):
@@ -114,10 +74,8 @@ class AdapFedAvg(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Return the state before any client is known."""
         state = super().initial_state()
-        zero = np.zeros_like(state.models[0][: self.weights])
-        return AdapFedAvgState(
-            state.clients, state.clusters, state.models, 0, zero, 0.0, 0.0, 1.0
-        )
+        state.mean = np.zeros(self.weights, np.float32)
+        return state
 
     def plan_train(self, round: int) -> Plan:
         """Send the learning rate with the model."""
@@ -132,14 +90,4 @@ class AdapFedAvg(ClusteredStrategy):
         super().absorb_train(round, results)
         if not results:
             return
-        state, own = self.state, self.settings
-        before = Averages(state.steps, state.mean, state.variance, state.ratio)
-        betas = own.beta1, own.beta2, own.beta3
-        weights = state.models[0][: self.weights]
-        after, state.share = follow(before, weights, *betas)
-        state.steps, state.variance, state.ratio = (
-            after.steps,
-            after.variance,
-            after.ratio,
-        )
-        state.mean = after.model.astype(np.float32)
+        follow(self.state, self.state.models[0][: self.weights], self.settings)

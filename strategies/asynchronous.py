@@ -1,18 +1,12 @@
 """The frame of methods without rounds: uploads are taken in one by one.
 
-`AsynchronousStrategy` is a `ClusteredStrategy` whose `start` is an event loop. Every
-client has one task under way; its answer, an upload, changes the state and is replied
-to at once, whatever the others do. A method decides what an upload changes and what the
-client receives in return.
+Every client has one task under way; its answer, an upload, changes the state and is
+replied to at once. In a simulation a virtual clock says when each upload arrives: tasks
+are computed ahead, on all workers, but uploads are taken in strictly in the order of
+that clock, so a run is deterministic. Real devices decide when they upload.
 
-In a simulation a virtual clock says when each upload arrives. The clients' tasks are
-computed ahead, on all workers, but uploads are taken in strictly in the order of that
-clock, so a run is deterministic. On real devices they are taken in as they come, and
-the clients decide when that is.
-
-A round is as many uploads as there are ``participants``: the server's epochs in chunks,
-at equal numbers of uploads for all methods. After each the simulated clients test the
-models that they hold; real devices test theirs when they upload next.
+A round is as many uploads as there are ``participants``. After it the simulated clients
+test the models that they hold; real devices test theirs when they upload next.
 """
 
 from __future__ import annotations
@@ -20,10 +14,10 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
@@ -49,10 +43,7 @@ from cfl_flower.types import (
     client_order,
 )
 from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
-from strategies.base import ClusteredStrategy, Supports, no_clusters
-
-if TYPE_CHECKING:
-    pass
+from strategies.base import ClusteredStrategy, Supports
 
 STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""
@@ -61,11 +52,22 @@ LOOK_AROUND = 10.0
 """Seconds between two looks for new devices."""
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """What passes between the server and a client, beside the model that it trained."""
+
+    mixtures: bool = False
+    """Clients receive all K models, and upload their shares of them with the model."""
+    free: bool = False
+    """No bytes are counted: nothing is communicated where this is no simulation."""
+
+
 class AsynchronousStrategy(ClusteredStrategy):
     """An event loop over uploads, open where methods differ."""
 
     Settings = AsynchronousSettings
     State = AsynchronousState
+    exchange: ClassVar[Exchange] = Exchange()
     supports = Supports(server_optimizer=False, selection=False)
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -81,50 +83,43 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     # The method: what a paper decides ------------------------------------------------
 
-    def initial_state(self) -> Any:
-        """Return the state before any client is known: one initial model."""
-        return AsynchronousState([], no_clusters(), [self.initial_model()])
-
-    def first_download(self) -> list[Vector]:
-        """Return what a newcomer receives: the mean model."""
-        return [np.mean(self.state.models, axis=0, dtype=np.float32)]
-
-    @property
-    def upload(self) -> tuple[int, ...]:
-        """The lengths of the arrays that a client uploads."""
-        return (len(self.state.models[0]),)
-
     @abstractmethod
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Take in an upload; return what its client receives.
 
-        Raises
-        ------
-        InvalidResultError
-            If it must not be taken in: before anything is changed.
+        Raises `InvalidResultError`, before anything is changed, if it must not be taken
+        in.
         """
 
     def personal(self, row: int, sent: list[Vector]) -> Vector:
         """Return the model that a client predicts with, of what it received."""
-        del row
         return sent[0]
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return what is noted of an upload that was taken in."""
-        del row, result
         return {}
 
     def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
         """Note what the uploads of a round say together."""
 
-    def payload(self, floats: int) -> int:
-        """Return the bytes that the transfer of some floats costs the method."""
-        return 4 * floats + STAMP_BYTES
+    # What the exchange costs ---------------------------------------------------------
 
-    def client_passes(self, samples: int) -> int:
+    @property
+    def _upload(self) -> tuple[int, ...]:
+        """The lengths of the arrays that a client uploads."""
+        models = self.state.models
+        both = len(models[0]), len(models)
+        return both if self.exchange.mixtures else both[:1]
+
+    def _bytes(self, lengths: Iterable[int]) -> int:
+        """Return what the transfer of arrays with a time stamp costs the method."""
+        return 0 if self.exchange.free else 4 * sum(lengths) + STAMP_BYTES
+
+    def _client_passes(self, samples: int) -> int:
         """Return what a task costs its client, in forward passes of one sample."""
         trained: int = self.settings.local.count_samples(samples)
-        return TRAINING_PASSES * trained
+        looked_at = len(self.state.models) if self.exchange.mixtures else 0
+        return TRAINING_PASSES * trained + looked_at * samples
 
     # Flower's hook: the loop ---------------------------------------------------------
 
@@ -134,12 +129,10 @@ class AsynchronousStrategy(ClusteredStrategy):
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
         timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Any = None,
+        *unused: Any,
+        **unused_options: Any,
     ) -> StrategyResult:
         """Take in uploads, as many in each round as there are participants."""
-        del initial_arrays, train_config, evaluate_config, evaluate_fn
         self._left = num_rounds * self.config.participants
         for round in range(self._done + 1, self._done + num_rounds + 1):
             self._open_round(round)
@@ -158,26 +151,20 @@ class AsynchronousStrategy(ClusteredStrategy):
         while (tried if self.fleet.simulated else sound) < wanted:
             sound += self._take(*self._next(timeout))
             tried += 1
-            self._require_any_device()
+            # Every real device that is there fails again and again.
+            if not self.fleet.simulated and self._backoff.hopeless(self.present):
+                self.require_any([], "train")
         self.require_any([None] * sound, "train")
         self.record.participants = tried
 
-    def _require_any_device(self) -> None:
-        """End the run if every real device that is there fails again and again."""
-        if self.fleet.simulated:
-            return
-        if self._backoff.hopeless(self.present):
-            self.require_any([], "train")
-
     def _test_all(self, grid: Grid, timeout: float) -> None:
         """Close a round: test, when nobody trains, and tell the callbacks."""
-        while self.fleet.simulated and (
-            self._dispatcher.busy_clients or self._waiting()
-        ):
-            self._pump(timeout)
-        if self.fleet.simulated and not self._left:
-            # A longer run draws more changes of the data: these are of a shorter one.
-            self.state.answers.clear()
+        if self.fleet.simulated:
+            while self._dispatcher.busy_clients or self._waiting():
+                self._pump(timeout)
+            if not self._left:
+                # A longer run draws more changes of the data than this shorter one.
+                self.state.answers.clear()
         nothing = ArrayRecord(), ConfigRecord()
         messages = self.configure_evaluate(self.record.round, *nothing, grid)
         replies = self._exchange(messages) if messages else []
@@ -288,7 +275,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         tasks = []
         for client in clients:
             row = places[client]
-            sent = self._sent.get(client) or self.resend(row)
+            sent = self._sent.get(client) or self._resend(row)
             models |= {id(model): model for model in sent}
             at = list(models)
             config: dict[str, Scalar] = {
@@ -298,15 +285,18 @@ class AsynchronousStrategy(ClusteredStrategy):
             }
             indices = tuple(at.index(id(model)) for model in sent)
             tasks.append(Task(client, indices, config))
-        common: dict[str, Scalar] = {
-            "tested": not self.fleet.simulated,
-            "keep_from": self.keep_from,
-        }
-        return Plan(tasks, list(models.values()), common, reply=self.upload)
+        common: dict[str, Scalar] = {"tested": not self.fleet.simulated}
+        common["keep_from"] = self.keep_from
+        return Plan(tasks, list(models.values()), common, reply=self._upload)
 
-    def resend(self, row: int) -> list[Vector]:
+    def _resend(self, row: int) -> list[Vector]:
         """Return what a client is sent whose task was lost with the server."""
-        return [self.state.served[row]]
+        state = self.state
+        if not self.exchange.mixtures:
+            return [state.served[row]]
+        # The models of now, and so their stamp.
+        state.stamps[row] = state.epoch
+        return list(state.models)
 
     # Uploads -------------------------------------------------------------------------
 
@@ -326,17 +316,17 @@ class AsynchronousStrategy(ClusteredStrategy):
     def _take(self, row: int, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was sound."""
         self._left -= 1
-        sound = self._is_sound(answer) and self._admit(row, answer)
-        self._backoff.note(self.state.clients[row], sound)
-        if not sound:
-            self._hand_out(row, self.resend(row))
-        return sound
-
-    def _is_sound(self, answer: Result | Failure) -> TypeGuard[Result]:
         if isinstance(answer, Failure):
             self.record.failures.append(answer)
-            return False
-        return bool(self.screen("train", [answer], partial(self.read_result, "train")))
+            sound = False
+        else:
+            read = partial(self.read_result, "train")
+            sound = bool(self.screen("train", [answer], read))
+            sound = sound and self._admit(row, answer)
+        self._backoff.note(self.state.clients[row], sound)
+        if not sound:
+            self._hand_out(row, self._resend(row))
+        return sound
 
     def _admit(self, row: int, upload: Result) -> bool:
         """Let the method take an upload in; return whether it did."""
@@ -351,7 +341,7 @@ class AsynchronousStrategy(ClusteredStrategy):
             state.epoch -= 1
             return False
         state.samples[row] = upload.num_examples
-        self.record.bytes_up += self.payload(sum(self.upload))
+        self.record.bytes_up += self._bytes(self._upload)
         state.served[row] = self.personal(row, sent)
         state.stamps[row] = state.epoch
         self._note_upload(row, upload)
@@ -360,7 +350,7 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _note_upload(self, row: int, result: Result) -> None:
         noted = self.describe_upload(row, result)
-        noted["passes"] = self.client_passes(result.num_examples)
+        noted["passes"] = self._client_passes(result.num_examples)
         metrics = result.metrics
         if tested := int(metrics.get("before_tested", 0)):
             noted["before"] = int(metrics["before_correct"]) / tested
@@ -372,17 +362,20 @@ class AsynchronousStrategy(ClusteredStrategy):
             self._tests = [t for t in self._tests if t.client != test.client] + [test]
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
-        """Take newcomers in: they begin with the first download, as fresh as any."""
-        del round
-        first, state, sent = len(self.state.clients), self.state, self.first_download()
-        self.join(newcomers, np.zeros(len(newcomers), np.int64))
-        count = len(newcomers)
-        for name in ("stamps", "cycles", "rounds"):
-            value = state.epoch if name == "stamps" else 0
-            setattr(state, name, np.append(getattr(state, name), np.full(count, value)))
-        state.due = np.append(state.due, np.full(count, np.ceil(state.now)))
-        counts = np.array([result.num_examples for result in newcomers], np.int64)
-        state.samples = np.append(state.samples, counts)
+        """Take newcomers in: they begin with the mean model, or with all models."""
+        state, first, count = self.state, len(self.state.clients), len(newcomers)
+        self.join(newcomers, np.zeros(count, np.int64))
+        for name, value in (
+            ("stamps", np.full(count, state.epoch)),
+            ("cycles", np.zeros(count, np.int64)),
+            ("rounds", np.zeros(count, np.int64)),
+            ("due", np.full(count, np.ceil(state.now))),
+            ("samples", np.array([each.num_examples for each in newcomers], np.int64)),
+        ):
+            setattr(state, name, np.append(getattr(state, name), value))
+        sent: list[Vector] = list(state.models)
+        if not self.exchange.mixtures:
+            sent = [np.mean(sent, axis=0, dtype=np.float32)]
         for row in range(first, first + count):
             state.served.append(self.personal(row, sent))
             self._hand_out(row, sent)
@@ -391,19 +384,18 @@ class AsynchronousStrategy(ClusteredStrategy):
         """Give a client its next task, and say when the upload will arrive."""
         state, client = self.state, self.state.clients[row]
         self._sent[client] = sent
-        cost = self.payload(sum(map(len, sent)))
+        cost = self._bytes(map(len, sent))
         self.record.bytes_down += cost
         state.cycles[row] += 1
         own = self.settings.stream == "cycles"
         state.rounds[row] = state.cycles[row] if own else self.record.round
         if self.settings.arrival == "shuffled":
-            moment = generator(
-                self.config.seed, "arrival", int(state.cycles[row]), client
-            )
-            state.due[row] = np.floor(state.due[row]) + 1 + moment.random()
+            cycle = int(state.cycles[row])
+            moment = generator(self.config.seed, "arrival", cycle, client).random()
+            state.due[row] = np.floor(state.due[row]) + 1 + moment
         else:
-            passes = self.client_passes(int(state.samples[row]))
-            both_ways = cost + self.payload(sum(self.upload))
+            passes = self._client_passes(int(state.samples[row]))
+            both_ways = cost + self._bytes(self._upload)
             taken = self._clock.device_of(client).seconds(passes, both_ways)
             state.due[row] = state.now + taken
 
@@ -415,10 +407,9 @@ class AsynchronousStrategy(ClusteredStrategy):
         if not (test and self.fleet.simulated):
             return Plan([])
         # The data that were trained on for the last upload, or of this round.
-        cycles = np.maximum(state.cycles - 1, 1)
-        own = (
-            cycles if self.settings.stream == "cycles" else np.full_like(cycles, round)
-        )
+        own = np.full_like(state.cycles, round)
+        if self.settings.stream == "cycles":
+            own = np.maximum(state.cycles - 1, 1)
         tasks = [
             Task(client, (row,), {"round": int(own[row])})
             for row, client in enumerate(state.clients)

@@ -42,36 +42,23 @@ class AsynchronousSettings(StrategySettings):
 
 @dataclass
 class AsynchronousState(ClusteredState):
-    """The state between two uploads; n clients are rows.
-
-    Attributes
-    ----------
-    epoch : int
-        t, the uploads taken in.
-    now : float
-        Seconds of the virtual clock, or of the real one.
-    served : list of n Vector
-        The model that each client uses for its predictions.
-    stamps : int array of shape (n,)
-        tau, the epoch of each client's last download.
-    cycles : int array of shape (n,)
-        The tasks that each client was given.
-    rounds : int array of shape (n,)
-        The round of whose data its present task is.
-    due : array of shape (n,)
-        When its upload arrives.
-    samples : int array of shape (n,)
-        How many it trained on last.
-    answers : dict
-        What came back already, by client: a Result or a Failure.
-    """
+    """The state between two uploads; n clients are rows."""
 
     epoch: int = 0
+    """t, the uploads taken in."""
     now: float = 0.0
+    """Seconds of the virtual clock, or of the real one."""
     served: list[Vector] = field(default_factory=list)
+    """The model that each client uses for its predictions."""
     stamps: IntArray = field(default_factory=no_clusters)
+    """tau, the epoch of each client's last download, shape (n,)."""
     cycles: IntArray = field(default_factory=no_clusters)
+    """The tasks that each client was given, shape (n,)."""
     rounds: IntArray = field(default_factory=no_clusters)
+    """The round of whose data its present task is, shape (n,)."""
     due: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """When its upload arrives, shape (n,)."""
     samples: IntArray = field(default_factory=no_clusters)
+    """How many it trained on last, shape (n,)."""
     answers: dict[ClientId, Result | Failure] = field(default_factory=dict)
+    """What came back already, by client: a Result or a Failure."""

@@ -10,25 +10,18 @@ Server keeps: of each client and cohort a reward and one for each of its two sid
 (3 n K floats). Leaves the device: the model of a participant (d floats), and nothing
 else: who does not take part stays where it was, whatever happened to its data. This is
 Fielding's criticism of it (section 2.1).
-
-Readings and deviations: docs/methods/auxo.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
 from cfl_flower.communication.results import Results
-from cfl_flower.settings import (
-    Count,
-    Fraction,
-    Positive,
-    settings,
-)
+from cfl_flower.settings import Count, Fraction, Positive, settings
 from cfl_flower.state import ClusteredState, Sampling, Weighting
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
 from strategies.auxo_sides import (
@@ -40,12 +33,7 @@ from strategies.auxo_sides import (
     known_sides,
     may_split,
 )
-from strategies.base import (
-    ClusteredStrategy,
-    Description,
-    StrategySettings,
-    no_clusters,
-)
+from strategies.base import ClusteredStrategy, Description, StrategySettings
 
 
 @settings("strategy")
@@ -73,24 +61,16 @@ class AuxoSettings(StrategySettings):
 
 @dataclass
 class AuxoState(ClusteredState):
-    """Auxo's state.
+    """Auxo's state."""
 
-    Attributes
-    ----------
-    rewards : array of shape (n, K)
-        R of each client and cohort.
-    sides : array of shape (n, K, 2)
-        Rewards of a cohort's two sides; equal ones: the client has none.
-    begun : bool array of shape (K,)
-        Whether a cohort's first sides were made.
-    learned : int array of shape (K,)
-        Rounds in which a cohort learned, its parent's included.
-    """
-
-    rewards: FloatArray
-    sides: FloatArray
-    begun: BoolArray
-    learned: IntArray
+    rewards: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
+    """R of each client and cohort, shape (n, K)."""
+    sides: FloatArray = field(default_factory=lambda: np.zeros((0, 1, 2)))
+    """Rewards of a cohort's two sides, shape (n, K, 2); equal: the client has none."""
+    begun: BoolArray = field(default_factory=lambda: np.zeros(1, bool))
+    """Whether a cohort's first sides were made, shape (K,)."""
+    learned: IntArray = field(default_factory=lambda: np.zeros(1, np.int64))
+    """Rounds in which a cohort learned, its parent's included, shape (K,)."""
 
 
 class Auxo(ClusteredStrategy):
@@ -98,13 +78,6 @@ class Auxo(ClusteredStrategy):
 
     Settings = AuxoSettings
     State = AuxoState
-
-    def initial_state(self) -> Any:
-        """Return the state before any client is known: one cohort."""
-        model = [self.initial_model()]
-        rewards, sides = np.zeros((0, 1)), np.zeros((0, 1, 2))
-        begun, learned = np.zeros(1, bool), np.zeros(1, np.int64)
-        return AuxoState([], no_clusters(), model, rewards, sides, begun, learned)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Let newcomers ask for any cohort."""
@@ -162,15 +135,10 @@ class Auxo(ClusteredStrategy):
     def learn(
         self, cohort: int, rows: IntArray, updates: FloatArray, own: IntArray
     ) -> None:
-        """Reward a cohort's participants for it, and for the side they are on.
+        """Reward a cohort's m participants for it, and for the side they are on.
 
-        Parameters
-        ----------
-        cohort : int
-        rows : int array of shape (m,)
-        updates : array of shape (m, d)
-        own : int array of shape (n,)
-            The cohort of each client before the round.
+        ``updates`` has the shape (m, d); ``own`` is each client's cohort before the
+        round, (n,).
         """
         state, settings = self.state, self.settings
         centred, units = directions(updates.astype(float))

@@ -14,13 +14,9 @@ NEITHER = -1
 
 
 def directions(updates: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return updates centred by their mean, and the same at length 1.
+    """Return updates, (m, d), centred by their mean, and the same at length 1.
 
     Zero stays zero: where all updates are equal there are no directions.
-
-    Parameters
-    ----------
-    updates : array of shape (m, d)
     """
     centred = updates - updates.mean(axis=0)
     lengths = np.linalg.norm(centred, axis=1, keepdims=True)
@@ -30,11 +26,7 @@ def directions(updates: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def known_sides(rewards: FloatArray) -> IntArray:
-    """Return the side of each client that has one, else `NEITHER`.
-
-    Parameters
-    ----------
-    rewards : array of shape (n, 2)
+    """Return the side with the larger of two rewards, (n, 2); equal: `NEITHER`.
 
     Examples
     --------
@@ -45,18 +37,10 @@ def known_sides(rewards: FloatArray) -> IntArray:
 
 
 def first_sides(units: FloatArray, members: BoolArray) -> IntArray:
-    """Return two clusters of those that are known; the others have no side yet.
+    """Return two clusters, 0 and 1, of the members; the others are `NEITHER`.
 
-    Parameters
-    ----------
-    units : array of shape (m, d)
-        Centred and at length 1.
-    members : bool array of shape (m,)
-
-    Returns
-    -------
-    int array of shape (m,)
-        0, 1 or `NEITHER`; nobody has a side if fewer than two are known.
+    ``units`` are centred updates of length 1, (m, d). Of fewer than two members none
+    has a side.
     """
     sides = np.full(len(units), NEITHER)
     if members.sum() >= 2:
@@ -67,19 +51,10 @@ def first_sides(units: FloatArray, members: BoolArray) -> IntArray:
 
 
 def assign_sides(units: FloatArray, known: IntArray) -> IntArray:
-    """Return on which side each participant's update is, by those who have one.
+    """Return the side, 0, 1 or `NEITHER`, of each update, by those of known sides.
 
-    Parameters
-    ----------
-    units : array of shape (m, d)
-        Centred and at length 1.
-    known : int array of shape (m,)
-        The sides that participants have.
-
-    Returns
-    -------
-    int array of shape (m,)
-        0, 1 or `NEITHER`.
+    ``units`` are centred updates of length 1, (m, d); ``known`` has the sides so far,
+    (m,).
     """
     have = np.flatnonzero(known != NEITHER)
     if len(have) == 0:
@@ -98,21 +73,10 @@ def assign_sides(units: FloatArray, known: IntArray) -> IntArray:
 def cohort_rewards(
     centred: FloatArray, members: BoolArray, reward: float
 ) -> FloatArray:
-    """Return what participants are rewarded with for a cohort.
+    """Return participants' rewards for a cohort, (m,): R0 less their distance from it.
 
-    Parameters
-    ----------
-    centred : array of shape (m, d)
-        Their centred updates.
-    members : bool array of shape (m,)
-        Whose own cohort it is.
-    reward : float
-        R0.
-
-    Returns
-    -------
-    array of shape (m,)
-        0 where there are not two members to be like.
+    ``centred`` has their centred updates, (m, d), ``members`` whose own cohort it is,
+    (m,). All are 0 where there are not two members to be like.
     """
     if members.sum() < 2:
         return np.zeros(len(centred))
@@ -127,12 +91,7 @@ def cohort_rewards(
 def may_split(sizes: tuple[int, int], clients: int, cohorts: int) -> bool:
     """Return whether both sides are large enough, and after the first split alike.
 
-    Parameters
-    ----------
-    sizes : tuple of int
-    clients : int
-        Of all cohorts.
-    cohorts : int
+    ``clients`` counts those of all cohorts.
 
     Examples
     --------

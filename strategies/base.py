@@ -38,17 +38,10 @@ from cfl_flower.runs.measures import (
     note_tests,
 )
 from cfl_flower.runs.record import ClientRow, RoundRecord
-from cfl_flower.simulated_devices import VirtualClock
+from cfl_flower.simulated_devices import VirtualClock, first_to_finish
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
-from cfl_flower.types import (
-    ClientId,
-    Failure,
-    FloatArray,
-    Plan,
-    Result,
-)
+from cfl_flower.types import ClientId, Failure, FloatArray, Plan, Result
 from strategies.method import Description, Method, Published, Supports
-from strategies.participation import NO_DRAW, learn_from_participants
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -67,16 +60,7 @@ __all__ = [
 
 
 class ClusteredStrategy(Method, Strategy):
-    """A method as a Flower strategy.
-
-    Parameters
-    ----------
-    config : RunConfig
-    fleet : Fleet
-    timeline : Timeline or None
-        The true concept of every client, where the data are simulated.
-    callbacks : sequence of Callback
-    """
+    """A method as a Flower strategy."""
 
     def __init__(
         self,
@@ -131,14 +115,7 @@ class ClusteredStrategy(Method, Strategy):
     # The frame: Flower's hooks -------------------------------------------------------
 
     def run(self, state: ClusteredState | None = None, done: int = 0) -> None:
-        """Run all rounds, or those after a checkpoint.
-
-        Parameters
-        ----------
-        state : ClusteredState, optional
-            The state after ``done`` rounds.
-        done : int
-        """
+        """Run all rounds, or go on from the state after ``done`` rounds."""
         if state is not None:
             self.state, self._done = state, done
         self._started = time.perf_counter()
@@ -159,16 +136,19 @@ class ClusteredStrategy(Method, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Open a round: meet newcomers, then send out the training tasks."""
-        del arrays, config, grid
         round = self._done + server_round
         self.record = RoundRecord(round)
         self.record.virtual_seconds = 0.0 if self.fleet.simulated else None
-        self._draw = NO_DRAW
+        self._strata = {}
         self._meet_newcomers(round)
         plan = self.plan_train(round)
         self.record.participants = len(plan.tasks)
         self._late = {}
-        plan.config.update(dict.fromkeys(self._losses_to_report(), True))
+        # Losses that participants are weighted or selected by.
+        if self.config.server_optimizer.by_loss:
+            plan.config["start_loss"] = True
+        if self.config.selection.learns:
+            plan.config["start_rms"] = True
         plan.config["keep_from"] = self.keep_from
         self._withheld = plan if plan.sum_spec and self._over_committed else None
         if self._withheld:
@@ -211,21 +191,15 @@ class ClusteredStrategy(Method, Strategy):
         """Note what selections know clients by, of those who were late as well."""
         if not self.config.selection.learns or not results:
             return
-        state, late = self.state, self._late
-        state.history = learn_from_participants(
-            state.history.extended(len(state.clients)),
-            self.record.round,
-            results,
-            self.rows(result.client for result in results),
-            seconds,
-            (self.rows(late), np.array(list(late.values()))),
-        )
-
-    def _losses_to_report(self) -> list[str]:
-        """Return which losses participants are weighted or selected by."""
-        config = self.config
-        weighed, selected = config.server_optimizer.by_loss, config.selection.learns
-        return ["start_loss"] * weighed + ["start_rms"] * selected
+        history = self.state.history.extended(len(self.state.clients))
+        rows, round = self.rows(result.client for result in results), self.record.round
+        rms = np.array([float(result.metrics["start_rms"]) for result in results])
+        utilities = rms * [result.num_examples for result in results]
+        history = history.noted(round, rows, utilities, seconds)
+        if late := self._late:
+            rows, slow = self.rows(late), np.array(list(late.values()))
+            history = history.noted_late(round, rows, slow, float(utilities.mean()))
+        self.state.history = history
 
     def _keep_memories(self) -> None:
         """Keep the optimiser's memories of models that there still are."""
@@ -240,7 +214,7 @@ class ClusteredStrategy(Method, Strategy):
         self._note_traffic("train", results)
         read = partial(self.read_result, "train")
         results[:] = self.screen("train", results, read)
-        if self._over_committed and self.fleet.simulated and self._draw.strata:
+        if self._over_committed and self.fleet.simulated and self._strata:
             results[:] = self._keep_first(results)
         if self._withheld:
             results[:] = self._add_up(self._withheld, results, results.sums)
@@ -262,15 +236,17 @@ class ClusteredStrategy(Method, Strategy):
     def _keep_first(self, results: list[Result]) -> list[Result]:
         """Leave out who finished after as many as were wanted of each stratum."""
         seconds = self._clock.seconds([result.client for result in results])
-        kept, self._late = self._draw.keep_first(results, seconds)
+        strata = np.array([self._strata[result.client] for result in results], np.int64)
+        kept = first_to_finish(seconds, strata, self._shares)
+        rows = list(zip(results, seconds.tolist(), kept, strict=True))
+        self._late = {each.client: taken for each, taken, first in rows if not first}
         self.record.measures["late"] = len(self._late)
-        return kept
+        return [each for each, _, first in rows if first]
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Send out the tests, and the question whether the data changed."""
-        del arrays, config, grid
         round = self.record.round
         every = self.config.system.evaluate_every
         test = round % every == 0 or round == self.config.rounds
@@ -359,12 +335,7 @@ class ClusteredStrategy(Method, Strategy):
         return over_commitment > 1
 
     def require_any(self, valid: Sequence[object], phase: str) -> None:
-        """End the run if nothing is valid.
-
-        Raises
-        ------
-        NoValidResultError
-        """
+        """Raise `NoValidResultError`, which ends the run, if nothing is valid."""
         if valid:
             return
         failures = [f for f in self.record.failures if f.phase == phase]

@@ -1,8 +1,7 @@
 """The settings of Ditto and StoCFL: a global model, and others held near it.
 
-Everyone trains the global model omega on its own data; the models that clients are
-served minimise f(theta) + lambda/2 ||theta - omega||^2 (StoCFL, eq. 3; Ditto, eq. 1).
-In Ditto each client has one of its own, in StoCFL each cluster.
+Models that clients are served minimise f(theta) + lambda/2 ||theta - omega||^2 (StoCFL,
+eq. 3; Ditto, eq. 1): in Ditto one for each client, in StoCFL for each cluster.
 """
 
 from __future__ import annotations

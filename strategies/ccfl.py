@@ -8,8 +8,6 @@ staleness -> answers with sum_k u_k w_k and the time t.
 Server keeps: K cluster models and when each was last updated, K public sets, each
 client's last estimate, all past losses, gaps and distances. Leaves the device: the
 trained model and the time stamp of the one that it started from (d floats, 8 bytes).
-
-Readings and deviations: docs/methods/ccfl.md.
 """
 
 from __future__ import annotations
@@ -76,15 +74,10 @@ class CCFLSettings(SoftSettings):
 
 @dataclass
 class CCFLState(SoftState):
-    """The state.
-
-    Attributes
-    ----------
-    measured : array of shape (t, K, 3)
-        The loss, loss gap and model distance of every upload to every cluster.
-    """
+    """CCFL's state."""
 
     measured: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 3)))
+    """Loss, loss gap and model distance of every upload, shape (t, K, 3)."""
 
 
 def above_bar(values: FloatArray, bar: float | str) -> FloatArray:
@@ -125,22 +118,11 @@ def estimate_mixture(
     weights: Sequence[float],
     amplifiers: Sequence[float],
 ) -> FloatArray:
-    """Estimate the mixture that a model was trained on: DistributionEstimation.
+    """Estimate the mixture, (K,), that a model was trained on: DistributionEstimation.
 
-    Parameters
-    ----------
-    measured : array of shape (K, 3)
-        l_k, d_1k and d_2k of the upload.
-    bars : three of float or "min"
-    weights : three floats
-        c_1, c_2 and 1 - c_1 - c_2.
-    amplifiers : sequence of float
-        A; softmax(A u) is taken for each in turn.
-
-    Returns
-    -------
-    array of shape (K,)
-        Sums to 1.
+    ``measured`` has l_k, d_1k and d_2k of the upload, (K, 3), each with a bar and a
+    weight: c_1, c_2 and 1 - c_1 - c_2. softmax(A u) is taken for each amplifier A in
+    turn.
     """
     columns = zip(measured.T, bars, weights, strict=True)
     terms = [w * nearness(above_bar(column, bar)) for column, bar, w in columns]
@@ -161,14 +143,8 @@ def update_ratios(
 ) -> FloatArray:
     """Return alpha_k of an upload: UpdateRatioCompute.
 
-    Parameters
-    ----------
-    u, lags : arrays of shape (K,)
-        The mixture, and t_k - tau.
-    alpha, a, b : float
-        alpha_0, and the damping.
-    bar : float, optional
-        alpha_1bar; 1/K by default.
+    ``u`` is its mixture and ``lags`` are t_k - tau, both (K,); ``alpha`` is alpha_0,
+    ``bar`` alpha_1bar, by default 1/K.
 
     Examples
     --------

@@ -9,14 +9,13 @@ far enough apart. Each part then goes on with FedAvg from the same model.
 
 Server keeps: a model for each cluster, and those of before each split. Leaves the
 device: the trained model (d floats), of every client in every round.
-Readings and deviations: docs/methods/cfl.md.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -27,12 +26,7 @@ from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
 from cfl_flower.state import Weighting
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
-from strategies.base import (
-    ClusteredState,
-    ClusteredStrategy,
-    StrategySettings,
-    no_clusters,
-)
+from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
 """The defaults of eps1 and eps2: the code's, and ours."""
@@ -74,35 +68,20 @@ class CFLSettings(StrategySettings):
 
 @dataclass
 class CFLState(ClusteredState):
-    """CFL's state.
+    """CFL's state."""
 
-    Attributes
-    ----------
-    ancestors : list of vectors
-        The model of each cluster that was split, from before the split.
-    lineage : list of K lists of int
-        The ancestors of each cluster, the oldest first.
-    scale : float or None
-        The mean norm of the first round's updates.
-    """
-
-    ancestors: list[Vector]
-    lineage: list[list[int]]
-    scale: float | None
+    ancestors: list[Vector] = field(default_factory=list)
+    """The model of each cluster that was split, from before the split."""
+    lineage: list[list[int]] = field(default_factory=lambda: [[]])
+    """The ancestors of each cluster, the oldest first."""
+    scale: float | None = None
+    """The mean norm of the first round's updates."""
 
 
 def bipartition(cosines: FloatArray) -> IntArray:
-    """Return the side, 0 or 1, of each client, by complete linkage.
+    """Return each client's side by complete linkage; the first client is on side 0.
 
-    Parameters
-    ----------
-    cosines : array of shape (n, n)
-        n is at least 2.
-
-    Returns
-    -------
-    int array of shape (n,)
-        The first client is on side 0.
+    ``cosines`` has the shape (n, n), with n of at least 2.
 
     Examples
     --------
@@ -134,10 +113,6 @@ class CFL(ClusteredStrategy):
     Settings = CFLSettings
     State = CFLState
 
-    def initial_state(self) -> Any:
-        """Return the state before any client is known: one cluster, never split."""
-        return CFLState([], no_clusters(), [self.initial_model()], [], [[]], None)
-
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Take newcomers into the largest cluster."""
         largest = int(self.state.sizes.argmax())
@@ -145,7 +120,6 @@ class CFL(ClusteredStrategy):
 
     def choose_participants(self, round: int) -> list[int]:
         """Return everyone."""
-        del round
         return list(range(len(self.state.clients)))
 
     def absorb_train(self, round: int, results: Results) -> None:
@@ -166,16 +140,8 @@ class CFL(ClusteredStrategy):
     ) -> tuple[float | None, float | None]:
         """Split a cluster at a stationary point, if its parts are far enough apart.
 
-        Parameters
-        ----------
-        round, cluster : int
-        found : dict of int to Result
-            The results by the client's row.
-
-        Returns
-        -------
-        (float, float)
-            The norms of its mean and of its largest update; None without any.
+        ``found`` has the results by their client's row. Returns the norms of the mean
+        and of the largest update, or None without any.
         """
         state, settings = self.state, self.settings
         members = np.flatnonzero(state.clusters == cluster)

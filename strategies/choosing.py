@@ -1,12 +1,9 @@
 """What FlexCFL, IFCA and FeSEM share: m clusters, of which clients choose their own.
 
-Newcomers choose when they join. With `migration`, which is FlexCFL's, a client chooses
-again when its label counts have shifted. The methods differ in what a client compares
-itself with, and in when it chooses.
-
-The server notes for each client the round in which it took the last choice. A client
-compares its data with those of that round, so a choice whose report was lost is made
-again.
+Newcomers choose when they join; with `migration`, which is FlexCFL's, a client chooses
+again when its label counts have shifted since the round in which the server took its
+last choice: one whose report was lost is made again. The methods differ in what a
+client compares itself with, and in when it chooses.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import numpy as np
 
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.communication.results import Results
-from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import initial_vector
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Count, require, settings
@@ -31,6 +27,7 @@ from strategies.base import (
     no_clusters,
 )
 from strategies.downloads import FetchedModels
+from strategies.method import read_number
 
 
 @settings("strategy")
@@ -53,15 +50,10 @@ class ChoosingSettings(StrategySettings):
 
 @dataclass
 class ChoosingState(ClusteredState):
-    """The state of all methods whose clients choose.
+    """The state of all methods whose clients choose."""
 
-    Attributes
-    ----------
-    chosen : int array of shape (n,)
-        The round in which each client's choice was taken.
-    """
-
-    chosen: IntArray
+    chosen: IntArray = field(default_factory=no_clusters)
+    """The round in which each client's choice was taken, shape (n,)."""
 
 
 class ChoosingStrategy(ClusteredStrategy):
@@ -77,7 +69,7 @@ class ChoosingStrategy(ClusteredStrategy):
         seeds = draw.integers(2**31, size=self.settings.clusters).tolist()
         shape, classes = dataset.shape, dataset.classes
         models = [initial_vector(model, shape, classes, seed) for seed in seeds]
-        return ChoosingState([], no_clusters(), models, no_clusters())
+        return self.State([], no_clusters(), models)
 
     @property
     def candidates(self) -> FetchedModels:
@@ -89,19 +81,9 @@ class ChoosingStrategy(ClusteredStrategy):
         return self.read_choice(result) if "cluster" in result.metrics else result
 
     def read_choice(self, result: Result) -> Result:
-        """Return a result whose report is the cluster that the client chose.
-
-        Raises
-        ------
-        InvalidResultError
-            If there is no such cluster.
-        """
-        cluster, count = result.metrics.get("cluster"), self.settings.clusters
-        whole = isinstance(cluster, int) and not isinstance(cluster, bool)
-        if not whole or cluster not in range(count):
-            detail = f"cluster={cluster!r}, not one of 0 to {count - 1}"
-            raise InvalidResultError("representation", detail)
-        return replace(result, report=cluster)
+        """Return a result whose report is the cluster that the client chose."""
+        clusters = range(self.settings.clusters)
+        return replace(result, report=read_number(result, "cluster", clusters))
 
     # Newcomers -----------------------------------------------------------------------
 

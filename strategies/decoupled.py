@@ -10,25 +10,17 @@ the device: the extractor of a participant.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.learning.decoupling import no_anchors
+from cfl_flower.learning.decoupling import Anchors, mean_anchors
 from cfl_flower.models import Split, split_module
 from cfl_flower.settings import Count, Natural, Positive, settings
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import (
-    BoolArray,
-    ClientId,
-    FloatArray,
-    Plan,
-    Result,
-    Task,
-    Vector,
-)
+from cfl_flower.types import BoolArray, ClientId, FloatArray, Plan, Result, Task, Vector
 from strategies.base import ClusteredStrategy, Description, Published, StrategySettings
 
 
@@ -50,25 +42,26 @@ class DecoupledSettings(StrategySettings):
 
 @dataclass
 class AnchorState(ClusteredState):
-    """The state of methods with one anchor for each class.
+    """The state of methods with one anchor for each class."""
 
-    Attributes
-    ----------
-    points : array of shape (L, D), float32
-        The anchors.
-    present : bool array of shape (L,)
-        Which classes have one.
-    """
+    points: FloatArray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    """The anchors, shape (L, D)."""
+    present: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
+    """Which classes have one, shape (L,)."""
 
-    points: FloatArray
-    present: BoolArray
+    @property
+    def anchors(self) -> Anchors:
+        """Both as one."""
+        return Anchors(self.points, self.present)
 
-    @classmethod
-    def first(cls, state: ClusteredState, split: Split) -> AnchorState:
-        """Return the state before any client is known, with no anchors yet."""
-        none = no_anchors(split)
-        kept = state.clients, state.clusters, state.models
-        return cls(*kept, none.points, none.present)
+    @anchors.setter
+    def anchors(self, anchors: Anchors) -> None:
+        self.points, self.present = anchors.points, anchors.present
+
+    def average(self, points: Sequence[Vector], counts: Sequence[FloatArray]) -> None:
+        """Average participants' anchors, each (L * D,), by their label counts, (L,)."""
+        stacked = np.stack(points).reshape(len(points), *self.points.shape)
+        self.anchors = mean_anchors(stacked, np.stack(counts), self.anchors)
 
 
 class DecoupledStrategy(ClusteredStrategy):
@@ -80,13 +73,7 @@ class DecoupledStrategy(ClusteredStrategy):
     )
 
     def initial_state(self) -> Any:
-        """Return the state before any client is known.
-
-        Raises
-        ------
-        ConfigError
-            If the network has no linear classifier.
-        """
+        """Raise `ConfigError` for a network without a linear classifier."""
         self.returned: dict[ClientId, Sequence[Vector]] = {}
         self.split: Split = split_module(self.hollow_network())
         return super().initial_state()

@@ -6,7 +6,6 @@ and train their own model v on f(v) + lambda/2 ||v - omega||^2. The trained omeg
 averaged; v stays on the device, and is the model that the client is served.
 
 Server keeps: one model. Leaves the device: the trained global model (d floats).
-Readings and deviations: docs/methods/ditto.md.
 """
 
 from __future__ import annotations

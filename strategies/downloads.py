@@ -1,8 +1,8 @@
 """Who receives the models that clients choose by, and what the downloads cost.
 
-No method's paper is about this. A client that migrates needs as many models as there
-are clusters. Whether its device kept them from an earlier choice decides whether they
-come with its test message, and whether they count as bytes of the method.
+A client that migrates needs as many models as there are clusters. Whether its device
+kept them from an earlier choice decides whether they come with its test message, and
+whether they count as bytes of the method.
 """
 
 from __future__ import annotations
@@ -24,14 +24,10 @@ class FetchedModels:
 
     They are part of every test message, which saves an exchange of messages; but only
     clients that chose again are charged, as a test itself needs none of them.
-
-    Attributes
-    ----------
-    models : list of Vector
-        One for each cluster.
     """
 
     models: list[Vector]
+    """One for each cluster."""
 
     @property
     def config(self) -> Mapping[str, Scalar]:
@@ -43,20 +39,7 @@ class FetchedModels:
         return np.ones(len(state.clients), bool)
 
     def account(self, state: Any, rows: IntArray, results: list[Result]) -> int:
-        """Take note of what the tests delivered.
-
-        Parameters
-        ----------
-        state : ChoosingState
-        rows : int array
-            The client of each result.
-        results : list of Result
-
-        Returns
-        -------
-        int
-            The bytes of the downloads that count.
-        """
+        """Return the bytes that count, of the downloads with the tests of some rows."""
         return self.size * sum(result.report is not None for result in results)
 
     @property

@@ -7,8 +7,6 @@ test a client fine-tunes the whole model on its training data.
 
 Server keeps: the extractor. Leaves the device: the extractor of a participant. The
 classifier follows from the seed.
-
-Readings and deviations: docs/methods/fedbabu.md.
 """
 
 from __future__ import annotations
@@ -39,13 +37,7 @@ class FedBABU(DecoupledStrategy):
     )
 
     def initial_state(self) -> Any:
-        """Return the state before any client is known.
-
-        Raises
-        ------
-        ConfigError
-            If the network is a classifier alone.
-        """
+        """Raise `ConfigError` for a network that is a classifier alone."""
         state = super().initial_state()
         if self.split.start == 0:
             raise ConfigError(

@@ -12,15 +12,13 @@ Server keeps: the model, whose classifier phi(0) never changes; the distances an
 clusters of the last round. Leaves the device: the extractor; the balanced and the own
 classifier; the anchors (L * D floats); which classes it has, or with
 `row_weighting=samples` how many samples of each (L floats).
-
-Readings and deviations: docs/methods/fedccfa.md.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,16 +31,10 @@ from cfl_flower.clustering.class_clusters import (
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import parse_counts
-from cfl_flower.settings import (
-    Count,
-    Natural,
-    NonNegative,
-    Positive,
-    settings,
-)
+from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
-from strategies.base import Description, no_clusters
+from strategies.base import Description
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
 
 
@@ -77,21 +69,14 @@ class FedCCFASettings(DecoupledSettings):
 
 @dataclass
 class FedCCFAState(ClusteredState):
-    """FedCCFA's state.
+    """FedCCFA's state."""
 
-    Attributes
-    ----------
-    clustered : list of m ClientId
-        Whose classifiers were clustered last.
-    class_clusters : int array of shape (m, L)
-        Their cluster in each class; -1 without samples of it.
-    distances : array of shape (L, m, m), float32
-        What they were clustered by; NaN where a class has no samples.
-    """
-
-    clustered: list[ClientId]
-    class_clusters: IntArray
-    distances: FloatArray
+    clustered: list[ClientId] = field(default_factory=list)
+    """The m clients whose classifiers were clustered last."""
+    class_clusters: IntArray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    """Their cluster in each class, shape (m, L); -1 without samples of it."""
+    distances: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    """What they were clustered by, shape (L, m, m); NaN without samples of a class."""
 
 
 class FedCCFA(DecoupledStrategy):
@@ -101,23 +86,16 @@ class FedCCFA(DecoupledStrategy):
     State = FedCCFAState
 
     def initial_state(self) -> Any:
-        """Return the state before any client is known.
-
-        Raises
-        ------
-        ConfigError
-            If there is no linear classifier, or no truth for the oracle.
-        """
+        """Raise `ConfigError` if the oracle has no truth; nothing is clustered yet."""
         if self.settings.clustering == "oracle" and self.timeline is None:
             raise ConfigError(
                 "strategy.clustering=oracle needs a simulated stream, whose concepts "
                 "are known; use balanced on real devices"
             )
-        models = super().initial_state().models
-        classes = self.split.classes
-        none = np.zeros((0, classes), np.int64)
-        gaps = np.zeros((classes, 0, 0), np.float32)
-        return FedCCFAState([], no_clusters(), models, [], none, gaps)
+        state, classes = super().initial_state(), self.split.classes
+        state.class_clusters = np.zeros((0, classes), np.int64)
+        state.distances = np.zeros((classes, 0, 0), np.float32)
+        return state
 
     @property
     def parts(self) -> dict[str, int]:
@@ -169,7 +147,9 @@ class FedCCFA(DecoupledStrategy):
         state, settings = self.state, self.settings
         reach = settings.reach
         if settings.clustering == "oracle":
-            truth = self.true_classes(round)
+            assert self.timeline is not None
+            clients = np.array(state.clustered, np.int64)
+            truth = self.timeline.world(round).meanings[clients]
             apart = truth.T[:, :, None] != truth.T[:, None, :]
             held = weights.T > 0
             pairs = held[:, :, None] & held[:, None, :]
@@ -211,12 +191,6 @@ class FedCCFA(DecoupledStrategy):
         if self.settings.anchors == "global":
             clusters = np.where(clusters >= 0, 0, -1)
         return cluster_means(points, clusters, weights)
-
-    def true_classes(self, round: int) -> IntArray:
-        """Return the true concept of each clustered client in each class."""
-        assert self.timeline is not None
-        meanings = self.timeline.world(round).meanings
-        return meanings[np.array(self.state.clustered, np.int64)]
 
     def _stack(self, results: Sequence[Result], name: str) -> FloatArray:
         place = list(self.parts).index(name)

@@ -9,8 +9,6 @@ merges models whose losses on each other's data are hardly larger than on their 
 Server keeps: the models, of which there are as many as there were drifts that nobody
 shared. Leaves the device: the trained model (d floats), the loss of each model on its
 data (K floats), which one it trained.
-
-Readings and deviations: docs/methods/feddrift.md.
 """
 
 from __future__ import annotations
@@ -21,12 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from cfl_flower.clustering.algorithms import number_by_appearance
+from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.communication.results import Results
-from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Positive, settings
-from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task
+from cfl_flower.types import FloatArray, IntArray, Plan, Result
 from strategies.base import ClusteredStrategy, StrategySettings
+from strategies.method import read_number, with_all_models
 
 NEW = -1
 """What a client reports that started a model of its own."""
@@ -44,20 +43,11 @@ class FedDriftSettings(StrategySettings):
 def model_distances(
     losses: FloatArray, chosen: IntArray, samples: FloatArray
 ) -> FloatArray:
-    """Return how badly models do on each other's data: Algorithm 1, line 12.
+    """Return how badly models do on each other's data, (K, K): Algorithm 1, line 12.
 
-    Parameters
-    ----------
-    losses : array of shape (m, K)
-        Of each model on each participant's data.
-    chosen : int array of shape (m,)
-        The model that each trained; negative for a new one.
-    samples : array of shape (m,)
-
-    Returns
-    -------
-    array of shape (K, K)
-        Infinite where one was trained by nobody; 0 on the diagonal.
+    ``losses`` are those of each model on each participant's data, (m, K); ``chosen`` is
+    the model that each trained, negative for a new one. Infinite where one was trained
+    by nobody.
     """
     count = losses.shape[1]
     shares = np.where(chosen == np.arange(count)[:, None], samples, 0).astype(float)
@@ -75,15 +65,8 @@ def model_distances(
 def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
     """Merge the closest models below delta, by complete linkage: lines 13 to 16.
 
-    Parameters
-    ----------
-    gaps : array of shape (K, K)
-    delta : float
-
-    Returns
-    -------
-    int array of shape (K,)
-        What each model becomes, numbered by first appearance.
+    ``gaps`` has the shape (K, K). Returns what each model becomes, numbered by
+    appearance.
     """
     gaps, merged = gaps.copy(), np.arange(len(gaps))
     np.fill_diagonal(gaps, np.inf)
@@ -115,33 +98,14 @@ class FedDrift(ClusteredStrategy):
         """Read which model a participant trained, and what it lost with each."""
         if phase != "train":
             return result
-        report = ChoiceReport(self._read_choice(result), self._read_losses(result))
-        return replace(result, report=report)
-
-    def _read_choice(self, result: Result) -> int:
-        chosen, count = result.metrics.get("chosen"), len(self.state.models)
-        ok = isinstance(chosen, int) and not isinstance(chosen, bool)
-        if not ok or not NEW <= int(chosen) < count:  # type: ignore[arg-type]
-            detail = f"chosen={chosen!r}, not one of {NEW} to {count - 1}"
-            raise InvalidResultError("representation", detail)
-        return int(chosen)  # type: ignore[arg-type]
-
-    def _read_losses(self, result: Result) -> FloatArray:
-        data, count = result.metrics.get("losses"), len(self.state.models)
-        if not isinstance(data, bytes) or len(data) != 4 * count:
-            detail = f"losses: not {count} float32 numbers"
-            raise InvalidResultError("representation", detail)
-        losses = np.frombuffer(data, np.float32).astype(float)
-        if not np.isfinite(losses).all():
-            raise InvalidResultError("representation", "losses: not finite")
-        return losses
+        count = len(self.state.models)
+        chosen = read_number(result, "chosen", range(NEW, count))
+        losses = parse_vector(result.metrics.get("losses"), count, "losses")
+        return replace(result, report=ChoiceReport(chosen, losses.astype(float)))
 
     def plan_train(self, round: int) -> Plan:
         """Send all models to the participants."""
-        plan = super().plan_train(round)
-        everything = tuple(range(len(plan.models)))
-        tasks = [Task(task.client, everything) for task in plan.tasks]
-        return Plan(tasks, plan.models, {}, plan.reply)
+        return with_all_models(super().plan_train(round))
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Average per model, merge what fits, then take in the new models."""
@@ -172,11 +136,7 @@ class FedDrift(ClusteredStrategy):
     def merge(self, merged: IntArray, samples: FloatArray) -> None:
         """Replace models that merge by their mean, and renumber everyone's.
 
-        Parameters
-        ----------
-        merged : int array of shape (K,)
-        samples : array of shape (K,)
-            That each was trained on in this round.
+        ``samples`` are those that each model was trained on in this round, (K,).
         """
         state, models = self.state, []
         for group in range(int(merged.max()) + 1):

@@ -8,8 +8,6 @@ by the samples of each class.
 
 Server keeps: the model and the anchors (L * D floats). Leaves the device: the model,
 its anchors, its label counts (L floats).
-
-Readings and deviations: docs/methods/fedfm.md.
 """
 
 from __future__ import annotations
@@ -17,15 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from cfl_flower.communication.results import Results
-from cfl_flower.learning.decoupling import (
-    Anchors,
-    mean_anchors,
-    parse_counts,
-    write_presence,
-)
+from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.models import split_module
 from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.types import Plan, Result, Scalar, Task
@@ -52,15 +43,11 @@ class FedFM(ClusteredStrategy):
     State = AnchorState
 
     def initial_state(self) -> Any:
-        """Return the state before any client is known: no anchors yet.
-
-        Raises
-        ------
-        ConfigError
-            If the network has no linear classifier.
-        """
+        """Begin without anchors; raise `ConfigError` without a linear classifier."""
         self.split = split_module(self.hollow_network())
-        return AnchorState.first(super().initial_state(), self.split)
+        state = super().initial_state()
+        state.anchors = no_anchors(self.split)
+        return state
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the label counts of a training result."""
@@ -74,8 +61,7 @@ class FedFM(ClusteredStrategy):
         state = self.state
         clients = [state.clients[row] for row in self.choose_participants(round)]
         arrays = [state.models[0], state.points.ravel()]
-        anchors = Anchors(state.points, state.present)
-        config: dict[str, Scalar] = {"present": write_presence(anchors)}
+        config: dict[str, Scalar] = {"present": write_presence(state.anchors)}
         tasks = [Task(client, (0, 1)) for client in clients]
         return Plan(tasks, arrays, config, tuple(map(len, arrays)))
 
@@ -84,9 +70,5 @@ class FedFM(ClusteredStrategy):
         super().absorb_train(round, results)
         if not results:
             return
-        state, split = self.state, self.split
-        shape = (len(results), split.classes, split.width)
-        points = np.stack([result.arrays[1] for result in results]).reshape(shape)
-        counts = np.stack([result.report for result in results])
-        found = mean_anchors(points, counts, Anchors(state.points, state.present))
-        state.points, state.present = found.points, found.present
+        points = [result.arrays[1] for result in results]
+        self.state.average(points, [result.report for result in results])

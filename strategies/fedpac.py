@@ -9,8 +9,6 @@ loss: variance plus bias, from statistics of the representations.
 Server keeps: the extractor and the anchors. Leaves the device: the extractor, the
 classifier, the anchors, and from before training the variance (1 float) and each
 class's share times its mean representation (L * D floats); label counts (L floats).
-
-Readings and deviations: docs/methods/fedpac.md.
 """
 
 from __future__ import annotations
@@ -24,12 +22,7 @@ from scipy.optimize import nnls
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mix_models
-from cfl_flower.learning.decoupling import (
-    Anchors,
-    mean_anchors,
-    parse_counts,
-    write_presence,
-)
+from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import NonNegative, settings
 from cfl_flower.types import FloatArray, Plan, Result, Scalar, Task
@@ -48,16 +41,12 @@ class FedPACSettings(DecoupledSettings):
 
 
 def simplex_minimum(matrix: FloatArray) -> FloatArray:
-    """Return the a >= 0 with sum 1 that minimises a^T P a.
+    """Return the a >= 0 with sum 1 that minimises a^T P a, P symmetric of shape (m, m).
 
     With P = R^T R, non-negative least squares gives the a >= 0 that minimises
     |R a|^2 + (sum a - 1)^2. For a = s u with sum u = 1 and q = u^T P u the best s
     leaves q / (1 + q), which grows with q: the best u is the minimum on the simplex.
-
-    Parameters
-    ----------
-    matrix : array of shape (m, m)
-        P, symmetric; negative eigenvalues count as 0.
+    Negative eigenvalues count as 0.
 
     Examples
     --------
@@ -78,21 +67,11 @@ def simplex_minimum(matrix: FloatArray) -> FloatArray:
 
 
 def combine(variances: FloatArray, means: FloatArray) -> FloatArray:
-    """Return whose classifiers make each client's: eq. 10 and 12.
+    """Return whose classifiers make each client's, (m, m): eq. 10 and 12.
 
-    Client i minimises sum_j a_j^2 v_j + |sum_j a_j (h_i - h_j)|^2.
-
-    Parameters
-    ----------
-    variances : array of shape (m,)
-        v.
-    means : array of shape (m, k)
-        h: each class's share times its mean representation, end to end.
-
-    Returns
-    -------
-    array of shape (m, m)
-        Row i are the weights of client i; they sum to 1.
+    Row i minimises sum_j a_j^2 v_j + |sum_j a_j (h_i - h_j)|^2 and sums to 1.
+    ``variances`` is v, (m,); ``means`` is h, (m, k): each class's share times its mean
+    representation.
     """
     with one_thread():
         gram = means @ means.T
@@ -122,21 +101,26 @@ class FedPAC(DecoupledStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no anchors yet."""
-        return AnchorState.first(super().initial_state(), self.split)
+        state = super().initial_state()
+        state.anchors = no_anchors(self.split)
+        return state
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Read the label counts and the variance of a training result."""
+        """Read the label counts of a training result, and its variance."""
         if phase != "train":
             return result
         counts = parse_counts(result.metrics.get("classes"), self.split.classes)
-        return replace(result, report=FeatureReport(counts, read_variance(result)))
+        variance = result.metrics.get("variance")
+        if not isinstance(variance, int | float) or variance < 0:
+            detail = f"variance={variance!r}, not a number of at least 0"
+            raise InvalidResultError("representation", detail)
+        return replace(result, report=FeatureReport(counts, float(variance)))
 
     def plan_train(self, round: int) -> Plan:
         """Send the extractor and the anchors to the participants."""
         plan, state = super().plan_train(round), self.state
         tasks = [Task(task.client, (0, 1)) for task in plan.tasks]
-        anchors = Anchors(state.points, state.present)
-        config: dict[str, Scalar] = {"present": write_presence(anchors)}
+        config: dict[str, Scalar] = {"present": write_presence(state.anchors)}
         points = state.points.ravel()
         reply = (*self.split.lengths, len(points), len(points))
         return Plan(tasks, [*plan.models, points], config, reply)
@@ -146,32 +130,10 @@ class FedPAC(DecoupledStrategy):
         super().absorb_train(round, results)
         if not results:
             return
-        state, split = self.state, self.split
         _, classifiers, points, means = zip(*(r.arrays for r in results), strict=True)
         reports = [result.report for result in results]
-        shape = (len(results), split.classes, split.width)
-        before = Anchors(state.points, state.present)
-        stacked = np.stack(points).reshape(shape)
-        found = mean_anchors(
-            stacked, np.stack([each.counts for each in reports]), before
-        )
-        state.points, state.present = found.points, found.present
+        self.state.average(points, [each.counts for each in reports])
         variances = np.array([each.variance for each in reports])
         weights = combine(variances, np.stack(means).astype(float))
         mixed = mix_models(list(classifiers), weights)
         self.give_back(results, [[classifier] for classifier in mixed])
-
-
-def read_variance(result: Result) -> float:
-    """Return a client's variance.
-
-    Raises
-    ------
-    InvalidResultError
-        If it is none.
-    """
-    variance = result.metrics.get("variance")
-    if not isinstance(variance, int | float) or variance < 0:
-        detail = f"variance={variance!r}, not a number of at least 0"
-        raise InvalidResultError("representation", detail)
-    return float(variance)

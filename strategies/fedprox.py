@@ -1,13 +1,8 @@
 """FedProx: FedAvg whose clients are held near the model they received.
 
-Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020. The local
+Li et al., "Federated Optimization in Heterogeneous Networks" (MLSys 2020). The local
 objective is f_i(w) + mu/2 ||w - w_t||^2 (eq. 2), which every local optimiser here can
 have; FedProx is FedAvg with `strategy.local.mu` above 0.
-
-Deviations: clients are sampled uniformly and averaged by samples, as in FedAvg, where
-the paper's Algorithm 2 samples by size and averages plainly; every participant does the
-same amount of local work, so the paper's gamma-inexactness (partial work of slow
-devices) does not occur.
 """
 
 from __future__ import annotations

@@ -8,14 +8,13 @@ alpha_0 mu_k times the damping of CCFL, and answers with all K.
 
 Server keeps: K cluster models. Leaves the device: the trained model and its shares
 (d + K floats); it downloads K d floats.
-
-Readings and deviations: docs/methods/fedsoft.md.
 """
 
 from __future__ import annotations
 
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result, Vector
+from strategies.asynchronous import Exchange
 from strategies.soft import SoftSettings, SoftStrategy, damping
 
 
@@ -23,15 +22,7 @@ class FedSoft(SoftStrategy):
     """Mixtures counted by the clients, sample by sample."""
 
     Settings = SoftSettings
-
-    def first_download(self) -> list[Vector]:
-        """Return all models."""
-        return list(self.state.models)
-
-    @property
-    def upload(self) -> tuple[int, ...]:
-        """The trained model and the client's shares."""
-        return len(self.state.models[0]), len(self.state.models)
+    exchange = Exchange(mixtures=True)
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Refuse shares that are no mixture."""
@@ -57,12 +48,3 @@ class FedSoft(SoftStrategy):
     def personal(self, row: int, sent: list[Vector]) -> Vector:
         """Return the mixture of the models by the client's last shares."""
         return self.mix(row)
-
-    def resend(self, row: int) -> list[Vector]:
-        """Return the models of now, whose stamp is now's."""
-        self.state.stamps[row] = self.state.epoch
-        return list(self.state.models)
-
-    def client_passes(self, samples: int) -> int:
-        """Return the cost of training and of looking at all models."""
-        return super().client_passes(samples) + len(self.state.models) * samples

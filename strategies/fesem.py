@@ -6,7 +6,6 @@ each of them into the cluster whose model is nearest to the one it returned (E s
 every cluster's model becomes the mean of its participants' (M step).
 
 Server keeps: m models. Leaves the device: the trained model (d floats).
-Readings and deviations: docs/methods/fesem.md.
 """
 
 from __future__ import annotations

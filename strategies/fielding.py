@@ -10,8 +10,6 @@ Server keeps: the latest representation of every client (n x L floats) and its n
 samples. Leaves the device: the model of a participant (d floats); the histogram
 (L floats) of a client whose data changed, whether it takes part or not, or another
 representation instead (`strategies.fielding_representations`).
-
-Deviations and readings of the paper are listed in docs/methods/fielding.md.
 """
 
 from __future__ import annotations
@@ -25,11 +23,7 @@ import numpy as np
 
 from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.client.privacy import NoNoise, Privacy
-from cfl_flower.clustering.algorithms import (
-    KMeansScan,
-    choose_clusters,
-    mixing_matrix,
-)
+from cfl_flower.clustering.algorithms import KMeansScan, choose_clusters, mixing_matrix
 from cfl_flower.clustering.centres import (
     find_centres,
     move_drifted,
@@ -45,7 +39,12 @@ from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task
 from strategies.base import ClusteredStrategy, Description, StrategySettings, Supports
 from strategies.fielding_representations import LabelHistogram, Representation
 from strategies.fielding_robustness import PlainMeans, Robustness
-from strategies.fielding_threshold import FixedThreshold, ThresholdLearning, Trials
+from strategies.fielding_threshold import (
+    FixedThreshold,
+    LearnedThreshold,
+    ThresholdLearning,
+    Trials,
+)
 from strategies.fielding_triggers import CentreTrigger, Trigger
 
 
@@ -93,35 +92,26 @@ class FieldingSettings(StrategySettings):
 
 @dataclass
 class FieldingState(ClusteredState):
-    """Fielding's state.
-
-    Attributes
-    ----------
-    representations : array of shape (n, L)
-        The latest representation of each client.
-    counts, reports : int arrays of shape (n,)
-        The number of samples behind it, and of reports so far.
-    centres, reference : arrays of shape (K, L)
-        The centres, and those at the last re-clustering.
-    heterogeneity : float or None
-        The mean client distance, since the representations or clusters last changed.
-    delta : float or None
-        Delta of Appendix F.2, since the first drift event.
-    consecutive : int
-        Drift events in a row that led to re-clustering (Appendix F.2).
-    trials : Trials
-        What was observed of the thresholds (Appendix F.1).
-    """
+    """Fielding's state."""
 
     representations: FloatArray
+    """The latest representation of each client, shape (n, L)."""
     counts: IntArray
+    """The number of samples behind it, shape (n,)."""
     reports: IntArray
+    """The number of each client's reports so far, shape (n,)."""
     centres: FloatArray
+    """The centre of each cluster, shape (K, L)."""
     reference: FloatArray
+    """The centres at the last re-clustering, shape (K, L)."""
     heterogeneity: float | None = None
+    """The mean client distance, since the representations or clusters last changed."""
     delta: float | None = None
+    """Delta of Appendix F.2, since the first drift event."""
     consecutive: int = 0
+    """Drift events in a row that led to re-clustering (Appendix F.2)."""
     trials: Trials = field(default_factory=Trials)
+    """What was observed of the thresholds (Appendix F.1)."""
 
 
 # Algorithm 2: handling data drift ----------------------------------------------------
@@ -299,11 +289,17 @@ class Fielding(ClusteredStrategy):
 
     def learn_threshold(self, drifted: bool) -> None:
         """Let a round, and a drift at its end, judge a threshold (Appendix F.1)."""
-        state, configured = self.state, self.settings.threshold
-        learning, record = self.settings.threshold_learning, self.record
-        trials, rng = state.trials, self.rng("dunnett", record.round)
-        state.trials = learning.after_round(trials, record, drifted, configured, rng)
-        record.measures |= learning.measures(configured, state.trials)
+        learning, configured = self.settings.threshold_learning, self.settings.threshold
+        if not isinstance(learning, LearnedThreshold):
+            return
+        state, record, rng = (
+            self.state,
+            self.record,
+            self.rng("dunnett", self.record.round),
+        )
+        trials = learning.after_round(state.trials, record, drifted, configured, rng)
+        record.measures["threshold"] = learning.in_force(configured, trials)
+        state.trials = trials
 
     def measure_heterogeneity(self) -> None:
         """Keep the mean client distance within clusters (section 2.1)."""

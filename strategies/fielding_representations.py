@@ -45,40 +45,22 @@ class OnePart:
     """Whether a shared model makes the rest of it."""
 
     def check_distance(self, distance: Distance) -> None:
-        """Check that representations can be compared by a distance.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Raise `ConfigError` unless representations can be compared by a distance."""
         words = " or ".join(self.metrics)
         allowed = f"{words} with strategy/representation={self.name}"
         require(distance in self.metrics, "strategy.distance", distance, allowed)
 
     def shared_models(self, config: RunConfig, simulated: bool) -> list[Vector]:
-        """Return the shared model, or nothing if none is needed.
-
-        Raises
-        ------
-        ConfigError
-            If it cannot be read or pre-trained.
-        """
-        del config, simulated
+        """Return the shared model if one is needed; raise `ConfigError` without it."""
         return []
 
     def check(self, reported: Vector, classes: int) -> None:
-        """Check the values of a reported representation.
-
-        Raises
-        ------
-        InvalidResultError
-        """
+        """Raise `InvalidResultError` for values that are no representation."""
         if self.has_labels:
             check_histogram(reported[:classes])
 
     def parts(self, classes: int) -> Sequence[slice]:
         """Return the parts of a representation, each of which can trigger."""
-        del classes
         return (slice(None),)
 
     def changed(
@@ -90,7 +72,6 @@ class OnePart:
         classes: int,
     ) -> bool:
         """Return whether a representation changed by more than is tolerated."""
-        del classes
         return bool(distances(last[None], now[None], distance)[0, 0] > tolerance)
 
     def largest_tolerance(self, tolerance: float) -> float:
@@ -102,15 +83,9 @@ class OnePart:
     ) -> bool:
         """Return whether clients differ by chance alone; not tested: no.
 
-        Parameters
-        ----------
-        points : array of shape (n, L)
-        counts : int array of shape (n,)
-            The samples behind each.
-        noise : float
-            The variance of noise on each label's count.
+        ``points`` has the shape (n, L), ``counts`` the samples behind each; ``noise``
+        is the variance of noise on each label's count.
         """
-        del points, counts, significance, noise
         return False
 
 
@@ -125,7 +100,6 @@ class LabelHistogram(OnePart):
 
     def width(self, network: nn.Module, classes: int) -> int:
         """Return the length of a representation."""
-        del network
         return classes
 
     def chance_explains(
@@ -149,7 +123,6 @@ class Embedding(OnePart):
 
     def width(self, network: nn.Module, classes: int) -> int:
         """Return the length of a representation."""
-        del classes
         return split_module(network).width
 
     def shared_models(self, config: RunConfig, simulated: bool) -> list[Vector]:
@@ -159,23 +132,11 @@ class Embedding(OnePart):
     def make(
         self, model: FlatModel, x: Tensor, y: Tensor, distance: Distance, seed: int
     ) -> Vector:
-        """Return what the shared model makes of a client's samples.
+        """Return what the shared model, loaded, makes of samples; zeros without any.
 
-        Parameters
-        ----------
-        model : FlatModel
-            With the weights of the shared model.
-        distance : Distance
-            With the cosine, representations are scaled to length 1.
-        seed : int
-            The run's, for sketches.
-
-        Returns
-        -------
-        Vector
-            Zeros without samples.
+        With the cosine, representations are scaled to length 1. The run's seed is for
+        sketches.
         """
-        del seed
         if len(y) == 0:
             return np.zeros(model.split.width, np.float32)
         embedding: Vector = represent(model, x).mean(0).cpu().numpy()
@@ -193,7 +154,6 @@ class Gradient(Embedding):
 
     def width(self, network: nn.Module, classes: int) -> int:
         """Return the length of a representation."""
-        del classes
         return self.sketch or sum(each.numel() for each in network.parameters())
 
     def make(

@@ -27,7 +27,6 @@ class PlainMeans:
         self, points: FloatArray, clusters: IntArray, distance: Distance
     ) -> IntArray:
         """Return the clusters as they are."""
-        del points, distance
         return clusters
 
 

@@ -51,16 +51,9 @@ class SharedModel:
     def make(self, config: RunConfig, simulated: bool) -> Vector:
         """Return the shared model of a run, shape (d,).
 
-        Parameters
-        ----------
-        simulated : bool
-            Whether the data are here.
-
-        Raises
-        ------
-        ConfigError
-            If the file cannot be read, or is of another network, or if the training
-            diverged, or is not possible.
+        Raises `ConfigError` if the file cannot be read, or is of another network, or if
+        the training diverged, or is not possible, as the data are not here (not
+        ``simulated``).
         """
         initial = initial_vector(
             config.model, config.dataset.shape, config.dataset.classes, config.seed

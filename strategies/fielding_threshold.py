@@ -2,13 +2,11 @@
 
 Li et al., "Fielding: Clustered Federated Learning with Data Drift", Appendix F.1: "in
 the early rounds, we explore various thresholds and select those yielding the best
-accuracy". The paper does not describe how. Here a threshold is tried on a whole drift:
-what counts is the mean accuracy of some rounds after it, less that of the round before
-it. Rounds without a drift do not count: the threshold decides nothing in them.
-
-Accuracy rises over a run, whatever the threshold. So the thresholds take turns, forth
-and back again, and one takes the place of the configured one only if Dunnett's test,
-which compares many with one, finds it better than the drifts of one threshold differ.
+accuracy". The paper does not describe how. Here a threshold is tried on a whole drift
+and scored by the mean accuracy of some rounds after it, less that of the round before
+it. Accuracy rises over a run, whatever the threshold. So the thresholds take turns,
+forth and back again, and one replaces the configured one only if Dunnett's test, which
+compares many with one, finds it better than the drifts of one threshold differ.
 """
 
 from __future__ import annotations
@@ -38,30 +36,20 @@ LEAST_GAIN = 0.001
 
 @dataclass(frozen=True)
 class Trials:
-    """What was seen of the thresholds so far.
-
-    Attributes
-    ----------
-    scores : array of shape (t,)
-        By how much accuracy changed at the drift of each trial, in their order.
-    before : float or None
-        The accuracy before the drift of the trial that is open; None: none is.
-    after : array of shape (m,)
-        The accuracies since.
-    latest : float or None
-        The accuracy when it was last tested.
-    learned : float or None
-        What came out, as a fraction of theta.
-    since : int
-        The round in which it did.
-    """
+    """What is known of the thresholds so far."""
 
     scores: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """The change of accuracy at the drift of each trial, in order, shape (t,)."""
     before: float | None = None
+    """The accuracy before the drift of the open trial; None if none is open."""
     after: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """The accuracies since that drift, shape (m,)."""
     latest: float | None = None
+    """The accuracy of the last test."""
     learned: float | None = None
+    """The chosen threshold, as a fraction of theta."""
     since: int = 0
+    """The round in which it was chosen."""
 
     def tested(self, accuracy: float, rounds: int) -> Trials:
         """Return the trials after a test; an open one ends with so many of them."""
@@ -90,25 +78,7 @@ class FixedThreshold:
 
     def in_force(self, configured: float, trials: Trials) -> float:
         """Return the threshold that decides now, as a fraction of theta."""
-        del trials
         return configured
-
-    def after_round(
-        self,
-        trials: Trials,
-        record: RoundRecord,
-        drifted: bool,
-        configured: float,
-        rng: np.random.Generator,
-    ) -> Trials:
-        """Return the trials after a round."""
-        del record, drifted, configured, rng
-        return trials
-
-    def measures(self, configured: float, trials: Trials) -> dict[str, float]:
-        """Return the measures of a round's record."""
-        del configured, trials
-        return {}
 
 
 @settings("strategy.threshold_learning")
@@ -140,12 +110,7 @@ class LearnedThreshold:
     ) -> Trials:
         """Return the trials after a round; the best threshold is chosen after the last.
 
-        Parameters
-        ----------
-        record : RoundRecord
-            With the accuracy, if the round was tested.
-        drifted : bool
-            Whether clients reported drift at the end of the round, for a new trial.
+        A drift reported at the end of the round begins a new trial.
         """
         if record.accuracy is not None:
             trials = trials.tested(record.accuracy, self.rounds)
@@ -158,10 +123,6 @@ class LearnedThreshold:
         elif 0 < self.relearn_every <= record.round - trials.since:
             trials = Trials(latest=trials.latest)
         return trials.drifted() if drifted and trials.learned is None else trials
-
-    def measures(self, configured: float, trials: Trials) -> dict[str, float]:
-        """Return the threshold that decides now."""
-        return {"threshold": self.in_force(configured, trials)}
 
 
 ThresholdLearning: TypeAlias = FixedThreshold | LearnedThreshold
@@ -196,14 +157,7 @@ def best_candidate(
 ) -> int:
     """Return the best candidate, or the configured one if none is clearly better.
 
-    Parameters
-    ----------
-    scores : array of shape (r * count,)
-        Of r > 1 trials of each, in the order of `turn`.
-    count : int
-    configured : int
-    rng : numpy.random.Generator
-        For the integral of Dunnett's distribution.
+    ``scores`` are those of r > 1 trials of each, (r * count,), in the order of `turn`.
 
     Examples
     --------

@@ -44,16 +44,8 @@ class CentreTrigger:
     ) -> bool:
         """Compare the largest shift with theta: Algorithm 2, lines 4 and 5.
 
-        Parameters
-        ----------
-        state : FieldingState
-            After the drifted clients have moved.
-        before : array of shape (K, L)
-            The centres before.
-        threshold : float
-            tau / theta.
-        parts : sequence of slice
-            The parts of a representation, any of which may have shifted.
+        The drifted clients have moved in ``state``; ``before`` has the centres until
+        then, (K, L). Any part of a representation may have shifted.
         """
         old = state.reference if self.reference == "recluster" else before
         members = state.sizes > 0
@@ -67,7 +59,6 @@ class CentreTrigger:
 
     def measures(self, state: FieldingState) -> dict[str, float]:
         """Return the measures of a round's record."""
-        del state
         return {}
 
 
@@ -92,7 +83,6 @@ class PairwiseTrigger:
 
         Only the representations count: neither centres nor the threshold.
         """
-        del before, threshold, parts
         delta = self._delta(state)
         widest = largest_pairwise_distance(
             state.representations, state.clusters, distance

@@ -6,8 +6,6 @@ as a gradient for an adaptive optimiser whose third moment d follows the differe
 the squared update and its average, which is large after a drift and makes steps longer.
 
 Server keeps: the model and m, v, d (d floats each). Leaves the device: the model.
-
-Readings and deviations: docs/methods/flash.md.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.settings import NonNegative, Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, Vector
-from strategies.base import ClusteredStrategy, StrategySettings, Supports
+from strategies.base import ClusteredStrategy, StrategySettings, Supports, no_clusters
 
 
 @settings("strategy")
@@ -48,17 +46,12 @@ class FlashSettings(StrategySettings):
 
 @dataclass
 class FlashState(ClusteredState):
-    """Flash's state.
-
-    Attributes
-    ----------
-    first, second, third : Vector, shape (p,)
-        m, v and d; of the weights, as running statistics are averaged.
-    """
+    """Flash's state."""
 
     first: Vector
     second: Vector
     third: Vector
+    """m, v and d of the p weights; running statistics are averaged."""
 
 
 def flash_step(
@@ -71,14 +64,7 @@ def flash_step(
 
     m <- b1 m + (1 - b1) D, v' <- b2 v + (1 - b2) D^2,
     b3 = |v| / (|D^2 - v'| + |v|), d <- b3 d + (1 - b3) (D^2 - v'),
-    w <- w + eta_g m / (sqrt(v') - d + tau).
-
-    Parameters
-    ----------
-    model, update : arrays of shape (d,)
-        w and D, the mean update.
-    moments : (m, v, d)
-    settings : FlashSettings
+    w <- w + eta_g m / (sqrt(v') - d + tau), with the mean update D, shape (d,).
     """
     first, second, third = moments
     square = update**2
@@ -103,12 +89,10 @@ class Flash(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: v at tau squared."""
-        state = super().initial_state()
-        zero = np.zeros_like(state.models[0][: self.weights])
+        zero = np.zeros(self.weights, np.float32)
         second = zero + np.float32(self.settings.tau**2)
-        return FlashState(
-            state.clients, state.clusters, state.models, zero, second, zero.copy()
-        )
+        none, model = no_clusters(), self.initial_model()
+        return FlashState([], none, [model], zero, second, zero.copy())
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Step by the mean update."""

@@ -1,28 +1,22 @@
 """FlexCFL: groups by the directions of clients' updates, and migration under shift.
 
 Duan et al., "Flexible Clustered Federated Learning for Client-Level Data Distribution
-Shift" (TPDS 2022; Algorithms 2 and 3, eq. 3 to 9).
-
-* Group cold start (Algorithm 3), before the first round: alpha * m clients train from
-  w_0, and their updates are grouped by EDC or MADC.
-* Client cold start (eq. 8): everyone else compares its own update from w_0 with the
-  groups' directions, and joins the group of the nearest.
-* Each round (Algorithm 2): clients whose label counts shifted do the cold start again,
-  on the device (lines 4 to 6); participants train, and groups are averaged (lines 7 to
-  11); the groups' models are mixed (lines 12 and 13).
+Shift" (TPDS 2022; Algorithms 2 and 3, eq. 3 to 9). Before the first round alpha * m
+clients train from w_0, and their updates are grouped by EDC or MADC (Algorithm 3).
+Everyone else compares its own update from w_0 with the groups' directions, and joins
+the nearest (eq. 8). In each round (Algorithm 2) clients whose label counts shifted do
+so again, on the device; participants train, groups are averaged, and then mixed.
+FedGroup (Duan et al., ISPA 2021) is FlexCFL without migration: `strategy=fedgroup`.
 
 Server keeps: m models and the m directions of the groups at their start. Leaves the
 device: the update from w_0 (d floats, or its sketch) of alpha * m clients; the number
 of a group; the model of a participant (d floats).
-Readings and deviations: docs/methods/flexcfl.md.
-
-FedGroup (Duan et al., ISPA 2021) is FlexCFL without migration: `strategy=fedgroup`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -79,38 +73,21 @@ class FlexCFLSettings(ChoosingSettings):
 
 @dataclass
 class FlexCFLState(ChoosingState):
-    """FlexCFL's state.
+    """FlexCFL's state."""
 
-    Attributes
-    ----------
-    directions : list of m vectors of shape (d,), or (k,) if sketched
-        Each group's at its start; never updated.
-    holding : bool array of shape (n,)
-        Which clients have received the directions (`KeptModels`).
-    """
-
-    directions: list[Vector]
-    holding: BoolArray
+    directions: list[Vector] = field(default_factory=list)
+    """m vectors, each group's at its start, of shape (d,), or (k,) if sketched."""
+    holding: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
+    """Which clients have received the directions (`KeptModels`), shape (n,)."""
 
 
 def group_updates(
     updates: Sequence[Vector], count: int, grouping: str, rng: np.random.Generator
 ) -> tuple[IntArray, list[Vector]]:
-    """Group clients by their updates: Algorithm 3, lines 7 to 16.
+    """Group n updates of shape (d,) in m groups: Algorithm 3, lines 7 to 16.
 
-    Parameters
-    ----------
-    updates : sequence of n vectors of shape (d,)
-    count : int
-        m.
-    grouping : {"edc", "madc", "random"}
-
-    Returns
-    -------
-    groups : int array of shape (n,)
-        ``random`` makes each client a group of its own: it is given no more than m.
-    directions : list of m vectors of shape (d,)
-        Zero for a group that nobody is in.
+    Returns the group of each and the groups' directions, zero for an empty group.
+    ``random``, with no more than m updates, makes each a group of its own.
     """
     if grouping == "random":
         groups = np.arange(len(updates))
@@ -134,15 +111,9 @@ def mean_directions(
 def mix_between(models: Sequence[Vector], rate: float, form: str) -> list[Vector]:
     """Return each group's model, mixed with the others': Algorithm 2, line 19.
 
-    Parameters
-    ----------
-    models : sequence of m vectors of shape (d,)
-        All from before.
-    rate : float
-        eta_g.
-    form : {"sum", "convex"}
-        The paper's w_j + eta_g sum_l w_l / |w_l| over the others; or the code's mean of
-        all, w_j with weight 1 and each other with eta_g / |w_l|.
+    ``rate`` is eta_g. The form "sum" is the paper's w_j + eta_g sum_l w_l / |w_l| over
+    the others; "convex" is the code's mean of all, w_j with weight 1 and each other
+    with eta_g / |w_l|.
 
     Examples
     --------
@@ -173,8 +144,8 @@ class FlexCFL(ChoosingStrategy):
 
     def initial_state(self) -> Any:
         """Return m groups at w_0, and no client (Algorithm 2, line 2)."""
-        models, nobody = [self.initial_model()] * self.settings.clusters, no_clusters()
-        return FlexCFLState([], nobody, models, nobody, [], nobody.astype(bool))
+        models = [self.initial_model()] * self.settings.clusters
+        return FlexCFLState([], no_clusters(), models)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Start the groups with the first clients; the others choose one (eq. 8)."""
@@ -184,7 +155,7 @@ class FlexCFL(ChoosingStrategy):
             newcomers = [each for each in newcomers if each.client not in asked]
         if settings.newcomers == "random":
             groups = rng.integers(settings.clusters, size=len(newcomers))
-            self.admit(round, newcomers, groups.tolist(), holding=False)
+            self.admit(round, newcomers, groups.tolist())
         elif newcomers:
             super().welcome(round, newcomers)
 
@@ -202,7 +173,7 @@ class FlexCFL(ChoosingStrategy):
         if not settings.sketch:
             start = self.initial_model()
             state.models = [start + direction for direction in state.directions]
-        self.admit(round, results, groups.tolist(), holding=False)
+        self.admit(round, results, groups.tolist())
         return asked
 
     def collect_updates(
@@ -230,17 +201,11 @@ class FlexCFL(ChoosingStrategy):
             asked.update(some)
         return results, asked
 
-    def admit(
-        self,
-        round: int,
-        results: list[Result],
-        clusters: Sequence[int],
-        holding: bool = True,
-    ) -> None:
-        """Take clients into the state, and note whether they hold the directions."""
+    def admit(self, round: int, results: list[Result], clusters: Sequence[int]) -> None:
+        """Take clients into the state; those that chose hold the directions."""
         super().admit(round, results, clusters)
-        received = np.full(len(results), holding)
-        self.state.holding = np.append(self.state.holding, received)
+        chose = np.array([result.report is not None for result in results], bool)
+        self.state.holding = np.append(self.state.holding, chose)
 
     @cached_property
     def candidates(self) -> KeptModels:

@@ -2,15 +2,12 @@
 
 Ghosh et al., "An Efficient Framework for Clustered Federated Learning" (NeurIPS 2020;
 Algorithm 1, model averaging). In each round participants receive all m models; each
-chooses the one with the smallest loss on its training data, and trains it; every model
-becomes the mean of those trained from it.
+trains the one with the smallest loss on its training data; every model becomes the mean
+of those trained from it. How later newcomers join, and the optional migration, are in
+`strategies.choosing`.
 
 Server keeps: m models. Leaves the device: the number of a cluster; the trained model
-(d floats). Readings and deviations: docs/methods/ifca.md.
-
-The choice and the training are in clients/ifca.py. Beside these two files only
-`Method.plan_train` and `Method.absorb_train` belong to IFCA; `strategies.choosing` has
-how later newcomers join, and the optional migration.
+(d floats).
 """
 
 from __future__ import annotations
@@ -22,8 +19,9 @@ import numpy as np
 from cfl_flower.communication.results import Results
 from cfl_flower.settings import require, settings
 from cfl_flower.state import Weighting
-from cfl_flower.types import Plan, Result, Task
+from cfl_flower.types import Plan, Result
 from strategies.choosing import ChoosingSettings, ChoosingStrategy
+from strategies.method import with_all_models
 
 
 @settings("strategy")
@@ -57,10 +55,7 @@ class IFCA(ChoosingStrategy):
 
     def plan_train(self, round: int) -> Plan:
         """Sample participants, and send all models to each."""
-        plan = super().plan_train(round)
-        everything = tuple(range(len(plan.models)))
-        tasks = [Task(task.client, everything) for task in plan.tasks]
-        return Plan(tasks, plan.models, plan.config, plan.reply)
+        return with_all_models(super().plan_train(round))
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the choice of a cluster, which must come with a trained model."""
@@ -77,8 +72,5 @@ class IFCA(ChoosingStrategy):
 
     def plan_evaluate(self, round: int, test: bool) -> Plan:
         """Test the model of the last choice, or let clients choose for the test."""
-        if not test or self.settings.tested == "last":
-            return super().plan_evaluate(round, test)
-        everything = tuple(range(len(self.state.models)))
-        tasks = [Task(client, everything) for client in self.state.clients]
-        return Plan(tasks, self.state.models)
+        plan, last = super().plan_evaluate(round, test), self.settings.tested == "last"
+        return plan if last or not test else with_all_models(plan)

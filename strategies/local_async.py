@@ -1,14 +1,15 @@
 """Local, on the clock and the data of asynchronous methods: their lower mark.
 
 Every client goes on from its own last model; nothing is communicated. It starts from
-the mean of the models that the server pre-trained, like the clients of CCFL, which
-makes it the baseline of CCFL's tables. In a simulation the model travels, to be there
-for the next task and to be tested, but that is no part of the method and costs nothing.
+the mean of the models that the server pre-trained, which makes it the baseline of
+CCFL's tables. In a simulation the model travels, to be there for the next task and to
+be tested, but that is no part of the method and costs nothing.
 """
 
 from __future__ import annotations
 
 from cfl_flower.types import Json, Result, Vector
+from strategies.asynchronous import Exchange
 from strategies.base import Published
 from strategies.public_models import PublicSettings
 from strategies.soft import SoftStrategy
@@ -18,21 +19,15 @@ class LocalAsync(SoftStrategy):
     """Each client receives what it sent."""
 
     Settings = PublicSettings
+    exchange = Exchange(free=True)
     published = Published(
         incomplete="each client's model is its own; the common ones are the first"
     )
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Return the client's own model."""
-        del row
         return [result.arrays[0]]
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return that nothing was estimated, moved or missed."""
-        del row, result
         return {"stale": False, "ratios": None, "server_passes": 0}
-
-    def payload(self, floats: int) -> int:
-        """Return 0: nothing is communicated."""
-        del floats
-        return 0

@@ -7,7 +7,7 @@ trains what, what the results change. `strategies.base` carries it out on Flower
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +16,7 @@ from torch import nn
 
 from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.results import Results
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
 from cfl_flower.learning.selection import Known, share_participants
 from cfl_flower.models import hollow_network, initial_vector
@@ -23,89 +24,73 @@ from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.settings import locate, require
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
-from cfl_flower.types import (
-    ClientId,
-    FloatArray,
-    IntArray,
-    Plan,
-    Result,
-    Task,
-    Vector,
-)
-from strategies.participation import NO_DRAW, Draw
+from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
     from cfl_flower.data.timeline import Timeline
 
 
+def read_number(result: Result, name: str, allowed: range) -> int:
+    """Return a whole number that a client reports.
+
+    Raises `InvalidResultError` if it is none of those allowed.
+    """
+    value = result.metrics.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value not in allowed:
+        detail = f"{name}={value!r}, not one of {allowed[0]} to {allowed[-1]}"
+        raise InvalidResultError("representation", detail)
+    return value
+
+
+def with_all_models(plan: Plan) -> Plan:
+    """Return a plan in which every client receives all models."""
+    everything = tuple(range(len(plan.models)))
+    return replace(plan, tasks=[Task(task.client, everything) for task in plan.tasks])
+
+
 @dataclass(frozen=True)
 class Published:
-    """What the server's models are to those who export them.
-
-    Attributes
-    ----------
-    models : str
-        What they are to the clients.
-    incomplete : str
-        Why they are not fit for use alone; empty if they are.
-    """
+    """What the server's models are to those who export them."""
 
     models: str = "each cluster's model"
+    """What the models are to the clients."""
     incomplete: str = ""
+    """Why they cannot be used alone; empty if they can."""
 
 
 @dataclass(frozen=True)
 class Supports:
-    """Which settings of other groups a method can use.
-
-    Attributes
-    ----------
-    server_optimizer : bool
-        False if it has a step of its own from results to models.
-    selection : bool
-        False if it selects nobody.
-    centres : bool
-        Whether clients have a distance to their cluster's centre.
-    """
+    """Which settings of other groups a method can use."""
 
     server_optimizer: bool = True
+    """False if it has a step of its own from results to models."""
     selection: bool = True
+    """False if it selects nobody."""
     centres: bool = False
+    """Whether clients have a distance to their cluster's centre."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a method's clusters, for measures and selections.
-
-    Attributes
-    ----------
-    comparable : bool
-        Whether participants' first arrays are new versions of their clusters' models,
-        so that the distance between the two says something.
-    heterogeneity : float or None
-        The mean client distance within clusters.
-    centre_distances : callable, optional
-        Returns the distance of each client to its cluster's centre, shape (n,).
-    class_clusters : (m clients, int array of shape (m, L)), optional
-        The cluster of each client in each class, -1 without samples of it; for a
-        method whose clusters are not of whole clients.
-    """
+    """What is known of a method's clusters, for measures and selections."""
 
     comparable: bool = True
+    """Whether participants' first arrays are new versions of their clusters' models, so
+    that the distance between the two says something."""
     heterogeneity: float | None = None
+    """The mean client distance within clusters."""
     centre_distances: Callable[[], FloatArray] | None = None
+    """Returns the distance of each client to its cluster's centre, shape (n,)."""
     class_clusters: tuple[Sequence[ClientId], IntArray] | None = None
+    """m clients and their cluster in each class, (m, L), -1 without samples of it; of a
+    method whose clusters are not of whole clients."""
 
 
 class Method:
     """Per-cluster FedAvg, open at every step where methods differ.
 
-    Parameters
-    ----------
-    config : RunConfig
-    timeline : Timeline or None
-        The true concept of every client, where the data are simulated.
+    ``timeline`` has the true concept of every client, where the data are simulated.
     """
 
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
@@ -118,17 +103,14 @@ class Method:
         self.settings: Any = config.strategy
         self.state = self.initial_state()
         self.record = RoundRecord(0)
-        self._draw = NO_DRAW
+        # The stratum of each participant drawn, and how many are wanted of each.
+        self._strata: dict[ClientId, int] = {}
+        self._shares = np.zeros(0, np.int64)
         self._memories: dict[str, Memory] = {}
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        """Refuse a selection or server optimiser that this method cannot use.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Raise `ConfigError` for a selection or server optimiser that does not fit."""
         names, optimizer = config.names, config.server_optimizer
         selection, supports = config.selection, cls.supports
         method = f"strategy={names['strategy']}"
@@ -165,7 +147,7 @@ class Method:
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: one initial model."""
-        return ClusteredState([], no_clusters(), [self.initial_model()])
+        return self.State([], no_clusters(), [self.initial_model()])
 
     def hello(self, clients: Sequence[ClientId]) -> Plan:
         """Return what clients are asked before they are known: their sizes."""
@@ -178,10 +160,7 @@ class Method:
     def read_result(self, phase: str, result: Result) -> Result:
         """Return a result with its report parsed, if this method has one.
 
-        Raises
-        ------
-        InvalidResultError
-            If it must not enter the state.
+        Raises `InvalidResultError` if it must not enter the state.
         """
         return result
 
@@ -259,8 +238,8 @@ class Method:
             members = np.flatnonzero(strata == stratum)
             found = self.config.selection.choose(members, asked, rng, known).tolist()
             chosen |= dict.fromkeys(found, stratum)
-        drawn = {state.clients[row]: stratum for row, stratum in chosen.items()}
-        self._draw = Draw(drawn, shares)
+        self._strata = {state.clients[row]: k for row, k in chosen.items()}
+        self._shares = shares
         return sorted(chosen)
 
     def known(self, round: int) -> Known:
@@ -280,16 +259,11 @@ class Method:
         return optimizer.combine(model, arrays, losses, self.weights)
 
     def step(self, model: Vector, mean: Vector, absent: int = 0) -> Vector:
-        """Return the server optimiser's step from a model to the mean of its results.
+        """Return the server optimiser's step from a model to its results' mean, (d,).
 
         What it remembers goes by the model's content: it stays with a model whose
-        number changes, and a model that was made otherwise begins anew.
-
-        Parameters
-        ----------
-        model, mean : Vector, shape (d,)
-        absent : int
-            Weights of the network that are not in the model: a personal classifier.
+        number changes, and a model that was made otherwise begins anew. ``absent``
+        counts weights of the network that are not in the model: a personal classifier.
         """
         optimizer, memories = self.config.server_optimizer, self.state.memories
         if not optimizer.remembers:

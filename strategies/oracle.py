@@ -1,13 +1,13 @@
 """Oracle: clusters by the true concept of each client. The upper mark.
 
-Knows from the drift schedule, in a simulation only, which concept each client follows
-in the next round. When that changes it clusters by concept and warm-starts the models
-as Fielding's global re-clustering does, so that only the clusters differ.
+In a simulation the drift schedule says which concept each client follows in the next
+round. When that changes the clients are clustered by it, and models warm-started as in
+Fielding's global re-clustering, so that only the clusters differ.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,15 +23,10 @@ from strategies.base import ClusteredStrategy, no_clusters
 
 @dataclass
 class OracleState(ClusteredState):
-    """The state of the oracle.
+    """The state of the oracle."""
 
-    Attributes
-    ----------
-    concepts : int array of shape (K,)
-        The true concept of each cluster.
-    """
-
-    concepts: IntArray
+    concepts: IntArray = field(default_factory=no_clusters)
+    """The true concept of each cluster, shape (K,)."""
 
 
 class Oracle(ClusteredStrategy):
@@ -46,7 +41,7 @@ class Oracle(ClusteredStrategy):
                 "strategy=oracle needs a simulated stream, whose concepts are known; "
                 "use another strategy on real devices"
             )
-        return OracleState([], no_clusters(), [], no_clusters())
+        return OracleState([], no_clusters(), [])
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Put each newcomer into the cluster of its concept."""

@@ -6,8 +6,6 @@ f(theta) + lambda/2 |theta - w|^2 and then moves its copy of the global model, w
 eta lambda (theta - w). The server takes w <- (1 - beta) w + beta mean(w_i).
 
 Server keeps: the model. Leaves the device: its w (d floats).
-
-Readings and deviations: docs/methods/pfedme.md.
 """
 
 from __future__ import annotations

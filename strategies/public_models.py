@@ -46,27 +46,17 @@ class PublicSettings(AsynchronousSettings):
 
 
 class PublicModels:
-    """The public sets of a run, and what the server does with them.
-
-    Parameters
-    ----------
-    config : RunConfig
-    timeline : Timeline or None
-        The distributions, where the data are simulated.
-    """
+    """The public sets of a run, and what the server does with them."""
 
     def __init__(self, config: RunConfig, timeline: Timeline | None) -> None:
         self._config, self._timeline = config, timeline
 
     @cached_property
     def sets(self) -> list[Samples]:
-        """The public sets.
+        """The public sets, one for each distribution of the data.
 
-        Raises
-        ------
-        ConfigError
-            With devices' own data and no `public_dir`; in a simulation, if that has not
-            as many sets as the data have distributions.
+        Raises `ConfigError` with devices' own data and no `public_dir`; in a
+        simulation, if that has not as many sets as the data have distributions.
         """
         config, folder = self._config, self._config.strategy.public_dir
         if folder is not None:

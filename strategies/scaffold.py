@@ -8,8 +8,6 @@ c <- c + sum(c_i+ - c_i) / N.
 
 Server keeps: the model and c. Leaves the device: the model (d floats) and the change of
 its control (p floats, the parameters).
-
-Readings and deviations: docs/methods/scaffold.md.
 """
 
 from __future__ import annotations
@@ -20,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.models import FlatModel
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState, Weighting
 from cfl_flower.types import Plan, Task, Vector
-from strategies.base import ClusteredStrategy, StrategySettings, Supports
+from strategies.base import ClusteredStrategy, StrategySettings, Supports, no_clusters
 
 
 @settings("strategy")
@@ -45,15 +42,10 @@ class ScaffoldSettings(StrategySettings):
 
 @dataclass
 class ScaffoldState(ClusteredState):
-    """SCAFFOLD's state.
-
-    Attributes
-    ----------
-    control : Vector, shape (p,)
-        c.
-    """
+    """SCAFFOLD's state."""
 
     control: Vector
+    """c, the server's control, shape (p,)."""
 
 
 class Scaffold(ClusteredStrategy):
@@ -66,11 +58,8 @@ class Scaffold(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no control yet."""
-        state = super().initial_state()
-        count = len(FlatModel(self.hollow_network(), "meta").weights)
-        return ScaffoldState(
-            state.clients, state.clusters, state.models, np.zeros(count, np.float32)
-        )
+        model, control = self.initial_model(), np.zeros(self.weights, np.float32)
+        return ScaffoldState([], no_clusters(), [model], control)
 
     def plan_train(self, round: int) -> Plan:
         """Send the model and the control to the participants."""

@@ -38,18 +38,12 @@ class SoftSettings(PublicSettings):
 
 @dataclass
 class SoftState(AsynchronousState):
-    """The state; ``models`` are those of the K distributions.
-
-    Attributes
-    ----------
-    updated : int array of shape (K,)
-        t_k, the epoch of each model's last update.
-    shares : array of shape (n, K)
-        u, the last estimate of each client's mixture; even before the first.
-    """
+    """The state; ``models`` are those of the K distributions."""
 
     updated: IntArray = field(default_factory=no_clusters)
+    """t_k, the epoch of each model's last update, shape (K,)."""
     shares: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    """u, each client's last estimated mixture, at first even, shape (n, K)."""
 
 
 def damping(lags: FloatArray, a: float, b: float) -> FloatArray:
@@ -118,14 +112,9 @@ class SoftStrategy(AsynchronousStrategy):
         super().welcome(round, newcomers)
 
     def update(self, row: int, model: Vector, ratios: FloatArray) -> None:
-        """Move the K models towards an uploaded one: CCFL, eq. 3.
+        """Move each model k towards an uploaded one by its ratio alpha_k: CCFL, eq. 3.
 
-        Parameters
-        ----------
-        row : int
-        model : Vector, shape (d,)
-        ratios : array of shape (K,)
-            alpha_k; a model with 0 stays as it is, and as old as it is.
+        A model with ratio 0 stays as it is, and as old as it is.
         """
         state = self.state
         for k in np.flatnonzero(ratios):
@@ -169,7 +158,6 @@ class SoftStrategy(AsynchronousStrategy):
 
     def server_passes(self, ratios: FloatArray) -> int:
         """Return what an upload costs the server, in forward passes of one sample."""
-        del ratios
         return 0
 
     def true_mixture(self, row: int) -> FloatArray | None:

@@ -2,9 +2,7 @@
 
 The baseline of Fielding's Appendix B.2: clients are clustered once by their first label
 histogram (Algorithm 3) and stay, whatever happens to their data. A client that joins
-later goes to the nearest centre.
-
-Deviations: none; the settings of drift handling have no effect.
+later goes to the nearest centre. The settings of drift handling have no effect.
 """
 
 from __future__ import annotations

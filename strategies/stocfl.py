@@ -1,26 +1,21 @@
 """StoCFL: clients are clustered as they come to take part, around one global model.
 
 Zeng et al., "Stochastic Clustered Federated Learning" (Algorithm 1, eq. 2 and 3,
-section 4.4). In each round
-
-* participants are sampled (line 4); those that were not seen before report psi, the
-  direction of their loss at a fixed anchor, and are a cluster each (lines 5 to 7);
-* clusters of participants are merged while the cosine of two is above tau, the best
-  pair first (lines 8 to 13);
-* participants receive the global model omega and their cluster's model theta, train
-  omega, and theta on f(theta) + lambda/2 ||theta - omega||^2 (lines 14 to 16);
-* both are averaged (lines 17 to 19).
+section 4.4). In each round participants are sampled; those not seen before report psi,
+the direction of their loss at a fixed anchor, and are a cluster each; clusters of
+participants are merged while the cosine of two is above tau, the best pair first;
+participants receive the global model omega and their cluster's theta, train omega, and
+theta on f(theta) + lambda/2 ||theta - omega||^2; both are averaged.
 
 Server keeps: omega; for each cluster theta and the sum of its members' psi; psi of each
 client that was seen (d floats, or k if sketched). Leaves the device: psi, once; omega
 and theta of a participant (2d floats).
-Readings and deviations: docs/methods/stocfl.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -78,24 +73,16 @@ class StoCFLSettings(BilevelSettings):
 
 @dataclass
 class StoCFLState(ClusteredState):
-    """StoCFL's state; ``models[0]`` is omega.
+    """StoCFL's state; ``models[0]`` is omega."""
 
-    Attributes
-    ----------
-    representations : list of n vectors
-        psi of each client, of shape (d,) or (k,); empty for those not known yet.
-    reported : int array of shape (n,)
-        The round in which each client's psi was taken.
-    sums : list of K float64 arrays
-        The sum of its members' psi for each cluster; empty for cluster 0.
-    trained : bool array of shape (K,)
-        Whether any client has trained the cluster's model.
-    """
-
-    representations: list[Vector]
-    reported: IntArray
-    sums: list[FloatArray]
-    trained: BoolArray
+    representations: list[Vector] = field(default_factory=list)
+    """psi of each client, of shape (d,) or (k,); empty for those not known yet."""
+    reported: IntArray = field(default_factory=no_clusters)
+    """The round in which each client's psi was taken, shape (n,)."""
+    sums: list[FloatArray] = field(default_factory=lambda: [np.zeros(0)])
+    """The sum of its members' psi for each cluster; empty for cluster 0."""
+    trained: BoolArray = field(default_factory=lambda: np.zeros(1, bool))
+    """Whether any client has trained the cluster's model, shape (K,)."""
 
     def known(self) -> BoolArray:
         """Return which clients have reported psi, shape (n,)."""
@@ -128,10 +115,9 @@ class StoCFL(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return omega, and no client (lines 1 and 2)."""
-        omega, nobody = self.initial_model(), no_clusters()
-        psi.warn_of_memory(self.config.clients, self.settings.sketch, len(omega))
-        no_sum, untrained = np.zeros(0), np.zeros(1, bool)
-        return StoCFLState([], nobody, [omega], [], nobody, [no_sum], untrained)
+        state, sketch = super().initial_state(), self.settings.sketch
+        psi.warn_of_memory(self.config.clients, sketch, len(state.models[UNKNOWN]))
+        return state
 
     @property
     def width(self) -> int:

@@ -20,20 +20,10 @@ TOLERANCE = 1e-3
 
 
 def read_direction(phase: str, result: Result, width: int) -> Result:
-    """Return a result with the psi that it carries, if any, as its report.
+    """Return a result whose report is the psi, of some width, that it carries, if any.
 
-    Parameters
-    ----------
-    phase : str
-        psi is the array of a query's answer, or among the metrics of a test.
-    result : Result
-    width : int
-        The length of psi.
-
-    Raises
-    ------
-    InvalidResultError
-        If psi is not a direction of that length.
+    psi is the array of a query's answer, or among the metrics of a test. Raises
+    `InvalidResultError` if it is not a direction of that width.
     """
     if phase == "query" and result.arrays:
         report = DriftReport(result.arrays[0], result.num_examples)
@@ -46,13 +36,7 @@ def read_direction(phase: str, result: Result, width: int) -> Result:
 
 
 def check_direction(direction: Vector) -> None:
-    """Refuse a psi that would weigh more, or less, than another client's.
-
-    Raises
-    ------
-    InvalidResultError
-        If its length is neither 0 nor 1.
-    """
+    """Raise `InvalidResultError` for a psi whose length is neither 0 nor 1."""
     length = float(np.linalg.norm(direction.astype(np.float64)))
     if length != 0 and abs(length - 1) > TOLERANCE:
         detail = f"a direction of length {length:.4g} instead of 1"
@@ -60,14 +44,9 @@ def check_direction(direction: Vector) -> None:
 
 
 def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
-    """Add to a round's tests that clients whose data changed report psi again.
+    """Let known clients report psi again with the test, if their data changed.
 
-    Parameters
-    ----------
-    tests : Plan
-        Without tasks in a round without tests.
-    reported : mapping
-        The round in which the psi of each known client was taken.
+    ``tests`` may have no tasks; ``reported`` is the round in which each psi was taken.
     """
     tasks = [
         replace(task, config={"reported": reported[task.client]})

@@ -8,32 +8,37 @@ import pytest
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
-from strategies.adapfedavg import Averages, follow
+from strategies.adapfedavg import AdapFedAvgSettings, AdapFedAvgState, follow
+from strategies.base import no_clusters
 
 Runner = Callable[..., Any]
-BETAS = (0.7, 0.3, 0.7)
+SETTINGS = AdapFedAvgSettings(beta1=0.7, beta2=0.3, beta3=0.7)
+
+
+def fresh(weights: int) -> AdapFedAvgState:
+    return AdapFedAvgState([], no_clusters(), [], mean=np.zeros(weights, np.float32))
 
 
 def test_two_rounds_by_hand() -> None:
-    zero = Averages(0, np.zeros(2), 0.0, 0.0)
-    one, share = follow(zero, np.float32([1, 3]), *BETAS)
+    state = fresh(2)
+    follow(state, np.float32([1, 3]), SETTINGS)
     # v = 0.7 * (1 + 9) / 2 = 3.5, corrected 5; ratio 1.
-    assert one.model == pytest.approx([0.3, 0.9])
-    assert (one.variance, share) == pytest.approx((3.5, 1))
-    two, share = follow(one, np.float32([2, 4]), *BETAS)
+    assert state.mean == pytest.approx([0.3, 0.9])
+    assert (state.variance, state.share) == pytest.approx((3.5, 1))
+    follow(state, np.float32([2, 4]), SETTINGS)
     # The average, corrected, was (1, 3): distance 1; v = 0.3 * 3.5 + 0.7, corrected
     # 1.75 / 0.91; ratio 0.7 * 0.3 + 0.3 * (1.75 / 0.91 / 5), corrected by 1 - 0.49.
     growth = 1.75 / 0.91 / 5
-    assert two.variance == pytest.approx(1.75)
-    assert two.ratio == pytest.approx(0.21 + 0.3 * growth)
-    assert share == pytest.approx(two.ratio / 0.51 / 2)
+    assert state.variance == pytest.approx(1.75)
+    assert state.ratio == pytest.approx(0.21 + 0.3 * growth)
+    assert state.share == pytest.approx(state.ratio / 0.51 / 2)
 
 
 def test_a_model_that_stands_still_is_no_division_by_zero() -> None:
-    state = Averages(0, np.zeros(1), 0.0, 0.0)
+    state = fresh(1)
     for _ in range(5):
-        state, share = follow(state, np.float32([0]), *BETAS)
-        assert 0 < share <= 1
+        follow(state, np.float32([0]), SETTINGS)
+        assert 0 < state.share <= 1
 
 
 def test_the_rate_decays_and_drift_raises_it(run_small: Runner) -> None:
