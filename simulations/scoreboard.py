@@ -31,6 +31,10 @@ what `python -m simulations.reproduce NAME` runs, unless the line names another 
 The papers' pages have the numbers. `python -m simulations.scoreboard` writes this page
 from [published.yaml](../../simulations/published.yaml), with the published figures.
 
+```bash
+python -m simulations.reproduce --list    # what each needs, and what it costs here
+```
+
 """
 
 
