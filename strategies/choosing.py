@@ -19,7 +19,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.models import initial_vector
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Count, require, settings
-from cfl_flower.types import IntArray, Plan, Result, Task
+from cfl_flower.types import IntArray, Plan, Result, Scalar, Task
 from strategies.base import (
     ClusteredState,
     ClusteredStrategy,
@@ -114,21 +114,12 @@ class ChoosingStrategy(ClusteredStrategy):
         if candidates.models is not models:
             models = models + candidates.models
         places = tuple(range(len(models) - len(candidates.models), len(models)))
-        rows = zip(
-            state.clients,
-            state.clusters.tolist(),
-            candidates.receivers(state),
-            state.chosen.tolist(),
-            strict=True,
-        )
-        tasks = [
-            Task(
-                client,
-                ((cluster,) if test else ()) + (places if receives else ()),
-                {"chosen": chosen},
-            )
-            for client, cluster, receives, chosen in rows
-        ]
+        tasks = []
+        for row, receives in enumerate(candidates.receivers(state)):
+            received: tuple[int, ...] = (int(state.clusters[row]),) if test else ()
+            received += places if receives else ()
+            chosen: dict[str, Scalar] = {"chosen": int(state.chosen[row])}
+            tasks.append(Task(state.clients[row], received, chosen))
         return Plan(tasks, models, dict(candidates.config))
 
     def absorb_evaluate(self, round: int, results: Results) -> None:

@@ -52,8 +52,7 @@ class FetchedModels:
 class KeptModels(FetchedModels):
     """Models that never change: a client receives them once, and keeps them.
 
-    ``state.holding`` has which clients did. One that reports them ``lost`` receives
-    them again.
+    ``state.holding`` has who did; one that reports them ``lost`` receives them again.
     """
 
     @cached_property

@@ -7,9 +7,8 @@ centres frozen -> centres are recomputed -> if one moved by at least theta/3, al
 clients are clustered anew and the new models are means of the members' old models.
 
 Server keeps: the latest representation of every client (n x L floats) and its number of
-samples. Leaves the device: the model of a participant (d floats); the histogram
-(L floats) of a client whose data changed, whether it takes part or not, or another
-representation instead (`strategies.fielding_representations`).
+samples. Leaves the device: the model of a participant (d floats); the histogram (L
+floats), or another representation, of every client whose data changed.
 """
 
 from __future__ import annotations
@@ -292,11 +291,8 @@ class Fielding(ClusteredStrategy):
         learning, configured = self.settings.threshold_learning, self.settings.threshold
         if not isinstance(learning, LearnedThreshold):
             return
-        state, record, rng = (
-            self.state,
-            self.record,
-            self.rng("dunnett", self.record.round),
-        )
+        state, record = self.state, self.record
+        rng = self.rng("dunnett", record.round)
         trials = learning.after_round(state.trials, record, drifted, configured, rng)
         record.measures["threshold"] = learning.in_force(configured, trials)
         state.trials = trials

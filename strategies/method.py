@@ -242,6 +242,12 @@ class Method:
         self._shares = shares
         return sorted(chosen)
 
+    def send_to_participants(self, round: int, arrays: list[Vector]) -> Plan:
+        """Sample participants; each receives all arrays, and replies with as many."""
+        clients = [self.state.clients[row] for row in self.choose_participants(round)]
+        tasks = [Task(client, tuple(range(len(arrays)))) for client in clients]
+        return Plan(tasks, arrays, {}, tuple(map(len, arrays)))
+
     def known(self, round: int) -> Known:
         """Return what a selection can choose by."""
         history = self.state.history.extended(len(self.state.clients))
