@@ -90,9 +90,8 @@ class Auxo(ClusteredStrategy):
         state, settings = self.state, self.settings
         rng, count = self.rng("explore", round), len(self.state.clients)
         own, asked = state.clusters, rng.integers(len(state.models), size=count)
-        explores = rng.random(count) < settings.exploration * settings.decay ** (
-            round - 1
-        )
+        chance = settings.exploration * settings.decay ** (round - 1)
+        explores = rng.random(count) < chance
         # Where rewards are equal there is no favourite.
         explores |= np.ptp(state.rewards, axis=1) == 0
         state.clusters = np.where(explores, asked, own)
@@ -166,9 +165,8 @@ class Auxo(ClusteredStrategy):
         side = known_sides(state.sides[members, cohort])
         sizes = int((side == 0).sum()), int((side == 1).sum())
         if settings.split_rounds:
-            return (
-                int(state.learned[cohort]) in settings.split_rounds and min(sizes) > 0
-            )
+            due = int(state.learned[cohort]) in settings.split_rounds
+            return due and min(sizes) > 0
         large = len(members) >= settings.split_at
         return large and may_split(sizes, len(state.clients), len(state.models))
 

@@ -86,9 +86,9 @@ class ClusteredStrategy(Method, Strategy):
     def ask(self, round: int, plan: Plan) -> list[Result]:
         """Ask clients something before a round's training, and wait for the answers.
 
-        A device takes seconds for each message, so this is for what cannot go with the
-        round's own ones. Large answers come in portions. The callbacks of the last
-        round are done when this returns: the state may change.
+        A device takes seconds for each message: ask what cannot go with the round's
+        own. Large answers come in portions. The callbacks of the last round are done
+        when this returns.
         """
         results: list[Result] = []
         for part in portions(plan) if plan.tasks else []:

@@ -44,7 +44,7 @@ from strategies.fielding_threshold import (
     ThresholdLearning,
     Trials,
 )
-from strategies.fielding_triggers import CentreTrigger, Trigger
+from strategies.fielding_triggers import CentreTrigger, PairwiseTrigger, Trigger
 
 
 @settings("strategy")
@@ -211,9 +211,8 @@ class Fielding(ClusteredStrategy):
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read a reported representation, which the hello must bring."""
-        if phase == "train" or (
-            phase == "evaluate" and "representation" not in result.metrics
-        ):
+        reported = phase == "query" or "representation" in result.metrics
+        if phase == "train" or not reported:
             return result
         representation = self.settings.representation
         kind = representation.name.replace("_", " ")
@@ -280,7 +279,8 @@ class Fielding(ClusteredStrategy):
     ) -> tuple[int, bool]:
         """Carry out Algorithm 2; return who moved, and whether all were clustered."""
         state, settings = self.state, self.settings
-        self.record.measures |= settings.trigger.measures(state)
+        if isinstance(settings.trigger, PairwiseTrigger):
+            self.record.measures["delta"] = settings.trigger.current(state)
         parts = settings.representation.parts(self.classes)
         handled = handle_drift(state, drifted, settings, parts, rng)
         self.measure_heterogeneity()
