@@ -6,9 +6,8 @@ or enough arrived, or somebody touched the trigger, and the server waits for nob
 Computes: local training, proximal if mu > 0, from the received model on its present
 data; tests of the model that it uploads and, on a real device, of the one it received.
 Sends: the trained model (d floats), the time stamp of the model that it started from.
-Keeps: on a real device, its number of samples of each label at its last upload, and the
-stamp of the model that it trained then: asked for another one from the same, the server
-did not get it.
+Keeps: on a real device, its samples of each label at its last upload, and the stamp of
+the model that it trained then: asked for that once more, the server did not get it.
 """
 
 from __future__ import annotations
@@ -47,9 +46,8 @@ class AsynchronousClient(ClusteredClient):
     def hold(self, stamp: int) -> int | None:
         """Wait until the policy says upload; return when the trigger was last touched.
 
-        None where nothing is held: in a simulation, whose clock says when. A client
-        that is asked again for what it trained from the model of this stamp does not
-        wait.
+        None in a simulation, whose clock says when. A client that is asked again for
+        what it trained from the model of this stamp does not wait.
         """
         context, policy = self.context, self.context.settings.policy
         if context.look is None or context.folder is None or not policy.holds:

@@ -121,11 +121,10 @@ class ClusteredClient(NumPyClient):
     ) -> tuple[Vector, int]:
         """Return the model trained from given weights, (d,), and the number of samples.
 
-        Training uses the task's round unless another is given, with the running
-        statistics from before it, and the strategy's optimiser. The proximal term holds
-        the weights near the ``anchor``, by default the start. ``purpose`` names the
-        draws of the batches: training for another one than the default is a trial,
-        which leaves nothing behind.
+        It is trained on the task's round unless another is given, with the running
+        statistics from before. The proximal term holds the weights near the ``anchor``,
+        by default the start. ``purpose`` names the draws of the batches: with another
+        one than the default the training is a trial, which leaves nothing behind.
         """
         context = self.context
         round = context.round if round is None else round
@@ -184,11 +183,7 @@ class ClusteredClient(NumPyClient):
     def evaluate(
         self, parameters: list[Vector], config: Config
     ) -> tuple[float, int, Metrics]:
-        """Test the served model on this round's data, then look at what arrives next.
-
-        The representation of the next round's data is reported when the server asks
-        for it and does not hold it.
-        """
+        """Test the served model on this round's data, and look at the next round's."""
         report = self.report(config, self.context.round + 1, parameters)
         if not config.get("test", True):
             return 0.0, 0, report
@@ -209,11 +204,7 @@ class ClusteredClient(NumPyClient):
         return loss, count, {**found, **report}
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
-        """Return the test of what this client uses for its own predictions.
-
-        It gives the mean cross-entropy and the correct answers on the test samples of a
-        view.
-        """
+        """Return the test of what this client predicts with, to be run on a view."""
         served = self.with_own_buffers(self.served(parameters), self.context.round + 1)
         return partial(self.context.evaluator.evaluate, served)
 
@@ -228,10 +219,8 @@ class ClusteredClient(NumPyClient):
 
         A client that has no data left reports nothing: its histogram is undefined.
         """
-        request, samples = (
-            ReportRequest.from_config(config),
-            len(self.data(round).labels),
-        )
+        request = ReportRequest.from_config(config)
+        samples = len(self.data(round).labels)
         if request is None or (samples == 0 and request.held is not None):
             return {}
         representation = self.represent(config, round)

@@ -49,8 +49,8 @@ class ChoosingClient(ClusteredClient):
     ) -> Metrics:
         """Choose again if the label counts shifted since the last choice.
 
-        ``config["chosen"]`` is the round in which the server took the last choice: one
-        that was lost is made again. A client without data stays where it is.
+        The server took that in round ``config["chosen"]``: one that was lost is made
+        again.
         """
         context, labels = self.context, self.data(round).labels
         if "chosen" not in config or len(labels) == 0:

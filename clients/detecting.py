@@ -69,9 +69,8 @@ class DetectingClient(ClusteredClient):
         every = np.concatenate([known, losses])[-WINDOW:]
         old = max(0, len(every) - len(losses))
         drifted = old > 0 and rises(self.detector(), every, old)
-        state.save(
-            self.context.round, {"losses": losses[-WINDOW:] if drifted else every}
-        )
+        kept = losses[-WINDOW:] if drifted else every
+        state.save(self.context.round, {"losses": kept})
         return super().report(config, round, parameters) if drifted else {}
 
 

@@ -91,8 +91,7 @@ class FedCCFAClient(DecoupledClient):
     def alignment(self, kept: dict[str, np.ndarray], counts: IntArray) -> Loss | None:
         """Return the loss of the extractor, eq. 9; None for the cross-entropy alone.
 
-        ``kept`` is what this client remembers, ``counts`` are those of its labels,
-        (L,).
+        ``kept`` is what this client remembers, ``counts`` has its labels, (L,).
         """
         settings = self.context.settings
         weight = settings.alignment_weight

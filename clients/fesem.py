@@ -1,8 +1,7 @@
 """FeSEM's client: trains the model it receives.
 
 Computes and sends what every client does. If clients migrate it keeps its last trained
-model, compares that with all models when its label counts shifted, and sends the number
-of the nearest.
+model, and sends the number of the nearest to that when its label counts shifted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """IFCA's client: chooses among all models by its training loss.
 
 Computes: the loss of each model on its training data; local SGD on the best. Sends: its
-choice and the trained model (d floats). Keeps: the label counts of its last choice, if
-clients migrate.
+choice and the trained model (d floats). Keeps: with migration, its label counts then.
 """
 
 from __future__ import annotations

@@ -59,8 +59,7 @@ class StoCFLClient(BilevelClient):
     def direction_of(self, anchor: Vector, x: Tensor, y: Tensor, round: int) -> Vector:
         """Return psi of samples: GetDatasetRepresentation, line 6.
 
-        A sketch is normalised, too: all members of a cluster have the same weight. The
-        round seeds the batches of a difference.
+        A sketch is normalised, too. The round seeds the batches of a difference.
         """
         context, settings = self.context, self.context.settings
         model = context.model.load(anchor)
@@ -103,10 +102,10 @@ class StoCFLClient(BilevelClient):
     def report(
         self, config: Config, round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
-        """Report psi anew if the data are not those of the last report.
+        """Report psi anew if the data are not those of ``config["reported"]``.
 
-        ``config["reported"]`` is the round in which the server took the last report: a
-        report that was lost is made again. The anchor follows from the seed.
+        That is the round in which the server took the last report: one that was lost is
+        made again. The anchor follows from the seed.
         """
         samples = len(self.data(round).labels)
         if "reported" not in config or samples == 0:

@@ -1,13 +1,13 @@
 """Adaptive-FedAvg: the clients' learning rate follows the variance of the model.
 
 Canonaco et al., "Adaptive Federated Learning in Presence of Concept Drift" (IJCNN
-2021). Each round, after FedAvg's mean w_t: the server keeps moving averages of the
-model, of its squared distance to that average, and of the ratio of the latter between
-rounds, each corrected for its start at 0. The learning rate of round t + 1 is
+2021). After FedAvg's mean w_t the server keeps moving averages of the model, of its
+squared distance to that average, and of the ratio of the latter between rounds, each
+corrected for its start at 0. The learning rate of round t + 1 is
 min(eta_0, eta_0 r_t / t): it decays with 1/t, and rises when the variance does.
 
-Server keeps: the model, its moving average (d floats), three numbers. Leaves the
-device: the model.
+Server keeps: the model, its average (d floats), three numbers. Leaves the device: the
+model.
 """
 
 from __future__ import annotations

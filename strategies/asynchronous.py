@@ -16,7 +16,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -87,8 +86,7 @@ class AsynchronousStrategy(ClusteredStrategy):
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Take in an upload; return what its client receives.
 
-        Raises `InvalidResultError`, before anything is changed, if it must not be taken
-        in.
+        Raises `InvalidResultError` before anything is changed.
         """
 
     def personal(self, row: int, sent: list[Vector]) -> Vector:
@@ -320,9 +318,7 @@ class AsynchronousStrategy(ClusteredStrategy):
             self.record.failures.append(answer)
             sound = False
         else:
-            read = partial(self.read_result, "train")
-            sound = bool(self.screen("train", [answer], read))
-            sound = sound and self._admit(row, answer)
+            sound = bool(self.screen("train", [answer])) and self._admit(row, answer)
         self._backoff.note(self.state.clients[row], sound)
         if not sound:
             self._hand_out(row, self._resend(row))

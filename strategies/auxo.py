@@ -1,15 +1,14 @@
 """Auxo: cohorts that split in two, found from participants' updates alone.
 
 Liu et al., "Auxo: Efficient Federated Learning via Scalable Client Clustering" (SoCC
-2023). Updates distinguish a cohort's participants: centred by their mean and brought to
-length 1, they fall on two sides. Each side that a participant is found on is rewarded;
-once both sides are large enough the cohort splits, and each new cohort starts from the
-same model. A client asks for the cohort that rewarded it most, or, rarely, for another.
+2023). The updates of a cohort's participants, centred and brought to length 1, fall on
+two sides. Each side that a participant is found on is rewarded; once both are large
+enough the cohort splits, and the new cohorts start from the same model. A client asks
+for the cohort that rewarded it most, or, rarely, for another.
 
 Server keeps: of each client and cohort a reward and one for each of its two sides
-(3 n K floats). Leaves the device: the model of a participant (d floats), and nothing
-else: who does not take part stays where it was, whatever happened to its data. This is
-Fielding's criticism of it (section 2.1).
+(3 n K floats). Leaves the device: the model of a participant (d floats). Who does not
+take part stays where it was, whatever happened to its data (Fielding, section 2.1).
 """
 
 from __future__ import annotations
@@ -91,9 +90,8 @@ class Auxo(ClusteredStrategy):
         state, settings = self.state, self.settings
         rng, count = self.rng("explore", round), len(self.state.clients)
         own, asked = state.clusters, rng.integers(len(state.models), size=count)
-        explores = rng.random(count) < settings.exploration * settings.decay ** (
-            round - 1
-        )
+        chance = settings.exploration * settings.decay ** (round - 1)
+        explores = rng.random(count) < chance
         # Where rewards are equal there is no favourite.
         explores |= np.ptp(state.rewards, axis=1) == 0
         state.clusters = np.where(explores, asked, own)
@@ -114,31 +112,23 @@ class Auxo(ClusteredStrategy):
                 self.learn(cohort, rows[here], updates - state.models[cohort], own)
                 learned.append(cohort)
         super().absorb_train(round, results)
-        state.clusters = self.favourites(own)
+        rewards = state.rewards
+        # Without a largest reward a client stays where it is.
+        tied = np.ptp(rewards, axis=1) == 0
+        state.clusters = np.where(tied, own, rewards.argmax(axis=1))
         self.split(learned)
         self.record.moved = int(np.count_nonzero(state.clusters != own))
-
-    _asked: IntArray
 
     def describe(self) -> Description:
         """Return no models: participants may have trained in another cohort."""
         return Description(comparable=False)
-
-    def favourites(self, own: IntArray) -> IntArray:
-        """Return the cohort with the largest reward; without a largest, their own."""
-        rewards = self.state.rewards
-        best: IntArray = np.where(
-            np.ptp(rewards, axis=1) == 0, own, rewards.argmax(axis=1)
-        )
-        return best
 
     def learn(
         self, cohort: int, rows: IntArray, updates: FloatArray, own: IntArray
     ) -> None:
         """Reward a cohort's m participants for it, and for the side they are on.
 
-        ``updates`` has the shape (m, d); ``own`` is each client's cohort before the
-        round, (n,).
+        ``updates`` has the shape (m, d), ``own`` each client's cohort so far, (n,).
         """
         state, settings = self.state, self.settings
         centred, units = directions(updates.astype(float))
@@ -162,12 +152,11 @@ class Auxo(ClusteredStrategy):
 
     def split(self, learned: list[int]) -> None:
         """Split those for which it is time of the cohorts that learned in a round."""
-        state = self.state
-        before = len(state.models)
+        before = len(self.state.models)
         for cohort in learned:
             if self.is_due(cohort):
                 self.split_cohort(cohort)
-        self.record.reclustered = len(state.models) > before
+        self.record.reclustered = len(self.state.models) > before
 
     def is_due(self, cohort: int) -> bool:
         """Return whether a cohort splits after what it learned in this round."""
@@ -176,9 +165,8 @@ class Auxo(ClusteredStrategy):
         side = known_sides(state.sides[members, cohort])
         sizes = int((side == 0).sum()), int((side == 1).sum())
         if settings.split_rounds:
-            return (
-                int(state.learned[cohort]) in settings.split_rounds and min(sizes) > 0
-            )
+            due = int(state.learned[cohort]) in settings.split_rounds
+            return due and min(sizes) > 0
         large = len(members) >= settings.split_at
         return large and may_split(sizes, len(state.clients), len(state.models))
 

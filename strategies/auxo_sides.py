@@ -39,8 +39,7 @@ def known_sides(rewards: FloatArray) -> IntArray:
 def first_sides(units: FloatArray, members: BoolArray) -> IntArray:
     """Return two clusters, 0 and 1, of the members; the others are `NEITHER`.
 
-    ``units`` are centred updates of length 1, (m, d). Of fewer than two members none
-    has a side.
+    ``units`` are centred updates of length 1, (m, d). A single member has no side.
     """
     sides = np.full(len(units), NEITHER)
     if members.sum() >= 2:
@@ -53,8 +52,7 @@ def first_sides(units: FloatArray, members: BoolArray) -> IntArray:
 def assign_sides(units: FloatArray, known: IntArray) -> IntArray:
     """Return the side, 0, 1 or `NEITHER`, of each update, by those of known sides.
 
-    ``units`` are centred updates of length 1, (m, d); ``known`` has the sides so far,
-    (m,).
+    ``units`` are centred updates of length 1, (m, d), ``known`` the sides so far, (m,).
     """
     have = np.flatnonzero(known != NEITHER)
     if len(have) == 0:
@@ -75,8 +73,7 @@ def cohort_rewards(
 ) -> FloatArray:
     """Return participants' rewards for a cohort, (m,): R0 less their distance from it.
 
-    ``centred`` has their centred updates, (m, d), ``members`` whose own cohort it is,
-    (m,). All are 0 where there are not two members to be like.
+    ``centred`` has their centred updates, (m, d). All are 0 without two members.
     """
     if members.sum() < 2:
         return np.zeros(len(centred))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -58,6 +58,8 @@ __all__ = [
 ]
 """What the file of a method begins with."""
 
+Reader: TypeAlias = Callable[[Result], Result]
+
 
 class ClusteredStrategy(Method, Strategy):
     """A method as a Flower strategy."""
@@ -84,9 +86,9 @@ class ClusteredStrategy(Method, Strategy):
     def ask(self, round: int, plan: Plan) -> list[Result]:
         """Ask clients something before a round's training, and wait for the answers.
 
-        A device takes seconds for each message, so this is for what cannot go with the
-        round's own ones. Large answers come in portions. The callbacks of the last
-        round are done when this returns: the state may change.
+        A device takes seconds for each message: ask what cannot go with the round's
+        own. Large answers come in portions. The callbacks of the last round are done
+        when this returns.
         """
         results: list[Result] = []
         for part in portions(plan) if plan.tasks else []:
@@ -100,10 +102,10 @@ class ClusteredStrategy(Method, Strategy):
         return results
 
     def screen(
-        self, phase: str, results: Iterable[Result], read: Callable[[Result], Result]
+        self, phase: str, results: Iterable[Result], read: Reader | None = None
     ) -> list[Result]:
         """Return results as read; leave out, and count, those that are refused."""
-        sound = []
+        read, sound = read or partial(self.read_result, phase), []
         for result in results:
             try:
                 sound.append(read(result))
@@ -121,12 +123,9 @@ class ClusteredStrategy(Method, Strategy):
         self._started = time.perf_counter()
         remaining = self.config.rounds - self._done
         if remaining > 0:
-            self.start(
-                self.fleet.grid,
-                ArrayRecord([self.initial_model()]),
-                num_rounds=remaining,
-                timeout=self.config.system.message_timeout,
-            )
+            arrays = ArrayRecord([self.initial_model()])
+            timeout = self.config.system.message_timeout
+            self.start(self.fleet.grid, arrays, remaining, timeout)
             self.fleet.grid.finish()
 
     def summary(self) -> None:
@@ -212,8 +211,7 @@ class ClusteredStrategy(Method, Strategy):
     def _receive_trained(self, replies: Iterable[Message]) -> Results:
         results = self.fleet.collect("train", replies)
         self._note_traffic("train", results)
-        read = partial(self.read_result, "train")
-        results[:] = self.screen("train", results, read)
+        results[:] = self.screen("train", results)
         if self._over_committed and self.fleet.simulated and self._strata:
             results[:] = self._keep_first(results)
         if self._withheld:
@@ -263,8 +261,7 @@ class ClusteredStrategy(Method, Strategy):
         self._advance_clock()
         rows = self._note_tests([result for result in results if result.num_examples])
         self._note_clusters()
-        read = partial(self.read_result, "evaluate")
-        results[:] = self.screen("evaluate", results, read)
+        results[:] = self.screen("evaluate", results)
         self.absorb_evaluate(self.record.round, results)
         now = time.perf_counter()
         self.record.seconds, self._started = round(now - self._started, 4), now
@@ -293,8 +290,7 @@ class ClusteredStrategy(Method, Strategy):
 
     def _welcome(self, round: int, answers: list[Result]) -> None:
         """Welcome those whose answer to the hello is sound."""
-        read = partial(self.read_result, "query")
-        if newcomers := self.screen("query", answers, read):
+        if newcomers := self.screen("query", answers):
             self.welcome(round, newcomers)
 
     @property
@@ -354,10 +350,8 @@ class ClusteredStrategy(Method, Strategy):
 
     def _note_tests(self, tested: list[Result]) -> list[ClientRow]:
         """Note the tests in the round's record; return a row for each."""
-        rows = self.rows(result.client for result in tested)
-        return note_tests(
-            self.record, tested, self.state.clusters[rows], self._malicious
-        )
+        clusters = self.state.clusters[self.rows(result.client for result in tested)]
+        return note_tests(self.record, tested, clusters, self._malicious)
 
     def _note_clusters(self) -> None:
         record, state, described = self.record, self.state, self.describe()

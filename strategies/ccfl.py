@@ -120,9 +120,8 @@ def estimate_mixture(
 ) -> FloatArray:
     """Estimate the mixture, (K,), that a model was trained on: DistributionEstimation.
 
-    ``measured`` has l_k, d_1k and d_2k of the upload, (K, 3), each with a bar and a
-    weight: c_1, c_2 and 1 - c_1 - c_2. softmax(A u) is taken for each amplifier A in
-    turn.
+    ``measured`` has l_k, d_1k and d_2k, (K, 3), each with a bar and a weight: c_1, c_2
+    and 1 - c_1 - c_2. softmax(A u) is taken for each amplifier A in turn.
     """
     columns = zip(measured.T, bars, weights, strict=True)
     terms = [w * nearness(above_bar(column, bar)) for column, bar, w in columns]

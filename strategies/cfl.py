@@ -2,10 +2,9 @@
 
 Sattler et al., "Clustered Federated Learning: Model-Agnostic Distributed Multitask
 Optimization Under Privacy Constraints" (TNNLS 2021; Algorithms 1 and 2). Everyone takes
-part in every round. A cluster whose mean update is small while some update is large has
-come to a point that is stationary for all together and for nobody alone: its clients
-are split in two by complete linkage on the cosines of their updates, if the parts are
-far enough apart. Each part then goes on with FedAvg from the same model.
+part in every round. Where a cluster's mean update is small while some update is large,
+its clients are split in two by complete linkage on the cosines of their updates, if the
+parts are far enough apart. Each part goes on with FedAvg from the same model.
 
 Server keeps: a model for each cluster, and those of before each split. Leaves the
 device: the trained model (d floats), of every client in every round.

@@ -16,10 +16,8 @@ import numpy as np
 
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.communication.results import Results
-from cfl_flower.models import initial_vector
-from cfl_flower.seeding import generator
 from cfl_flower.settings import Count, require, settings
-from cfl_flower.types import IntArray, Plan, Result, Task
+from cfl_flower.types import IntArray, Plan, Result, Scalar, Task
 from strategies.base import (
     ClusteredState,
     ClusteredStrategy,
@@ -64,11 +62,9 @@ class ChoosingStrategy(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return m models with seeds of their own, and no client."""
-        dataset, model = self.config.dataset, self.config.model
-        draw = generator(self.config.seed, "cluster-models")
+        draw = self.rng("cluster-models", 0)
         seeds = draw.integers(2**31, size=self.settings.clusters).tolist()
-        shape, classes = dataset.shape, dataset.classes
-        models = [initial_vector(model, shape, classes, seed) for seed in seeds]
+        models = [self.initial_model(seed) for seed in seeds]
         return self.State([], no_clusters(), models)
 
     @property
@@ -114,21 +110,12 @@ class ChoosingStrategy(ClusteredStrategy):
         if candidates.models is not models:
             models = models + candidates.models
         places = tuple(range(len(models) - len(candidates.models), len(models)))
-        rows = zip(
-            state.clients,
-            state.clusters.tolist(),
-            candidates.receivers(state),
-            state.chosen.tolist(),
-            strict=True,
-        )
-        tasks = [
-            Task(
-                client,
-                ((cluster,) if test else ()) + (places if receives else ()),
-                {"chosen": chosen},
-            )
-            for client, cluster, receives, chosen in rows
-        ]
+        tasks = []
+        for row, receives in enumerate(candidates.receivers(state)):
+            received: tuple[int, ...] = (int(state.clusters[row]),) if test else ()
+            received += places if receives else ()
+            chosen: dict[str, Scalar] = {"chosen": int(state.chosen[row])}
+            tasks.append(Task(state.clients[row], received, chosen))
         return Plan(tasks, models, dict(candidates.config))
 
     def absorb_evaluate(self, round: int, results: Results) -> None:

@@ -86,9 +86,7 @@ class DecoupledStrategy(ClusteredStrategy):
 
     def plan_train(self, round: int) -> Plan:
         """Send the extractor to the participants."""
-        clients = [self.state.clients[row] for row in self.choose_participants(round)]
-        tasks = [Task(client, (0,)) for client in clients]
-        return Plan(tasks, [self.extractor], {}, reply=self.split.lengths[:1])
+        return self.send_to_participants(round, [self.extractor])
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Average the extractors: eq. 10."""

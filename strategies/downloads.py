@@ -23,7 +23,7 @@ class FetchedModels:
     """Models that change from round to round, so that each choice fetches them anew.
 
     They are part of every test message, which saves an exchange of messages; but only
-    clients that chose again are charged, as a test itself needs none of them.
+    clients that chose again are charged.
     """
 
     models: list[Vector]
@@ -52,8 +52,7 @@ class FetchedModels:
 class KeptModels(FetchedModels):
     """Models that never change: a client receives them once, and keeps them.
 
-    ``state.holding`` has which clients did. One that reports them ``lost`` receives
-    them again.
+    ``state.holding`` has who did; one that reports them ``lost`` receives them again.
     """
 
     @cached_property

@@ -1,12 +1,11 @@
 """FedCCFA: classifiers clustered class by class, features aligned with their anchors.
 
 Chen et al., "Classifier Clustering and Feature Alignment for Federated Learning under
-Distributed Concept Drift" (NeurIPS 2024; Algorithm 1, eq. 3 to 10). Each round a
-participant receives the extractor and trains a balanced classifier from the initial
-one, for clustering alone; then its own classifier; then the extractor, aligned with its
-anchors. The server averages extractors, clusters the balanced classifiers of each class
-by MADC and DBSCAN, and gives the members of a cluster the mean of their own classifiers
-of that class, and of their anchors.
+Distributed Concept Drift" (NeurIPS 2024; Algorithm 1, eq. 3 to 10). A participant
+trains a balanced classifier, for clustering alone; its own classifier; and the
+extractor, aligned with its anchors. The server averages extractors, clusters the
+balanced classifiers of each class by MADC and DBSCAN, and gives the members of a
+cluster the mean of their own classifiers of that class, and of their anchors.
 
 Server keeps: the model, whose classifier phi(0) never changes; the distances and
 clusters of the last round. Leaves the device: the extractor; the balanced and the own
@@ -120,8 +119,7 @@ class FedCCFA(DecoupledStrategy):
     def plan_train(self, round: int) -> Plan:
         """Send the extractor to the participants."""
         plan = super().plan_train(round)
-        reply = tuple(self.parts.values())
-        return Plan(plan.tasks, plan.models, {}, reply)
+        return replace(plan, reply=tuple(self.parts.values()))
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Average the extractors, then the classes' classifiers and anchors."""
@@ -135,7 +133,12 @@ class FedCCFA(DecoupledStrategy):
         heads = cluster_means(own, self.state.class_clusters, weights)
         found = [[self.split.flatten(head)] for head in heads]
         if "anchors" in self.parts:
-            anchors = self.mean_anchors(results, weights)
+            shape = (len(results), self.split.classes, self.split.width)
+            points = self._stack(results, "anchors").reshape(shape)
+            clusters = self.state.class_clusters
+            if self.settings.anchors == "global":
+                clusters = np.where(clusters >= 0, 0, -1)
+            anchors = cluster_means(points, clusters, weights)
             for arrays, points in zip(found, anchors, strict=True):
                 arrays.append(points.ravel())
         self.give_back(results, found)
@@ -180,17 +183,6 @@ class FedCCFA(DecoupledStrategy):
             )
 
     _warned = False
-
-    def mean_anchors(
-        self, results: Sequence[Result], weights: FloatArray
-    ) -> FloatArray:
-        """Return each participant's next anchors, shape (m, L, D)."""
-        shape = (len(results), self.split.classes, self.split.width)
-        points = self._stack(results, "anchors").reshape(shape)
-        clusters = self.state.class_clusters
-        if self.settings.anchors == "global":
-            clusters = np.where(clusters >= 0, 0, -1)
-        return cluster_means(points, clusters, weights)
 
     def _stack(self, results: Sequence[Result], name: str) -> FloatArray:
         place = list(self.parts).index(name)

@@ -1,10 +1,9 @@
 """FedDrift: a new model for each drifted client, merged with those that fit.
 
 Jothimurugesan et al., "Federated Learning under Distributed Concept Drift" (AISTATS
-2023; Algorithm 1). A participant receives all models. If none fits its new data as well
-as the best one fits the data before, up to delta, it starts a model of its own; else it
-trains the one with the smallest loss. The server averages each model's results, and
-merges models whose losses on each other's data are hardly larger than on their own.
+2023; Algorithm 1). A participant receives all models, and trains the one with the
+smallest loss, or a new one if that loss rose by more than delta. The server averages
+each model's results, and merges models that fit each other's data as well as their own.
 
 Server keeps: the models, of which there are as many as there were drifts that nobody
 shared. Leaves the device: the trained model (d floats), the loss of each model on its
@@ -45,9 +44,8 @@ def model_distances(
 ) -> FloatArray:
     """Return how badly models do on each other's data, (K, K): Algorithm 1, line 12.
 
-    ``losses`` are those of each model on each participant's data, (m, K); ``chosen`` is
-    the model that each trained, negative for a new one. Infinite where one was trained
-    by nobody.
+    ``losses`` are each model's on each participant's data, (m, K); ``chosen`` is what
+    each trained, negative for a new one. Infinite for a model that nobody trained.
     """
     count = losses.shape[1]
     shares = np.where(chosen == np.arange(count)[:, None], samples, 0).astype(float)
@@ -65,8 +63,7 @@ def model_distances(
 def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
     """Merge the closest models below delta, by complete linkage: lines 13 to 16.
 
-    ``gaps`` has the shape (K, K). Returns what each model becomes, numbered by
-    appearance.
+    ``gaps`` is (K, K). Returns what each model becomes, numbered by appearance.
     """
     gaps, merged = gaps.copy(), np.arange(len(gaps))
     np.fill_diagonal(gaps, np.inf)

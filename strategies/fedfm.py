@@ -19,7 +19,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.models import split_module
 from cfl_flower.settings import Natural, NonNegative, Positive, settings
-from cfl_flower.types import Plan, Result, Scalar, Task
+from cfl_flower.types import Plan, Result
 from strategies.base import ClusteredStrategy, StrategySettings
 from strategies.decoupled import AnchorState
 
@@ -58,12 +58,10 @@ class FedFM(ClusteredStrategy):
 
     def plan_train(self, round: int) -> Plan:
         """Send the model and the anchors to the participants."""
-        state = self.state
-        clients = [state.clients[row] for row in self.choose_participants(round)]
-        arrays = [state.models[0], state.points.ravel()]
-        config: dict[str, Scalar] = {"present": write_presence(state.anchors)}
-        tasks = [Task(client, (0, 1)) for client in clients]
-        return Plan(tasks, arrays, config, tuple(map(len, arrays)))
+        arrays = [self.state.models[0], self.state.points.ravel()]
+        plan = self.send_to_participants(round, arrays)
+        plan.config["present"] = write_presence(self.state.anchors)
+        return plan
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Average the models, and the anchors by the samples of each class."""

@@ -25,7 +25,7 @@ from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import NonNegative, settings
-from cfl_flower.types import FloatArray, Plan, Result, Scalar, Task
+from cfl_flower.types import FloatArray, Plan, Result
 from strategies.decoupled import AnchorState, DecoupledSettings, DecoupledStrategy
 
 SMALLEST = 1e-3
@@ -70,8 +70,7 @@ def combine(variances: FloatArray, means: FloatArray) -> FloatArray:
     """Return whose classifiers make each client's, (m, m): eq. 10 and 12.
 
     Row i minimises sum_j a_j^2 v_j + |sum_j a_j (h_i - h_j)|^2 and sums to 1.
-    ``variances`` is v, (m,); ``means`` is h, (m, k): each class's share times its mean
-    representation.
+    ``variances`` is v, (m,); ``means`` is h, (m, k), each class's share times its mean.
     """
     with one_thread():
         gram = means @ means.T
@@ -118,12 +117,10 @@ class FedPAC(DecoupledStrategy):
 
     def plan_train(self, round: int) -> Plan:
         """Send the extractor and the anchors to the participants."""
-        plan, state = super().plan_train(round), self.state
-        tasks = [Task(task.client, (0, 1)) for task in plan.tasks]
-        config: dict[str, Scalar] = {"present": write_presence(state.anchors)}
-        points = state.points.ravel()
-        reply = (*self.split.lengths, len(points), len(points))
-        return Plan(tasks, [*plan.models, points], config, reply)
+        points = self.state.points.ravel()
+        plan = self.send_to_participants(round, [self.extractor, points])
+        plan.config["present"] = write_presence(self.state.anchors)
+        return replace(plan, reply=(*self.split.lengths, len(points), len(points)))
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Average extractors and anchors, and combine the classifiers."""

@@ -2,9 +2,8 @@
 
 Ruan and Joe-Wong, "FedSoft: Soft clustered federated learning with proximal local
 updating" (AAAI 2022), made asynchronous as a baseline of CCFL. A client receives all K
-models -> its share mu_k is that of its samples whose loss is smallest with model k ->
-trains near sum_k mu_k w_k -> uploads the model and mu. The server moves each model by
-alpha_0 mu_k times the damping of CCFL, and answers with all K.
+models; mu_k is the share of its samples whose loss is smallest with model k; it trains
+near sum_k mu_k w_k. The server moves each model by alpha_0 mu_k times CCFL's damping.
 
 Server keeps: K cluster models. Leaves the device: the trained model and its shares
 (d + K floats); it downloads K d floats.

@@ -7,9 +7,8 @@ centres frozen -> centres are recomputed -> if one moved by at least theta/3, al
 clients are clustered anew and the new models are means of the members' old models.
 
 Server keeps: the latest representation of every client (n x L floats) and its number of
-samples. Leaves the device: the model of a participant (d floats); the histogram
-(L floats) of a client whose data changed, whether it takes part or not, or another
-representation instead (`strategies.fielding_representations`).
+samples. Leaves the device: the model of a participant (d floats); the histogram (L
+floats), or another representation, of every client whose data changed.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from strategies.fielding_threshold import (
     ThresholdLearning,
     Trials,
 )
-from strategies.fielding_triggers import CentreTrigger, Trigger
+from strategies.fielding_triggers import CentreTrigger, PairwiseTrigger, Trigger
 
 
 @settings("strategy")
@@ -212,9 +211,8 @@ class Fielding(ClusteredStrategy):
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read a reported representation, which the hello must bring."""
-        if phase == "train" or (
-            phase == "evaluate" and "representation" not in result.metrics
-        ):
+        reported = phase == "query" or "representation" in result.metrics
+        if phase == "train" or not reported:
             return result
         representation = self.settings.representation
         kind = representation.name.replace("_", " ")
@@ -281,7 +279,8 @@ class Fielding(ClusteredStrategy):
     ) -> tuple[int, bool]:
         """Carry out Algorithm 2; return who moved, and whether all were clustered."""
         state, settings = self.state, self.settings
-        self.record.measures |= settings.trigger.measures(state)
+        if isinstance(settings.trigger, PairwiseTrigger):
+            self.record.measures["delta"] = settings.trigger.current(state)
         parts = settings.representation.parts(self.classes)
         handled = handle_drift(state, drifted, settings, parts, rng)
         self.measure_heterogeneity()
@@ -292,11 +291,8 @@ class Fielding(ClusteredStrategy):
         learning, configured = self.settings.threshold_learning, self.settings.threshold
         if not isinstance(learning, LearnedThreshold):
             return
-        state, record, rng = (
-            self.state,
-            self.record,
-            self.rng("dunnett", self.record.round),
-        )
+        state, record = self.state, self.record
+        rng = self.rng("dunnett", record.round)
         trials = learning.after_round(state.trials, record, drifted, configured, rng)
         record.measures["threshold"] = learning.in_force(configured, trials)
         state.trials = trials

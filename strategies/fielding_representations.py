@@ -83,8 +83,8 @@ class OnePart:
     ) -> bool:
         """Return whether clients differ by chance alone; not tested: no.
 
-        ``points`` has the shape (n, L), ``counts`` the samples behind each; ``noise``
-        is the variance of noise on each label's count.
+        ``points`` is (n, L), ``counts`` the samples behind each, ``noise`` the variance
+        on counts.
         """
         return False
 
@@ -134,8 +134,7 @@ class Embedding(OnePart):
     ) -> Vector:
         """Return what the shared model, loaded, makes of samples; zeros without any.
 
-        With the cosine, representations are scaled to length 1. The run's seed is for
-        sketches.
+        With the cosine, representations have length 1. The run's seed is for sketches.
         """
         if len(y) == 0:
             return np.zeros(model.split.width, np.float32)

@@ -51,9 +51,9 @@ class SharedModel:
     def make(self, config: RunConfig, simulated: bool) -> Vector:
         """Return the shared model of a run, shape (d,).
 
-        Raises `ConfigError` if the file cannot be read, or is of another network, or if
-        the training diverged, or is not possible, as the data are not here (not
-        ``simulated``).
+        Raises `ConfigError` if the file cannot be read or is of another network, if the
+        data to pre-train on are not here (not ``simulated``), or if the training
+        diverged.
         """
         initial = initial_vector(
             config.model, config.dataset.shape, config.dataset.classes, config.seed

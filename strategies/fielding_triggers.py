@@ -57,10 +57,6 @@ class CentreTrigger:
                 return True
         return False
 
-    def measures(self, state: FieldingState) -> dict[str, float]:
-        """Return the measures of a round's record."""
-        return {}
-
 
 @settings("strategy.trigger")
 class PairwiseTrigger:
@@ -83,20 +79,14 @@ class PairwiseTrigger:
 
         Only the representations count: neither centres nor the threshold.
         """
-        delta = self._delta(state)
-        widest = largest_pairwise_distance(
-            state.representations, state.clusters, distance
-        )
-        wide = bool(widest > delta)
+        delta, points = self.current(state), state.representations
+        wide = bool(largest_pairwise_distance(points, state.clusters, distance) > delta)
         state.consecutive = state.consecutive + 1 if wide else 0
         state.delta = adapt_delta(delta, self.delta, state.consecutive)
         return wide
 
-    def measures(self, state: FieldingState) -> dict[str, float]:
+    def current(self, state: FieldingState) -> float:
         """Return Delta as it is before an event."""
-        return {"delta": self._delta(state)}
-
-    def _delta(self, state: FieldingState) -> float:
         return self.delta if state.delta is None else state.delta
 
 

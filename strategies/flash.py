@@ -101,9 +101,8 @@ class Flash(ClusteredStrategy):
         state, count, mean = self.state, self.weights, self.average(results)
         model = state.models[0][:count].astype(float)
         update = mean[:count] - model
-        moments = tuple(
-            m.astype(float) for m in (state.first, state.second, state.third)
-        )
+        kept = state.first, state.second, state.third
+        moments = tuple(moment.astype(float) for moment in kept)
         model, moments = flash_step(model, update, moments, self.settings)
         state.models = [np.concatenate([model.astype(np.float32), mean[count:]])]
         state.first, state.second, state.third = (m.astype(np.float32) for m in moments)

@@ -181,8 +181,8 @@ class FlexCFL(ChoosingStrategy):
     ) -> tuple[list[Result], set[ClientId]]:
         """Let alpha * m clients train from w_0: Algorithm 3, lines 2 to 6.
 
-        Only m of them if the grouping is random: each is a group of its own. If fewer
-        than m answer, others take their place. Returns who was asked, too.
+        Only m of them if the grouping is random. If fewer than m answer, others take
+        their place. Returns who was asked, too.
         """
         settings = self.settings
         reply = (settings.sketch or len(self.initial_model()),)

@@ -6,8 +6,7 @@ trains the one with the smallest loss on its training data; every model becomes 
 of those trained from it. How later newcomers join, and the optional migration, are in
 `strategies.choosing`.
 
-Server keeps: m models. Leaves the device: the number of a cluster; the trained model
-(d floats).
+Server keeps: m models. Leaves the device: a cluster's number; the model (d floats).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Local, on the clock and the data of asynchronous methods: their lower mark.
 
-Every client goes on from its own last model; nothing is communicated. It starts from
-the mean of the models that the server pre-trained, which makes it the baseline of
-CCFL's tables. In a simulation the model travels, to be there for the next task and to
-be tested, but that is no part of the method and costs nothing.
+Every client goes on from its own last model, at first from the mean of those that the
+server pre-trained; nothing is communicated: the baseline of CCFL's tables. In a
+simulation the model travels, to be tested and trained again, which costs nothing.
 """
 
 from __future__ import annotations

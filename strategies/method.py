@@ -205,12 +205,11 @@ class Method:
         state.clients = state.clients + [result.client for result in newcomers]
         state.clusters = np.append(state.clusters, clusters)
 
-    def initial_model(self) -> Vector:
-        """Return the common initial model of all clusters and clients."""
-        dataset = self.config.dataset
-        return initial_vector(
-            self.config.model, dataset.shape, dataset.classes, self.config.seed
-        )
+    def initial_model(self, seed: int | None = None) -> Vector:
+        """Return the common initial model, (d,), or one with a seed of its own."""
+        dataset, model = self.config.dataset, self.config.model
+        seed = self.config.seed if seed is None else seed
+        return initial_vector(model, dataset.shape, dataset.classes, seed)
 
     def hollow_network(self) -> nn.Module:
         """Return the run's network without weights, to look at its layers."""
@@ -241,6 +240,12 @@ class Method:
         self._strata = {state.clients[row]: k for row, k in chosen.items()}
         self._shares = shares
         return sorted(chosen)
+
+    def send_to_participants(self, round: int, arrays: list[Vector]) -> Plan:
+        """Sample participants; each receives all arrays, and replies with as many."""
+        clients = [self.state.clients[row] for row in self.choose_participants(round)]
+        tasks = [Task(client, tuple(range(len(arrays)))) for client in clients]
+        return Plan(tasks, arrays, {}, tuple(map(len, arrays)))
 
     def known(self, round: int) -> Known:
         """Return what a selection can choose by."""

@@ -47,9 +47,8 @@ class PFedMe(ClusteredStrategy):
         if results:
             model, beta = self.state.models[0], self.settings.beta
             mean = self.average(results)
-            self.state.models = [
-                (1 - beta) * model + beta * mean if beta != 1 else mean
-            ]
+            moved = mean if beta == 1 else (1 - beta) * model + beta * mean
+            self.state.models = [moved]
 
     def plan_evaluate(self, round: int, test: bool) -> Plan:
         """Let every client test its own model; who has none, the initial one."""

@@ -7,7 +7,7 @@ control, c_i+ = c_i - c + (x - y) / (K eta). Then x <- x + eta_g mean(y - x) and
 c <- c + sum(c_i+ - c_i) / N.
 
 Server keeps: the model and c. Leaves the device: the model (d floats) and the change of
-its control (p floats, the parameters).
+its control (p floats).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from cfl_flower.communication.results import Results
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState, Weighting
-from cfl_flower.types import Plan, Task, Vector
+from cfl_flower.types import Plan, Vector
 from strategies.base import ClusteredStrategy, StrategySettings, Supports, no_clusters
 
 
@@ -63,10 +63,8 @@ class Scaffold(ClusteredStrategy):
 
     def plan_train(self, round: int) -> Plan:
         """Send the model and the control to the participants."""
-        clients = [self.state.clients[row] for row in self.choose_participants(round)]
         arrays = [self.state.models[0], self.state.control]
-        reply = tuple(map(len, arrays))
-        return Plan([Task(client, (0, 1)) for client in clients], arrays, {}, reply)
+        return self.send_to_participants(round, arrays)
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Step along the mean update, and take in the changes of the controls."""

@@ -34,10 +34,8 @@ class Static(Fielding):
     ) -> tuple[int, bool]:
         """Place newcomers, and leave the centres where they are."""
         state = self.state
-        points, centres = state.representations[drifted], state.centres
-        state.clusters[drifted] = nearest_centre(
-            points, centres, self.settings.distance
-        )
+        points, distance = state.representations[drifted], self.settings.distance
+        state.clusters[drifted] = nearest_centre(points, state.centres, distance)
         return len(drifted), False
 
     def describe(self) -> Description:

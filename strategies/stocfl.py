@@ -150,8 +150,7 @@ class StoCFL(ClusteredStrategy):
         """Keep psi of those who answer, and return their rows."""
         tasks = [Task(self.state.clients[row], (0,)) for row in rows]
         plan = Plan(tasks, [self.initial_model()], {"represent": True}, (self.width,))
-        answers = self.ask(round, plan)
-        answers = self.screen("query", answers, lambda r: self.read_result("query", r))
+        answers = self.screen("query", self.ask(round, plan))
         # Without samples there is no direction.
         return self.keep_directions([r for r in answers if r.num_examples], round - 1)
 
