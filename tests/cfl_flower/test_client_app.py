@@ -153,7 +153,7 @@ def test_query_is_answered_for_the_round_to_come(compose: Composer) -> None:
     assert before.num_examples > 0
 
 
-def test_what_one_task_says_overrides_what_is_common(compose: Composer) -> None:
+def test_config_of_one_task_overrides_the_common_config(compose: Composer) -> None:
     config = compose()
     silent = Task(0, (0,), {"representation": False})
     asked = Plan([silent, Task(1, (0,))], [start(config)], {"representation": True})

@@ -209,7 +209,7 @@ def test_running_statistics_travel_behind_the_parameters() -> None:
     torch.testing.assert_close(norm.eval()(x), expected)
 
 
-def test_what_a_batch_does_to_running_statistics_reaches_the_vector() -> None:
+def test_running_statistics_of_a_batch_reach_the_vector() -> None:
     model = normalised()
     for _ in range(2):
         model.module(torch.tensor([[0.0, 10.0], [2.0, 30.0]]))
@@ -307,7 +307,7 @@ def test_a_vector_of_another_length_does_not_fit(settings: Mclr | Mlp) -> None:
 
 
 @pytest.mark.parametrize("settings", [Mclr(), Mlp(hidden=3)])
-def test_what_is_loaded_comes_out_again(settings: Mclr | Mlp) -> None:
+def test_loaded_vector_comes_out_again(settings: Mclr | Mlp) -> None:
     model = FlatModel(settings.build((1, 2, 2), 3))
     vector = np.arange(len(model.vector), dtype=np.float32)
     assert model.load(vector).to_vector().tolist() == vector.tolist()

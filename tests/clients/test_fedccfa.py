@@ -134,7 +134,7 @@ def test_features_are_aligned_from_the_round_on_that_the_paper_counts_as_t_s(
     assert equip(21).alignment({}, COUNTS) is None
 
 
-def test_what_came_back_is_what_it_aligns_with_and_goes_on_from(equip: Equip) -> None:
+def test_client_aligns_with_and_continues_from_what_came_back(equip: Equip) -> None:
     client = equip(1)
     extractor, classifier = parts(client)
     client.fit([extractor], {})
@@ -169,7 +169,7 @@ def test_a_training_that_diverged_does_not_spoil_the_next(equip: Equip) -> None:
 
 
 @pytest.mark.parametrize("sharers", [1, 10**6])
-def test_it_is_tested_with_the_fresh_extractor_and_its_own_classifier(
+def test_client_is_tested_with_the_fresh_extractor_and_its_own_classifier(
     sharers: int, equip: Equip, stream: Stream
 ) -> None:
     client = equip(1)

@@ -35,7 +35,9 @@ def test_a_repeated_round_starts_from_the_model_before_it(
     assert np.array_equal(own_model(context, before=2), once)
 
 
-def test_it_is_tested_with_the_model_of_this_round(make_context: MakeContext) -> None:
+def test_client_is_tested_with_the_model_of_this_round(
+    make_context: MakeContext,
+) -> None:
     context = make_context(1)
     before = LocalClient(context).evaluate([], {})
     LocalClient(context).fit([], {})

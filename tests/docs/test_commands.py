@@ -112,7 +112,9 @@ def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) 
             raise
 
 
-def test_what_a_door_does_not_know_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_arguments_in_documented_commands_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     commands = ["assign", "export", "directions_map", "benchmark", "deploy.supernode"]
     for command in commands:
         with pytest.raises(SystemExit):

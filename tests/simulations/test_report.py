@@ -95,7 +95,7 @@ def test_every_picture_says_what_it_shows(page: Page) -> None:
     assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
 
 
-def test_nothing_is_fetched_and_no_id_is_used_twice(page: Page) -> None:
+def test_guide_fetches_nothing_and_uses_each_id_once(page: Page) -> None:
     links = [
         value
         for tag, attributes in page.elements

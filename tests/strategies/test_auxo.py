@@ -177,7 +177,7 @@ def test_cohorts_split_by_the_true_groups(run_small: Runner) -> None:
     assert run.rounds[-1]["accuracy"] > single.rounds[-1]["accuracy"]
 
 
-def test_nothing_but_models_is_sent(run_small: Runner) -> None:
+def test_clients_send_models_alone(run_small: Runner) -> None:
     run = run_small(*TWO)
     assert all(row["bytes_up"] == row["participants"] * 4 * 650 for row in run.rounds)
     assert all(row["drifted"] is None for row in run.rounds)

@@ -103,7 +103,7 @@ def test_update_ratios_by_hand() -> None:
     assert update_ratios(even, np.zeros(3), 0.1, 10, 5) == pytest.approx([0.1] * 3)
 
 
-def test_what_is_unusual_by_hand() -> None:
+def test_unusual_uploads_by_hand() -> None:
     history = np.arange(10.0)[:, None, None] * np.ones((10, 2, 3))
     # The 70th percentile of 0 ... 9 is 6.3.
     measured = np.array([[6.0, 6.0, 6.0], [6.0, 6.4, 6.0]])
@@ -144,7 +144,7 @@ def test_a_stale_upload_changes_nothing(tmp_path: Path) -> None:
     assert not len(state.measured)
 
 
-def test_what_an_upload_is_measured_by(tmp_path: Path) -> None:
+def test_upload_is_measured_by_losses_gaps_and_distances(tmp_path: Path) -> None:
     strategy = make(tmp_path, "strategy.batches=4")
     strategy.state.models = strategy.public.pretrain(strategy.initial_model())
     model = 0.5 * strategy.state.models[0] + 0.5 * strategy.state.models[1]

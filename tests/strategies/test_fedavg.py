@@ -17,7 +17,7 @@ from cfl_flower.state import ClusteredState
 Runner = Callable[..., Any]
 
 
-def test_it_is_a_plain_loop_to_the_bit(run_small: Runner) -> None:
+def test_fedavg_equals_a_plain_loop_to_the_bit(run_small: Runner) -> None:
     run = run_small("strategy=fedavg", "clients=8", "participants=3")
     config = run.config
     dataset = config.dataset

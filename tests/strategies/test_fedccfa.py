@@ -112,7 +112,7 @@ def test_class_clusters_are_the_true_concepts(run_small: Runner) -> None:
     assert after["class_ari"] == [1] * 10
 
 
-def test_what_is_shared_adapts_to_drift_where_one_model_cannot(
+def test_shared_extractor_adapts_to_drift_where_one_model_cannot(
     run_small: Runner,
 ) -> None:
     ours = run_small(*CCFA, folder="ours").rounds[-1]["accuracy"]

@@ -45,7 +45,7 @@ def test_counts_that_are_none_are_refused(data: object) -> None:
         parse_counts(data, 2)
 
 
-def test_alignment_starts_when_it_is_due(run_small: Runner) -> None:
+def test_alignment_starts_in_its_first_round(run_small: Runner) -> None:
     never = run_small(*FM, folder="never").rounds
     soon = run_small(*FM, "strategy.start=2", folder="soon").rounds
     assert [row["loss"] for row in never[:2]] == [row["loss"] for row in soon[:2]]

@@ -13,7 +13,7 @@ from cfl_flower.state import ClusteredState
 Runner = Callable[..., Any]
 
 
-def test_without_the_proximal_term_it_is_fedavg(run_small: Runner) -> None:
+def test_fedprox_without_the_proximal_term_is_fedavg(run_small: Runner) -> None:
     fedprox = run_small("strategy=fedprox", "strategy.local.mu=0", folder="fedprox")
     fedavg = run_small("strategy=fedavg", folder="fedavg")
     assert fedprox.numbers == fedavg.numbers

@@ -53,7 +53,9 @@ def test_every_model_moves_by_the_share_of_it(strategy: Any) -> None:
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.6, 0.0], [1.5, -0.5, 0.0]])
-def test_what_is_no_mixture_is_refused(strategy: Any, shares: list[float]) -> None:
+def test_shares_that_are_no_mixture_are_refused(
+    strategy: Any, shares: list[float]
+) -> None:
     strategy.state.clients, strategy.state.stamps = [0], np.array([0])
     result = Result(0, 5, [np.float32([1]), np.float32(shares)], metrics={"stamp": 0})
     with pytest.raises(InvalidResultError, match="are no mixture"):

@@ -345,7 +345,7 @@ def test_a_chance_in_each_round_is_drawn_from_the_seed() -> None:
         {"ids": []},
     ],
 )
-def test_what_is_no_schedule_is_refused(options: dict) -> None:
+def test_malformed_schedule_is_refused(options: dict) -> None:
     with pytest.raises(ConfigError, match=rf"drift\.{next(iter(options))}="):
         Regroup(**options)
 

@@ -184,7 +184,7 @@ def test_a_damaged_mapping_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["size", "classes", "client_classes"])
-def test_nothing_at_all_is_refused(setting: str) -> None:
+def test_empty_input_is_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match=rf"dataset\.{setting}=0"):
         OpenImages(**{setting: 0})
 

@@ -54,7 +54,7 @@ def test_pictures_become_floats_beside_floats(tmp_path: Path) -> None:
     assert train.x[:, 0, 0, 0].numpy() == pytest.approx(expected)
 
 
-def test_what_arrives_later_leaves_the_split_as_it_was(tmp_path: Path) -> None:
+def test_later_samples_leave_the_split_unchanged(tmp_path: Path) -> None:
     dataset = Folder(shape=(1,), classes=1, test_fraction=0.3)
     npz(tmp_path / "m.npz", np.arange(30.0)[:, None], [0] * 30, 100)
     before = [pool.x[:, 0].tolist() for pool in dataset.load(str(tmp_path))]

@@ -151,7 +151,7 @@ def test_groups_cover_all_labels_and_take_all_clients_in_turn(
     assert members.max() - members.min() <= 1
 
 
-def test_who_follows_which_group_is_drawn() -> None:
+def test_next_groups_of_clients_are_drawn() -> None:
     drawn = [
         LabelGroups(groups=5).layout(20, 10, [], seed).groups.tolist()
         for seed in range(4)

@@ -286,7 +286,7 @@ def made_by_the_guide() -> set[str]:
     return {Path(word).parts[0] for word in found}
 
 
-def test_what_the_guide_makes_gets_into_no_image() -> None:
+def test_files_of_the_guide_get_into_no_image() -> None:
     """Keys above all: the images are built from the whole checkout."""
     made = made_by_the_guide()
     devices = {"device-a", "device-b", "device-c"}
