@@ -28,7 +28,6 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.data.reading import intact
-from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result
@@ -58,7 +57,7 @@ class Device:
     def compute_seconds(self, passes: float) -> float:
         """Return the seconds of so many forward passes over one sample each.
 
-        A sample in a training step is three of them (`training_passes`): FedScale's
+        A sample in a training step is three of them (`TRAINING_PASSES`): FedScale's
         computation time, 3 x batch x steps x ms / 1000.
 
         Examples
@@ -167,23 +166,6 @@ class Devices:
         widths = [math.log(w) / (2 * Z95) for w in (self.slowest, self.narrowest)]
         slow, wide = (math.exp(z * w) for z, w in zip(normal, widths, strict=True))
         return Device(self.milliseconds * slow, self.kbps * wide)
-
-
-def training_passes(local: LocalTraining, samples: int) -> int:
-    """Return the forward passes that a client's local training is worth.
-
-    Parameters
-    ----------
-    local : LocalTraining
-    samples : int
-        That the client holds.
-
-    Examples
-    --------
-    >>> training_passes(LocalTraining(steps=20, batch_size=20), 600)
-    1200
-    """
-    return TRAINING_PASSES * local.count_samples(samples)
 
 
 def first_to_finish(

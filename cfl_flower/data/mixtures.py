@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.data.partition import Partition, Pools, SamplePair
-from cfl_flower.data.world import Allocation, Layout, World, allocate, times_allocated
+from cfl_flower.data.world import Allocation, Layout, times_allocated
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.types import FloatArray, IntArray
@@ -64,21 +64,6 @@ class Mixtures(Partition):
         """Draw the next mixture of each client."""
         draws = np.broadcast_to(times_allocated(known), clients)
         return self._mixed(draws, classes, seed)
-
-    def redrawn(self, world: World, draws: IntArray, seed: int) -> World:
-        """Return the world after some clients drew again, each as often as it did.
-
-        For runs without common rounds, in which each client draws at its own uploads.
-
-        Parameters
-        ----------
-        world : World
-        draws : int array of shape (clients,)
-            How often each client drew again; 0 leaves it what it has.
-        seed : int
-        """
-        layout = self._mixed(draws, world.classes, seed)
-        return allocate(world, layout, draws > 0, draws)
 
     def _mixed(self, draws: IntArray, classes: int, seed: int) -> Layout:
         demand = np.broadcast_to(1.0, (len(draws), classes))

@@ -20,9 +20,7 @@ from cfl_flower.data.timeline import Timeline
 from cfl_flower.data.world import (
     AT_RANDOM,
     BY_RANK,
-    Allocation,
     World,
-    same_allocation,
     traits,
 )
 from cfl_flower.errors import ConfigError
@@ -158,7 +156,7 @@ class Stream:
         self._partition, self._seed = partition, seed
         train, test = dataset.load(data_dir)
         self._pools = train.to(device), test.to(device)
-        self._allocated: dict[int, tuple[Allocation, SamplePair]] = {}
+        self._allocated: dict[int, SamplePair] = {}
         self._shared = partition.shared_samples(train.labels, seed)
         # Those of a round and of the next one.
         self._views = lru_cache(maxsize=2 * clients)(self._make_view)
@@ -166,21 +164,6 @@ class Stream:
     def view(self, client: int, round: int) -> View:
         """Return the data of one client in one round."""
         return self._views(client, self.timeline.first_round(round))
-
-    def view_in(self, world: World, client: int) -> View:
-        """Return the data of one client in a world, be it of the timeline or not."""
-        train, test = (self._indices(world, client, part) for part in (0, 1))
-        if len(self._shared):
-            labels = self._pools[0].labels[self._shared]
-            arrived = self._shared[world.visible[client][labels]]
-            train = np.concatenate([train, arrived])
-        turns = self._partition.turns
-        if len(turns) > 1:
-            train = np.sort(train)
-        degrees, relabel = float(world.degrees[client]), world.relabel[client]
-        alike = float(np.mean(world.degrees == degrees))
-        whole = self._partition.tests == "whole"
-        return View(*self._pools, train, test, degrees, relabel, alike, turns, whole)
 
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""
@@ -200,7 +183,19 @@ class Stream:
         return state.hexdigest()
 
     def _make_view(self, client: int, round: int) -> View:
-        return self.view_in(self.timeline.world(round), client)
+        world = self.timeline.world(round)
+        train, test = (self._indices(world, client, part) for part in (0, 1))
+        if len(self._shared):
+            labels = self._pools[0].labels[self._shared]
+            arrived = self._shared[world.visible[client][labels]]
+            train = np.concatenate([train, arrived])
+        turns = self._partition.turns
+        if len(turns) > 1:
+            train = np.sort(train)
+        degrees, relabel = float(world.degrees[client]), world.relabel[client]
+        alike = float(np.mean(world.degrees == degrees))
+        whole = self._partition.tests == "whole"
+        return View(*self._pools, train, test, degrees, relabel, alike, turns, whole)
 
     def _indices(self, world: World, client: int, part: int) -> IntArray:
         """Collect a client's samples of one pool, label by label if it must be."""
@@ -253,14 +248,10 @@ class Stream:
         return [(each - first) / (last + 1 - first) for each in times]
 
     def _samples_of_allocation(self, world: World, number: int) -> SamplePair:
-        allocation, known = world.allocations[number], self._allocated.get(number)
-        # A timeline that was walked again has equal allocations, another world may not.
-        if known is None or not same_allocation(known[0], allocation):
+        """Return who holds what after an allocation; made once, whatever the round."""
+        if number not in self._allocated:
             before = self._samples_of_allocation(world, 0) if number else None
-            samples = self._partition.allocate_samples(
-                self._pools, allocation, number, self._seed, before
+            self._allocated[number] = self._partition.allocate_samples(
+                self._pools, world.allocations[number], number, self._seed, before
             )
-        else:
-            samples = known[1]
-        self._allocated[number] = allocation, samples
-        return samples
+        return self._allocated[number]

@@ -197,22 +197,11 @@ def first_world(
     )
 
 
-def allocate(
-    world: World, layout: Layout, takers: BoolArray, draws: IntArray | None = None
-) -> World:
-    """Allocate samples of a new layout to some clients.
-
-    Parameters
-    ----------
-    world : World
-    layout : Layout
-    takers : bool array of shape (clients,)
-    draws : int array of shape (clients,), optional
-        How often they were allocated samples before, if not as often as in this world.
-    """
+def allocate(world: World, layout: Layout, takers: BoolArray) -> World:
+    """Allocate samples of a new layout to some clients, a mask of shape (clients,)."""
     mask = takers[:, None]
     copies = world.allocations[0].copies
-    draws = times_allocated(world.allocations) if draws is None else draws
+    draws = times_allocated(world.allocations)
     allocation = Allocation(layout, takers, world.domains, copies, draws)
     return replace(
         world,
@@ -221,21 +210,6 @@ def allocate(
         source=np.where(mask, np.arange(world.clients)[:, None], world.source),
         groups=np.where(mask, _groups(layout), world.groups),
     )
-
-
-def same_allocation(one: Allocation, two: Allocation) -> bool:
-    """Tell whether two allocations are of the same samples to the same clients."""
-    if one is two:
-        return True
-    parts = (
-        (
-            allocation.layout.demand,
-            allocation.layout.groups,
-            *list(vars(allocation).values())[1:],
-        )
-        for allocation in (one, two)
-    )
-    return all(np.array_equal(*pair) for pair in zip(*parts, strict=True))
 
 
 def times_allocated(allocations: Sequence[Allocation]) -> IntArray:

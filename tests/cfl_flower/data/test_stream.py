@@ -419,22 +419,6 @@ def test_a_client_redraws_the_same_data_whoever_else_does() -> None:
         assert np.array_equal(one.test_indices, two.test_indices)
 
 
-def test_beside_the_timeline_each_client_redraws_at_uploads_of_its_own() -> None:
-    partition = Mixtures(sizes=[40, 60])
-    source, plain = (changed(Regroup([2, 3]), partition) for _ in range(2))
-    first, draws = source.timeline.world(1), np.arange(CLIENTS) % 3
-    own = partition.redrawn(first, draws, seed=3)
-    # Asked in turn: what one world deals is not taken for what the other one does.
-    for client, often in enumerate(draws.tolist()):
-        alone, there = source.view_in(own, client), source.view(client, 1 + often)
-        assert np.array_equal(alone.train_indices, there.train_indices)
-        assert np.array_equal(alone.test_indices, there.test_indices)
-        mixture = source.timeline.world(1 + often).mixture[client]
-        assert own.mixture[client].tolist() == mixture.tolist()
-        later, sure = (each.view(client, 2).train_indices for each in (source, plain))
-        assert np.array_equal(later, sure)
-
-
 def test_new_draws_of_one_mixture_are_other_samples() -> None:
     partition = Mixtures(clusters=2, samples=50, main=[0.5, 0.5], test_samples=20)
     source = changed(Regroup([2]), partition)
