@@ -127,11 +127,8 @@ class DecoupledClient(ClusteredClient):
     def fine_tune(self, extractor: Vector, classifier: Vector) -> Vector:
         """Return the classifier after some more epochs, which are not kept."""
         context, settings = self.context, self.context.settings
-        local = replace(
-            self.classifier_training(),
-            epochs=settings.fine_tuning,
-            learning_rate=settings.fine_tuning_rate,
-        )
+        epochs, rate = settings.fine_tuning, settings.fine_tuning_rate
+        local = replace(self.classifier_training(), epochs=epochs, learning_rate=rate)
         x, y = self.samples(context.round)
         if len(y) == 0:
             return classifier

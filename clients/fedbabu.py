@@ -35,12 +35,8 @@ class FedBABUClient(DecoupledClient):
         context, settings = self.context, self.context.settings
         if not settings.fine_tuning:
             return super().make_test(parameters)
-        local = replace(
-            self.local,
-            steps=None,
-            epochs=settings.fine_tuning,
-            learning_rate=settings.fine_tuning_rate,
-        )
+        epochs, rate = settings.fine_tuning, settings.fine_tuning_rate
+        local = replace(self.local, steps=None, epochs=epochs, learning_rate=rate)
         model = self.load(parameters[0], self.first_classifier(), context.round + 1)
         train(model, *self.samples(context.round), local, self.rng("fine-tuning"))
         return partial(context.evaluator.evaluate, model.to_vector())
