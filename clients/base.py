@@ -20,8 +20,7 @@ from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_labels, spoil_report
 from cfl_flower.client.context import ClientContext
-from cfl_flower.client.drift_report import ReportRequest
-from cfl_flower.client.drift_reporter import DriftReporter
+from cfl_flower.client.drift_report import DriftReporter, ReportRequest
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.stream import View

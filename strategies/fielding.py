@@ -3,12 +3,15 @@
 Li et al., "Fielding: Clustered Federated Learning with Data Drift" (Algorithms 1 to 3).
 Each round: share M participants over the K clusters -> train -> average per cluster ->
 drifted clients report their label histogram -> each moves to the nearest centre, all
-centres frozen -> centres are recomputed -> if one moved by at least theta/3, all
-clients are clustered anew and the new models are means of the members' old models.
+centres frozen -> centres are recomputed -> if one moved by at least tau, all clients
+are clustered anew and the new models are means of the members' old models. tau is a
+third of theta, the mean distance between centres. (The paper asks for drift at the start
+of a round, line 4; here the answers to the tests before it bring it.)
 
 Server keeps: the latest representation of every client (n x L floats) and its number of
 samples. Leaves the device: the model of a participant (d floats); the histogram (L
-floats), or another representation, of every client whose data changed.
+floats) or another representation, with the number of samples, of every client when it
+joins and whenever its data changed.
 """
 
 from __future__ import annotations
@@ -56,11 +59,13 @@ class FieldingSettings(StrategySettings):
     distance: Distance = "l1"
     """D, between representations; `js` is for label histograms, `l2` is squared."""
     threshold: NonNegative = 1 / 3
-    """tau / theta: all clients are re-clustered when a centre moves this far."""
+    """tau / theta: all clients are re-clustered when a centre moves by this multiple of
+    theta, the mean distance between centres."""
     tolerance: NonNegative = 0.0
     """Change of a representation, in D, up to which a client does not report."""
     significance: Fraction = 0.001
-    """Probability of clustering clients whose labels differ by chance; 0: always."""
+    """Level of the test whether one label distribution explains all clients, which are
+    then one cluster; 0 for no test."""
     scan: KMeansScan = field(default_factory=KMeansScan)
     """How clients are clustered from scratch."""
     representation: Representation = field(default_factory=LabelHistogram)
@@ -83,15 +88,13 @@ class FieldingSettings(StrategySettings):
         allowed = "label_histogram with strategy/privacy, which protects labels alone"
         require(ok, "strategy/representation", kind, allowed)
         ok = trigger != "pairwise" or self.robustness.name == "none"
-        allowed = (
-            "centre with strategy/robustness: one forged report makes a cluster wide"
-        )
+        allowed = "centre with strategy/robustness, as one forgery makes a wide cluster"
         require(ok, "strategy/trigger", trigger, allowed)
 
 
 @dataclass
 class FieldingState(ClusteredState):
-    """Fielding's state."""
+    """Fielding's state; L is the length of a representation."""
 
     representations: FloatArray
     """The latest representation of each client, shape (n, L)."""
@@ -104,9 +107,9 @@ class FieldingState(ClusteredState):
     reference: FloatArray
     """The centres at the last re-clustering, shape (K, L)."""
     heterogeneity: float | None = None
-    """The mean client distance, since the representations or clusters last changed."""
+    """The mean client distance, as of the last change of clusters or reports."""
     delta: float | None = None
-    """Delta of Appendix F.2, since the first drift event."""
+    """Delta of Appendix F.2; None before the first drift event."""
     consecutive: int = 0
     """Drift events in a row that led to re-clustering (Appendix F.2)."""
     trials: Trials = field(default_factory=Trials)
@@ -134,7 +137,7 @@ def handle_drift(
     state.clusters = move_drifted(drifted, points, clusters, centres, distance)
     moved = int(np.count_nonzero(state.clusters != clusters))
     state.centres = recompute_centres(points, state.clusters, centres, trim)
-    # Lines 4 and 5.
+    # Lines 4 and 5. The pairwise trigger also adapts its Delta.
     threshold = settings.threshold_learning.in_force(settings.threshold, state.trials)
     fires = settings.trigger.fires(state, centres, threshold, distance, parts)
     if fires:
@@ -166,7 +169,7 @@ def set_centres(state: FieldingState, settings: FieldingSettings) -> None:
 def cluster_clients(
     state: FieldingState, settings: FieldingSettings, rng: np.random.Generator
 ) -> IntArray:
-    """Cluster all clients by their representations, K by the largest silhouette."""
+    """Cluster all clients by their representations, K by the silhouette."""
     points, kind = state.representations, settings.representation
     significance, noise = settings.significance, settings.privacy.variance
     if kind.chance_explains(points, state.counts, significance, noise):
@@ -185,14 +188,20 @@ class Fielding(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: line 2."""
-        representation, simulated = self.settings.representation, self.timeline
+        representation, simulated = self.settings.representation, bool(self.timeline)
         self.classes = self.config.dataset.classes
         self.width = representation.width(self.hollow_network(), self.classes)
-        self.shared = representation.shared_models(self.config, simulated is not None)
-        none, no_centres = no_clusters(), np.zeros((0, self.width))
-        no_rows, model = np.zeros((0, self.width), np.float32), self.initial_model()
+        self.shared = representation.shared_models(self.config, simulated)
+        no_counts, no_centres = no_clusters(), np.zeros((0, self.width))
         return FieldingState(
-            [], none, [model], no_rows, none, none, no_centres, no_centres
+            clients=[],
+            clusters=no_clusters(),
+            models=[self.initial_model()],
+            representations=np.zeros((0, self.width), np.float32),
+            counts=no_counts,
+            reports=no_counts,
+            centres=no_centres,
+            reference=no_centres,
         )
 
     @property
@@ -210,7 +219,7 @@ class Fielding(ClusteredStrategy):
         return Plan(tasks, self.shared, self.request.to_config())
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Read a reported representation, which the hello must bring."""
+        """Read a report: the answer to hello, a query, must bring one, a test may."""
         reported = phase == "query" or "representation" in result.metrics
         if phase == "train" or not reported:
             return result
@@ -229,9 +238,10 @@ class Fielding(ClusteredStrategy):
         state.counts = np.append(state.counts, counts)
         state.reports = np.append(state.reports, np.ones(len(counts), np.int64))
         if state.clients:
+            # In any cluster, from which Algorithm 2 moves them.
             self.join(newcomers, np.zeros(len(newcomers), np.int64))
             rng = self.rng("recluster-join", round)
-            self.record.reclustered = self.handle_drift(rows, rng)[1]
+            _, self.record.reclustered = self.follow_drift(rows, rng)
             return
         clusters = cluster_clients(state, settings, self.rng("cluster", round))
         self.join(newcomers, clusters)
@@ -253,6 +263,7 @@ class Fielding(ClusteredStrategy):
         state, record = self.state, self.record
         reports = [result for result in results if result.report is not None]
         record.drifted, record.moved = len(reports), 0
+        # Not None any more, and still True if newcomers led to it.
         record.reclustered = bool(record.reclustered)
         self.learn_threshold(drifted=bool(reports))
         drifted = self.rows(result.client for result in reports)
@@ -264,7 +275,7 @@ class Fielding(ClusteredStrategy):
             reports
         )
         rng = self.rng("recluster", round)
-        record.moved, reclustered = self.handle_drift(drifted, rng)
+        record.moved, reclustered = self.follow_drift(drifted, rng)
         record.reclustered |= reclustered
 
     def describe(self) -> Description:
@@ -274,10 +285,10 @@ class Fielding(ClusteredStrategy):
         measure = partial(own_centre_distances, points, clusters, centres, distance)
         return Description(heterogeneity=state.heterogeneity, centre_distances=measure)
 
-    def handle_drift(
+    def follow_drift(
         self, drifted: IntArray, rng: np.random.Generator
     ) -> tuple[int, bool]:
-        """Carry out Algorithm 2; return who moved, and whether all were clustered."""
+        """Carry out Algorithm 2; return how many moved, and whether it re-clustered."""
         state, settings = self.state, self.settings
         if isinstance(settings.trigger, PairwiseTrigger):
             self.record.measures["delta"] = settings.trigger.current(state)
@@ -287,7 +298,7 @@ class Fielding(ClusteredStrategy):
         return handled
 
     def learn_threshold(self, drifted: bool) -> None:
-        """Let a round, and a drift at its end, judge a threshold (Appendix F.1)."""
+        """Judge the threshold on trial by Dunnett's test (Appendix F.1)."""
         learning, configured = self.settings.threshold_learning, self.settings.threshold
         if not isinstance(learning, LearnedThreshold):
             return

@@ -1,15 +1,21 @@
-"""What the server asks of a client's data, and what the client reports about them."""
+"""Reports about a client's data: what the server asks, what a client reports and when.
+
+The server reads a report by `DriftReport.from_metrics`, which trusts nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cfl_flower.clustering.representations import parse_vector
+from cfl_flower.client.context import ClientContext
+from cfl_flower.clustering.representations import digest, parse_vector
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.seeding import generator, key
 from cfl_flower.types import FloatArray, IntArray, Result, Scalar, Vector
 
 HELD = "held"
@@ -109,3 +115,84 @@ class DriftReport:
         reports: list[DriftReport] = [result.report for result in results]
         points = np.stack([report.representation for report in reports])
         return points, np.array([report.num_examples for report in reports], np.int64)
+
+
+@dataclass(frozen=True)
+class DriftReporter:
+    """Reports a client's representation unless the server holds it.
+
+    Attributes
+    ----------
+    context : ClientContext
+    changed : callable
+        Tells whether a representation differs from an earlier one by more than is
+        tolerated: ``changed(last, now, tolerance)``.
+    """
+
+    context: ClientContext
+    changed: Callable[[Vector, Vector, float], bool]
+
+    def report(
+        self, request: ReportRequest, representation: Vector, samples: int
+    ) -> DriftReport | None:
+        """Return the report of a representation, or None if there is nothing to report.
+
+        Parameters
+        ----------
+        request : ReportRequest
+        representation : Vector
+            Of the client's present data.
+        samples : int
+            Their number.
+        """
+        protected = self.protect(representation, samples)
+        if digest(protected) == request.held:
+            return None
+        if request.tolerance and self._tolerated(request, representation, protected):
+            return None
+        return DriftReport(protected, samples)
+
+    def protect(self, histogram: Vector, samples: int) -> Vector:
+        """Return a histogram with noise, if privacy is enabled.
+
+        The noise follows from the data, so that they look unchanged while they are.
+        Simulated clients draw it from the run's seed. Whoever sets the seed could
+        remove the noise: a real device draws from a secret that it makes and keeps.
+        """
+        context = self.context
+        noise = getattr(context.settings, "privacy", None)
+        if noise is None or not noise.on:
+            return histogram
+        purpose = f"privacy/{digest(histogram)}/{samples}"
+        rng = generator(context.seed, purpose, 0, context.client)
+        if context.folder is not None:
+            rng = np.random.default_rng([*self._secret(), key(purpose)])
+        protected: Vector = noise.protect(histogram, samples, rng)
+        return protected
+
+    def _secret(self) -> list[int]:
+        """Return 256 bits that nobody else knows, made once."""
+        state = self.context.state.part("privacy")
+        if not (kept := state.at(0)):
+            kept = {"secret": np.frombuffer(os.urandom(32), np.uint32)}
+            state.save(0, kept)
+        secret: list[int] = kept["secret"].tolist()
+        return secret
+
+    def _tolerated(
+        self, request: ReportRequest, seen: Vector, protected: Vector
+    ) -> bool:
+        """Compare with the last report if the server has it; else remember this one.
+
+        What is compared is what the client saw, before the noise.
+        """
+        state, round = self.context.state.part("report"), self.context.round
+        remembered = state.load(before=round + 1)
+        last = remembered.get("reported")
+        known = last is not None and digest(last) == request.held
+        before = np.asarray(remembered.get("seen", last))
+        if known and not self.changed(before, seen, request.tolerance):
+            return True
+        noisy = {} if protected is seen else {"seen": seen}
+        state.save(round, {"reported": protected, **noisy})
+        return False

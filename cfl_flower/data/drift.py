@@ -1,4 +1,8 @@
-"""What changes, when, and for whom."""
+"""What changes, when, and for whom.
+
+A change is a function from one `World` to the next: who holds what, and how it is
+shown. No sample is touched; `cfl_flower.data.stream` makes a client's data from it.
+"""
 
 from __future__ import annotations
 

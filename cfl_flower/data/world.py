@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cfl_flower.types import BoolArray, FloatArray, IntArray
-
-if TYPE_CHECKING:
-    pass
 
 AT_RANDOM, BY_RANK, BY_TIME = range(3)
 """The order in which samples arrive: any; a client's own chronological one, a share of

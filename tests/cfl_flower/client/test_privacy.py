@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from cfl_flower.client.context import ClientContext
-from cfl_flower.client.drift_reporter import DriftReporter
+from cfl_flower.client.drift_report import DriftReporter
 from cfl_flower.client.privacy import (
     L2_SENSITIVITY,
     GaussianNoise,
