@@ -29,7 +29,7 @@ class Static(Fielding):
         """Leave clients where they are."""
         self.record.measures |= self.settings.privacy.spent(self.state.reports)
 
-    def handle_drift(
+    def follow_drift(
         self, drifted: IntArray, rng: np.random.Generator
     ) -> tuple[int, bool]:
         """Place newcomers, and leave the centres where they are."""
