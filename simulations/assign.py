@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cfl_flower.errors import CflError
 from cfl_flower.settings import require
-from simulations.deploy.console import report
+from simulations.flower_cli import report
 from simulations.served import DIRECTORY, assign_from_served
 from simulations.terminal import Parser
 

@@ -19,7 +19,7 @@ from cfl_flower.data.own import Folder
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
-from simulations.deploy.console import need
+from simulations.flower_cli import need
 
 DIRECTORY = "clusters.json"
 """Stands in a served folder, and says what else does."""

@@ -20,10 +20,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from cfl_flower.errors import RunFailedError
 from cfl_flower.server_app import CONSOLE, ERROR_MARK, OVERRIDES
+from simulations.flower_cli import environment as flower_environment
+from simulations.flower_cli import list_runs
 
 PROJECT = Path(__file__).resolve().parents[1]
 CONSOLE_FILE = "console.log"
@@ -73,17 +75,10 @@ def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
         More environment variables for it and all that it starts.
     """
     http, control = _free_ports(2)
-    # Flower's lines are read here: in colours, nothing in them would be found.
-    plain = {key: value for key, value in os.environ.items() if key != "FORCE_COLOR"}
     environment = {
-        **plain,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "FLWR_HOME": str(home),
+        **flower_environment(home),
         "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http),
         "FLWR_LOCAL_CONTROL_API_PORT": str(control),
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_TELEMETRY_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         **variables,
     }
@@ -156,30 +151,12 @@ def _relay(lines: TextIO) -> str | None:
 
 def _status(environment: dict[str, str], home: str) -> str:
     """Return the status of the SuperLink's only run, once it has ended."""
-    command = ["flwr", "list", "--format", "json"]
     for _ in range(60):
-        done = subprocess.run(
-            command,
-            check=False,
-            env=environment,
-            cwd=home,
-            capture_output=True,
-            text=True,
-        )
-        runs: list[dict[str, Any]] = parse_runs(done.stdout)
+        runs = list_runs(variables=environment, folder=home)
         if runs and str(runs[0]["status"]).startswith("finished"):
             return str(runs[0]["status"])
         time.sleep(1)
     return "unfinished"
-
-
-def parse_runs(text: str) -> list[dict[str, Any]]:
-    """Read what `flwr list --format json` says; nothing if it says nothing."""
-    try:
-        runs: list[dict[str, Any]] = json.loads(text)["runs"]
-    except (ValueError, KeyError):
-        return []
-    return runs
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ import tomli_w
 
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import write_atomically
-from simulations.deploy.console import environment, need, report
+from simulations.flower_cli import environment, flwr, need, report
 
 KNOWN = "already in use"
 """What Flower says of a key that is registered."""
@@ -58,13 +57,8 @@ def register(name: str, keys: Sequence[Path], variables: Mapping[str, str]) -> N
     """
     for key in keys:
         path = str(need(key, "make it with simulations.deploy.keys"))
-        done = subprocess.run(
-            ["flwr", "supernode", "register", path, name, "--name", key.stem],
-            env=dict(variables),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        words = ("supernode", "register", path, name, "--name", key.stem)
+        done = flwr(*words, variables=variables)
         said = (done.stdout + done.stderr).strip()
         if done.returncode and KNOWN not in said:
             raise ConfigError(f"{key} was not registered: {said[-300:]}")

@@ -33,9 +33,9 @@ from packaging.requirements import Requirement
 from cfl_flower.data.own import Folder
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.types import ClientId
-from simulations.deploy.console import report
 from simulations.deploy.keys import AUTHORITY, SERVER
 from simulations.deploy.supernode import client_id, node_config
+from simulations.flower_cli import report
 
 NEEDS = Path(__file__).with_name("device.txt")
 TIMEOUT = 10.0

@@ -25,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import is_client_id
-from simulations.deploy.console import report
+from simulations.flower_cli import report
 
 AUTHORITY, SERVER = "ca", "server"
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 825

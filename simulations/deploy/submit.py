@@ -24,8 +24,8 @@ from pathlib import Path
 
 from cfl_flower.errors import CflError, ConfigError, RunFailedError
 from cfl_flower.server_app import ERROR_MARK, OVERRIDES
-from simulations.deploy.console import environment, report
-from simulations.superlink import PROJECT, parse_runs
+from simulations.flower_cli import environment, list_runs, report
+from simulations.superlink import PROJECT
 
 STARTED = re.compile(r"Successfully started run (\d+)")
 
@@ -148,14 +148,8 @@ def wait_for_end(name: str, run: str) -> str:
 
 def run_status(name: str, run: str, variables: Mapping[str, str]) -> str:
     """Return the status of a run, or nothing if the SuperLink does not say."""
-    done = subprocess.run(
-        ["flwr", "list", name, "--run-id", run, "--format", "json"],
-        env=dict(variables),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return next((str(found["status"]) for found in parse_runs(done.stdout)), "")
+    runs = list_runs(name, "--run-id", run, variables=variables)
+    return next((str(found["status"]) for found in runs), "")
 
 
 def main(arguments: Sequence[str]) -> int:

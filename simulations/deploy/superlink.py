@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfl_flower.errors import CflError
-from simulations.deploy.console import become, environment, need, report
 from simulations.deploy.keys import AUTHORITY, SERVER
+from simulations.flower_cli import become, environment, need, report
 
 PORT = 9092
 

@@ -26,8 +26,8 @@ from cfl_flower.client.node_config import (
 )
 from cfl_flower.errors import CflError
 from cfl_flower.types import ClientId
-from simulations.deploy.console import become, environment, need, report
 from simulations.deploy.keys import AUTHORITY
+from simulations.flower_cli import become, environment, need, report
 
 PORT = 9094
 """Of the SuperNode's own processes, on the loopback only."""

@@ -1,11 +1,14 @@
-"""What the commands have in common; needs nothing that a device has not."""
+"""Flower's command line, called one way; needs nothing that a device has not."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from cfl_flower.errors import CflError, ConfigError
 
@@ -49,6 +52,34 @@ def environment(home: Path | None = None) -> dict[str, str]:
     # What Flower says is read: in colours, nothing in it would be found.
     found.pop("FORCE_COLOR", None)
     return found
+
+
+def flwr(
+    *arguments: str, variables: Mapping[str, str], folder: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Return what Flower's CLI answered."""
+    return subprocess.run(
+        ["flwr", *arguments],
+        env=dict(variables),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def list_runs(
+    *arguments: str, variables: Mapping[str, str], folder: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the runs of a SuperLink, by `flwr list`; none if it does not answer."""
+    done = flwr(
+        "list", *arguments, "--format", "json", variables=variables, folder=folder
+    )
+    try:
+        runs: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
+    except (ValueError, KeyError):
+        return []
+    return runs
 
 
 def become(
