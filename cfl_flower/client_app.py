@@ -74,7 +74,6 @@ def open_resources(
 
     Parameters
     ----------
-    text : str
     node : NodeConfig, optional
         The device, where it has data of its own.
     version : str

@@ -42,18 +42,12 @@ Z95 = 1.6449
 
 @dataclass(frozen=True)
 class Device:
-    """What one client computes and communicates with.
-
-    Attributes
-    ----------
-    milliseconds : float
-        Of one forward pass over one sample.
-    kbps : float
-        Bandwidth, kbit/s, of downloads and uploads alike.
-    """
+    """What one client computes and communicates with."""
 
     milliseconds: float
+    """Of one forward pass over one sample."""
     kbps: float
+    """Bandwidth, kbit/s, of downloads and uploads alike."""
 
     def compute_seconds(self, passes: float) -> float:
         """Return the seconds of so many forward passes over one sample each.
@@ -174,7 +168,6 @@ def training_passes(local: LocalTraining, samples: int) -> int:
 
     Parameters
     ----------
-    local : LocalTraining
     samples : int
         That the client holds.
 

@@ -18,24 +18,16 @@ HELD = "held"
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """A request to report the representation of a client's data if it changed.
-
-    Attributes
-    ----------
-    representation : str
-        Its kind, such as ``label_histogram``.
-    tolerance : float
-        The change up to which a client keeps silent.
-    shared_model : str
-        The digest of the model that represents data, if the kind needs one.
-    held : str or None
-        The digest of the representation that the server holds; None if it has none.
-    """
+    """A request to report the representation of a client's data if it changed."""
 
     representation: str
+    """Its kind, such as ``label_histogram``."""
     tolerance: float = 0.0
+    """The change up to which a client keeps silent."""
     shared_model: str = ""
+    """The digest of the model that represents data, if the kind needs one."""
     held: str | None = None
+    """The digest of the representation that the server holds; None if it has none."""
 
     def to_config(self) -> dict[str, Scalar]:
         """Return the request as entries of a plan's config; `HELD` is each task's."""
@@ -60,17 +52,11 @@ class ReportRequest:
 
 @dataclass(frozen=True)
 class DriftReport:
-    """What a client reports about its data.
-
-    Attributes
-    ----------
-    representation : Vector
-    num_examples : int
-        The number of samples behind it.
-    """
+    """What a client reports about its data."""
 
     representation: Vector
     num_examples: int
+    """The number of samples behind it."""
 
     def to_metrics(self) -> dict[str, Scalar]:
         """Return the report as metrics of a reply, the representation as bytes."""
@@ -85,7 +71,6 @@ class DriftReport:
 
         Parameters
         ----------
-        metrics : mapping
         length : int
             Of the representation.
         kind : str

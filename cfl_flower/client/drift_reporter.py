@@ -17,18 +17,12 @@ from cfl_flower.types import Vector
 
 @dataclass(frozen=True)
 class DriftReporter:
-    """Reports a client's representation unless the server holds it.
-
-    Attributes
-    ----------
-    context : ClientContext
-    changed : callable
-        Tells whether a representation differs from an earlier one by more than is
-        tolerated: ``changed(last, now, tolerance)``.
-    """
+    """Reports a client's representation unless the server holds it."""
 
     context: ClientContext
     changed: Callable[[Vector, Vector, float], bool]
+    """Tells whether a representation differs from an earlier one by more than is
+    tolerated: ``changed(last, now, tolerance)``."""
 
     def report(
         self, request: ReportRequest, representation: Vector, samples: int
@@ -37,7 +31,6 @@ class DriftReporter:
 
         Parameters
         ----------
-        request : ReportRequest
         representation : Vector
             Of the client's present data.
         samples : int

@@ -24,18 +24,12 @@ from cfl_flower.types import FloatArray, IntArray, Vector
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of a model for every sample of a pool.
-
-    Attributes
-    ----------
-    log_shares : array of shape (n, L)
-        Logarithm of the probability of each label.
-    labels : int array of shape (n,)
-        The most probable label.
-    """
+    """The predictions of a model for every sample of a pool."""
 
     log_shares: FloatArray
+    """Shape (n, L). Logarithm of the probability of each label."""
     labels: IntArray
+    """Shape (n,). The most probable label."""
 
 
 class Evaluator:

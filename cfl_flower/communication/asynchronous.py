@@ -24,12 +24,7 @@ back soon, large ones spare overhead."""
 
 
 class AsyncDispatcher:
-    """Keeps every node busy, one message at a time.
-
-    Parameters
-    ----------
-    fleet : Fleet
-    """
+    """Keeps every node busy, one message at a time."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -50,8 +45,6 @@ class AsyncDispatcher:
 
         Parameters
         ----------
-        phase : str
-        round : int
         waiting : sequence of ClientId
             Whose task is to be sent, the most urgent first.
         plan : callable

@@ -59,7 +59,6 @@ class Fleet(NodeRegistry):
     ----------
     grid : Grid
         Flower's.
-    config : RunConfig
     token : str
         Names the run to devices, which keep what they remember of it apart.
     """

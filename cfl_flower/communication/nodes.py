@@ -38,34 +38,22 @@ REFUSED_TIMEOUT = 10.0
 
 @dataclass(frozen=True)
 class NodeIdentity:
-    """What a node says about itself.
-
-    Attributes
-    ----------
-    client : ClientId or None
-        The client that the device is; None for a node of a simulation.
-    nodes : int
-        How many nodes the simulation has; 0 on a device.
-    """
+    """What a node says about itself."""
 
     client: ClientId | None
+    """The client that the device is; None for a node of a simulation."""
     nodes: int
+    """How many nodes the simulation has; 0 on a device."""
 
 
 @dataclass
 class IdentityQuery:
-    """A query for its identity that a node has not answered yet.
-
-    Attributes
-    ----------
-    asked : int
-        How often it was sent.
-    again : float
-        When to send it once more, on the monotonic clock.
-    """
+    """A query for its identity that a node has not answered yet."""
 
     asked: int
+    """How often it was sent."""
     again: float
+    """When to send it once more, on the monotonic clock."""
 
 
 class NodeRegistry:
@@ -82,7 +70,6 @@ class NodeRegistry:
 
     Attributes
     ----------
-    grid : PatientGrid
     simulated : bool
         Whether the nodes are a simulation's; known after `discover`.
     disputes : dict

@@ -18,28 +18,18 @@ PHASES = ("query", "train", "evaluate")
 
 @dataclass(frozen=True)
 class PendingMessage:
-    """Tasks that were sent to a node.
-
-    Attributes
-    ----------
-    phase : str
-        ``query``, ``train`` or ``evaluate``.
-    round : int
-    plan : Plan
-        What the tasks are from.
-    tasks : list of Task
-    node : int or None
-        None for a device that is not connected.
-    sent : float
-        When, on the monotonic clock.
-    """
+    """Tasks that were sent to a node."""
 
     phase: str
+    """``query``, ``train`` or ``evaluate``."""
     round: int
     plan: Plan
+    """What the tasks are from."""
     tasks: list[Task]
     node: int | None
+    """None for a device that is not connected."""
     sent: float = field(default_factory=time.monotonic)
+    """When, on the monotonic clock."""
 
     @property
     def clients(self) -> list[ClientId]:

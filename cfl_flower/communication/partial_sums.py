@@ -116,7 +116,6 @@ class PartialSumBuilder:
     ----------
     plan : Plan
         Of the message; without a `SumSpec` answers stay as they are.
-    phase : str
     """
 
     def __init__(self, plan: Plan, phase: str) -> None:
@@ -148,7 +147,6 @@ def portions(plan: Plan, adders: int = 0) -> list[Plan]:
 
     Parameters
     ----------
-    plan : Plan
     adders : int
         How many nodes add results up; 0 if every result comes by itself.
     """

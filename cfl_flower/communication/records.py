@@ -168,11 +168,8 @@ def check_reply(
 
     Parameters
     ----------
-    content : RecordDict
     run : str
         The run's token.
-    phase : str
-    round : int
     limit : int
         Bytes that all answers may take.
 

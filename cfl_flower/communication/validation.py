@@ -26,7 +26,6 @@ def validate(
 
     Parameters
     ----------
-    answer : Answer
     phase : str
         A ``train`` answer must have trained on at least one sample.
     reply : tuple of int
@@ -118,7 +117,6 @@ def check_test(metrics: Mapping[str, Scalar], name: str) -> None:
     ----------
     metrics : mapping
         With ``NAME_tested``, ``NAME_correct`` and ``NAME_loss``, or none of them.
-    name : str
 
     Raises
     ------

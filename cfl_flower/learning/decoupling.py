@@ -93,18 +93,12 @@ def balanced_batch(
 
 @dataclass(frozen=True)
 class Anchors:
-    """A point in the space of representations for each class: FedCCFA, eq. 6.
-
-    Attributes
-    ----------
-    points : array of shape (L, D), float32
-        Zero for a class without an anchor.
-    present : bool array of shape (L,)
-        Which classes have one.
-    """
+    """A point in the space of representations for each class: FedCCFA, eq. 6."""
 
     points: FloatArray
+    """Shape (L, D). Zero for a class without an anchor."""
     present: BoolArray
+    """Shape (L,). Which classes have one."""
 
 
 @torch.no_grad()

@@ -50,24 +50,18 @@ def share_participants(
 
 @dataclass(frozen=True)
 class History:
-    """Observations of clients when they took part; rows as in the state.
-
-    Attributes
-    ----------
-    utility : array of shape (n,)
-        Samples times the root mean square of their losses: Oort, equation 1.
-    seconds : array of shape (n,)
-        Time of the device; NaN if unknown.
-    last : int array of shape (n,)
-        The round in which it took part; 0: never.
-    gained : array of shape (t,)
-        Mean utility, by round, of the participants that had taken part before.
-    """
+    """Observations of clients when they took part; rows as in the state."""
 
     utility: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Shape (n,). Samples times the root mean square of their losses: Oort, equation
+    1."""
     seconds: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Shape (n,). Time of the device; NaN if unknown."""
     last: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Shape (n,). The round in which it took part; 0: never."""
     gained: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Shape (t,). Mean utility, by round, of the participants that had taken part
+    before."""
 
     def extended(self, count: int) -> History:
         """Return the history of ``count`` clients; the new ones never took part."""
@@ -120,17 +114,12 @@ class History:
 
 @dataclass(frozen=True)
 class Known:
-    """The observations that a selection can use.
-
-    Attributes
-    ----------
-    distances : array of shape (n,)
-        Of each client to its cluster's centre; empty without centres.
-    """
+    """The observations that a selection can use."""
 
     round: int
     history: History
     distances: FloatArray
+    """Shape (n,). Of each client to its cluster's centre; empty without centres."""
 
 
 @settings("selection")

@@ -65,18 +65,13 @@ class Checkpointer:
 
 @dataclass
 class Progress:
-    """Prints one line per round, and more if verbose.
-
-    Attributes
-    ----------
-    verbosity : Verbosity
-        Quiet prints nothing; verbose adds sizes, bytes, scores and failures.
-    """
+    """Prints one line per round, and more if verbose."""
 
     console: Console
     strategy: str
     rounds: int
     verbosity: Verbosity = Verbosity.NORMAL
+    """Quiet prints nothing; verbose adds sizes, bytes, scores and failures."""
     _seconds: list[float] = field(default_factory=list, init=False)
 
     def on_round(

@@ -114,7 +114,6 @@ def note_discrepancies(
 
     Parameters
     ----------
-    record : RoundRecord
     results : sequence of m Result
     clusters : int array of shape (m,)
     models : sequence of K vectors
@@ -134,7 +133,6 @@ def note_class_agreement(
 
     Parameters
     ----------
-    record : RoundRecord
     meanings : int array of shape (n, L)
         Equal for clients that mean the same by a class.
     clients : int array of shape (m,)

@@ -29,7 +29,6 @@ class RoundRecord:
         before this round's training can trigger a re-clustering, too, effective now.
     participants : int
         Clients asked to train.
-    failures : list of Failure
     bytes_up, bytes_down : int
         Models for training and representations; models sent only for the test, the
         same for every method, are not counted.
