@@ -28,7 +28,6 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.data.reading import intact
-from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result
@@ -52,7 +51,7 @@ class Device:
     def compute_seconds(self, passes: float) -> float:
         """Return the seconds of so many forward passes over one sample each.
 
-        A sample in a training step is three of them (`training_passes`): FedScale's
+        A sample in a training step is three of them (`TRAINING_PASSES`): FedScale's
         computation time, 3 x batch x steps x ms / 1000.
 
         Examples
@@ -163,26 +162,10 @@ class Devices:
         return Device(self.milliseconds * slow, self.kbps * wide)
 
 
-def training_passes(local: LocalTraining, samples: int) -> int:
-    """Return the forward passes that a client's local training is worth.
-
-    Parameters
-    ----------
-    samples : int
-        That the client holds.
-
-    Examples
-    --------
-    >>> training_passes(LocalTraining(steps=20, batch_size=20), 600)
-    1200
-    """
-    return TRAINING_PASSES * local.count_samples(samples)
-
-
 def first_to_finish(
     seconds: FloatArray, strata: IntArray, shares: IntArray
 ) -> BoolArray:
-    """Return who is kept of more participants than are wanted.
+    """Return the fastest of each stratum, in the order given on a tie, shape (m,).
 
     Parameters
     ----------
@@ -192,11 +175,6 @@ def first_to_finish(
         What each was drawn from: all clients, or a cluster.
     shares : int array of shape (P,)
         How many of each stratum are kept.
-
-    Returns
-    -------
-    bool array of shape (m,)
-        The fastest of each stratum; the first in the order given on a tie.
 
     Examples
     --------
@@ -267,13 +245,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 class VirtualClock:
-    """Tells how long devices took since they were last waited for.
-
-    Parameters
-    ----------
-    device_of : callable
-        The device of a client.
-    """
+    """Tells how long devices took since they were last waited for."""
 
     def __init__(self, device_of: DeviceOf) -> None:
         self.device_of = device_of

@@ -46,7 +46,7 @@ class ClusteredState:
 
     clients: list[ClientId]
     clusters: IntArray
-    """Shape (n,). The cluster of each client."""
+    """The cluster of each client, shape (n,)."""
     models: list[Vector]
     """One per cluster."""
     memories: dict[str, Memory] = field(default_factory=dict, kw_only=True)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -145,7 +145,7 @@ class ClusteredStrategy(Method, Strategy):
         remaining = self.config.rounds - self._done
         if remaining > 0:
             self.start(
-                self.fleet.grid,
+                cast(Grid, self.fleet.grid),
                 ArrayRecord([self.initial_model()]),
                 num_rounds=remaining,
                 timeout=self.config.system.message_timeout,
@@ -298,7 +298,7 @@ class ClusteredStrategy(Method, Strategy):
 
     def _run_callbacks(self, record: RoundRecord, rows: list[ClientRow]) -> None:
         for callback in self.callbacks:
-            callback.on_round(record, rows, self.state)
+            callback(record, rows, self.state)
 
     def _meet_newcomers(self, round: int) -> None:
         """Ask every client that is not in the state yet for its sizes."""

@@ -27,15 +27,7 @@ class DriftReporter:
     def report(
         self, request: ReportRequest, representation: Vector, samples: int
     ) -> DriftReport | None:
-        """Return the report of a representation, or None if there is nothing to report.
-
-        Parameters
-        ----------
-        representation : Vector
-            Of the client's present data.
-        samples : int
-            Their number.
-        """
+        """Return the report on the present data, or None if there is nothing new."""
         protected = self.protect(representation, samples)
         if digest(protected) == request.held:
             return None

@@ -75,12 +75,7 @@ class AsyncDispatcher:
         return list(zip(free, parts, strict=False))
 
     def wait(self, timeout: float) -> list[Result | Failure]:
-        """Return the next answers, after a while at most.
-
-        Parameters
-        ----------
-        timeout : float
-            Seconds; a real device may let the server wait for longer.
+        """Return the next answers, of a simulation within ``timeout`` seconds.
 
         Raises
         ------
@@ -101,12 +96,9 @@ class AsyncDispatcher:
         return []
 
     def give_up(self, patience: float) -> list[Failure]:
-        """Return as failures the tasks that real devices will not answer any more.
+        """Return as failures the tasks that devices have not answered.
 
-        Parameters
-        ----------
-        patience : float
-            Seconds after which an answer is not waited for any more.
+        Of devices that left, and of those that took more than ``patience`` seconds.
         """
         if self._fleet.simulated:
             return []

@@ -55,12 +55,7 @@ RESUME = "finished rounds are saved; go on with the same command and resume=true
 class Fleet(NodeRegistry):
     """The nodes of a run, and the tasks and results that travel to and from them.
 
-    Parameters
-    ----------
-    grid : Grid
-        Flower's.
-    token : str
-        Names the run to devices, which keep what they remember of it apart.
+    ``token`` names the run to devices, which keep a state for each run.
     """
 
     def __init__(self, grid: Grid, config: RunConfig, token: str = "") -> None:

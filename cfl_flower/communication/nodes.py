@@ -61,8 +61,6 @@ class NodeRegistry:
 
     Parameters
     ----------
-    grid : Grid
-        Flower's.
     expected : int
         How many clients the run is configured for.
     patience : float
@@ -177,13 +175,7 @@ class NodeRegistry:
             self._queries |= {k: n for k, n in zip(ids, nodes, strict=True) if k}
 
     def _take_identities(self, fresh: Collection[int]) -> int:
-        """Read the identities of nodes; wait for new nodes once.
-
-        Returns
-        -------
-        int
-            How many nodes there should be.
-        """
+        """Read nodes' identities, wait for new ones once; return the nodes expected."""
         start, expected, waiting = time.monotonic(), 0, set(fresh)
         if waiting:
             self.grid.finish()

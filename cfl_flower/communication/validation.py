@@ -111,16 +111,9 @@ def _validate_test(answer: Answer) -> None:
 
 
 def check_test(metrics: Mapping[str, Scalar], name: str) -> None:
-    """Refuse a client's own test that is none; it may have no test samples.
+    """Raise `InvalidResultError` unless a client's own test is a valid one, or absent.
 
-    Parameters
-    ----------
-    metrics : mapping
-        With ``NAME_tested``, ``NAME_correct`` and ``NAME_loss``, or none of them.
-
-    Raises
-    ------
-    InvalidResultError
+    Its metrics are ``NAME_tested``, ``NAME_correct`` and ``NAME_loss``.
     """
     keys = [f"{name}_{key}" for key in ("tested", "correct", "loss")]
     if not metrics.keys() & set(keys):

@@ -50,14 +50,9 @@ def mean_model(
     Parameters
     ----------
     models : list of Vector, each of shape (d,)
-        At least one.
+        At least one; summed in float64, in the order given.
     weights : array of shape (n,), optional
         Non-negative, not all 0; for example the number of samples.
-
-    Returns
-    -------
-    Vector, shape (d,)
-        Summed in float64, so that the order of clients is the only order.
 
     Examples
     --------

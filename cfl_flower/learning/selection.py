@@ -53,15 +53,13 @@ class History:
     """Observations of clients when they took part; rows as in the state."""
 
     utility: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """Shape (n,). Samples times the root mean square of their losses: Oort, equation
-    1."""
+    """Samples times the root mean square of their losses (Oort, eq. 1), shape (n,)."""
     seconds: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """Shape (n,). Time of the device; NaN if unknown."""
+    """Time of the device, shape (n,); NaN if unknown."""
     last: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Shape (n,). The round in which it took part; 0: never."""
+    """The last round in which it took part, shape (n,); 0: never."""
     gained: FloatArray = field(default_factory=lambda: np.zeros(0))
-    """Shape (t,). Mean utility, by round, of the participants that had taken part
-    before."""
+    """Mean utility, by round, of those that had taken part before, shape (t,)."""
 
     def extended(self, count: int) -> History:
         """Return the history of ``count`` clients; the new ones never took part."""
@@ -76,13 +74,7 @@ class History:
     def noted(
         self, round: int, rows: IntArray, utility: FloatArray, seconds: FloatArray
     ) -> History:
-        """Return the history after a round's participants.
-
-        Parameters
-        ----------
-        rows : int array of shape (m,)
-        utility, seconds : arrays of shape (m,)
-        """
+        """Return the history after a round's participants; all arrays: shape (m,)."""
         exploited = utility[self.last[rows] > 0]
         mean = float(exploited.mean()) if len(exploited) else 0.0
         after = replace(self, gained=np.append(self.gained, mean))
@@ -119,7 +111,7 @@ class Known:
     round: int
     history: History
     distances: FloatArray
-    """Shape (n,). Of each client to its cluster's centre; empty without centres."""
+    """Of each client to its cluster's centre, shape (n,); empty without centres."""
 
 
 @settings("selection")

@@ -115,10 +115,7 @@ class RunDirectory:
     def write_summary(self, data: str | None = None) -> dict[str, Json]:
         """Write `summary.json` from the rounds on disk, and return it.
 
-        Parameters
-        ----------
-        data : str, optional
-            Fingerprint of all clients' data, if known: `Stream.fingerprint`.
+        ``data`` is the `Stream.fingerprint` of all clients' data, if known.
         """
         config, rounds = self._config, read_lines(self.path / "rounds.jsonl")
         tested = [row for row in rounds if row["accuracy"] is not None]

@@ -11,8 +11,8 @@ import pytest
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.learning.training import LocalTraining
-from cfl_flower.simulated_devices import Devices, training_passes
+from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
+from cfl_flower.simulated_devices import Devices
 from simulations.inprocess import InProcessGrid
 from strategies.fedavg import FedAvg
 
@@ -35,7 +35,9 @@ def test_a_rounds_time_is_that_of_its_slowest_participant(run_small: Runner) -> 
     run = run_small(*QUIET, "participants=12")
     local, device_of = LocalTraining(epochs=1), Devices().open(seed=0)
     slowest = max(
-        device_of(client).seconds(training_passes(local, count), 2 * MODEL_BYTES)
+        device_of(client).seconds(
+            TRAINING_PASSES * local.count_samples(count), 2 * MODEL_BYTES
+        )
         for client, count in samples_of(run).items()
     )
     times = [row["virtual_seconds"] for row in run.rounds]
