@@ -17,10 +17,7 @@ from flwr.app import Array, Message
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.nodes import NodeRegistry, last_sentence
-from cfl_flower.communication.outstanding import (
-    Outstanding,
-    PendingMessage,
-)
+from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.partial_sums import (
     PartialSums,
     add_result,

@@ -174,13 +174,8 @@ def check_output_dir(config: RunConfig) -> None:
 def repeat_command(overrides: Sequence[str], without: Collection[str] = ()) -> str:
     """Return the shell command that repeats a run.
 
-    The last value of each key counts; ``resume`` is left out.
-
-    Parameters
-    ----------
-    overrides : sequence of str
-    without : collection of str
-        Further keys to leave out.
+    The last value of each key counts; ``resume`` and the keys of ``without`` are left
+    out.
 
     Examples
     --------
