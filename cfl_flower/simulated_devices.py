@@ -112,13 +112,9 @@ class Devices:
         """Return how many to ask for so many wanted of each stratum of some size.
 
         Each one more than M goes to the stratum that has the fewest for what is wanted
-        of it: rounding up in every stratum would ask twice M of strata of one.
-
-        Parameters
-        ----------
-        shares, sizes : int arrays of shape (P,)
-        rng : numpy.random.Generator
-            Draws the order of strata on a tie, and nothing without over-commitment.
+        of it: rounding up in every stratum would ask twice M of strata of one. Both
+        arrays have shape (P,); ``rng`` draws the order of strata on a tie, and nothing
+        without over-commitment.
 
         Examples
         --------
@@ -194,11 +190,8 @@ def first_to_finish(
 def read_devices(path: Path) -> tuple[Device, ...]:
     """Read a file of devices.
 
-    Parameters
-    ----------
-    path : Path
-        ``.csv`` with the columns; ``.json`` with a list of objects, or an object of
-        them by client; anything else is FedScale's pickle of the latter.
+    A ``.csv`` has the columns; a ``.json`` a list of objects, or an object of them by
+    client; anything else is FedScale's pickle of the latter.
 
     Raises
     ------

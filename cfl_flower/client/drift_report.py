@@ -67,14 +67,7 @@ class DriftReport:
     def from_metrics(
         cls, metrics: Mapping[str, Any], length: int, kind: str
     ) -> DriftReport:
-        """Read a report, trusting nothing.
-
-        Parameters
-        ----------
-        length : int
-            Of the representation.
-        kind : str
-            What it is, for error lines.
+        """Read a report of a representation of some length and kind, trusting nothing.
 
         Raises
         ------

@@ -41,14 +41,9 @@ class AsyncDispatcher:
         waiting: Sequence[ClientId],
         plan: Callable[[Sequence[ClientId]], Plan],
     ) -> None:
-        """Send tasks to every node that is free.
+        """Send tasks to every node that is free, of the most urgent clients first.
 
-        Parameters
-        ----------
-        waiting : sequence of ClientId
-            Whose task is to be sent, the most urgent first.
-        plan : callable
-            Returns the plan of some clients' tasks.
+        ``waiting`` has the clients in this order; ``plan`` returns the plan of some.
 
         Raises
         ------

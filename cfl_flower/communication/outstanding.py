@@ -67,11 +67,8 @@ class Outstanding:
         return found
 
     def answered(self, reply: Message) -> PendingMessage | None:
-        """Remove and return what a reply answers; None if it answers nothing of this.
-
-        By the id of the message: for a node that left, the SuperLink replies in its
-        own name.
-        """
+        """Remove and return what a reply answers; None if nothing of this."""
+        # By the message's id: for a node that left, the SuperLink replies in its name.
         return self._sent.pop(reply.metadata.reply_to_message_id, None)
 
     def give_up(

@@ -24,14 +24,8 @@ def validate(
 ) -> Result:
     """Turn an answer into a result, or say why it must not enter any state.
 
-    Parameters
-    ----------
-    phase : str
-        A ``train`` answer must have trained on at least one sample.
-    reply : tuple of int
-        The length of each array of a valid answer.
-    asked : mapping, optional
-        The plan's config, which asks for those of `START_LOSSES` that it names.
+    A ``train`` answer must have trained on at least one sample. ``reply`` has the
+    length of each array; ``asked`` is the plan's config, which may name `START_LOSSES`.
 
     Raises
     ------

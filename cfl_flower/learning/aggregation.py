@@ -93,14 +93,9 @@ class Average:
     ) -> tuple[Vector, Memory]:
         """Return the next model and the state for the step after.
 
-        Parameters
-        ----------
-        model, mean : Vector, shape (d,)
-            The current model, and the mean of the results.
-        weights : int
-            p; the numbers behind them are running statistics.
-        memory : list of Vector
-            What the step to ``model`` returned; empty for a first step.
+        From the current model, shape (d,), and the mean of the results. Numbers behind
+        the p ``weights`` are running statistics. ``memory`` is what the step to
+        ``model`` returned, and empty for a first step.
         """
         del model, weights, memory
         return mean, []

@@ -128,17 +128,7 @@ class RandomSelection:
         rng: np.random.Generator,
         known: Known | None = None,
     ) -> IntArray:
-        """Return ``count`` of the members, in ascending order.
-
-        Parameters
-        ----------
-        members : int array
-            Rows of the state.
-        count : int
-            At most as many as there are.
-        known : Known, optional
-            What there is to choose by.
-        """
+        """Return ``count`` of the members, which are rows of the state, ascending."""
         del known
         return np.sort(rng.choice(members, count, replace=False))
 

@@ -225,14 +225,8 @@ def pretrain(
 ) -> Vector:
     """Return a model after training on the server, the same bits on any machine.
 
-    Parameters
-    ----------
-    model : FlatModel
-        The network to train with; its weights are overwritten.
-    initial : Vector, shape (d,)
-    x, y : Tensor, shapes (n, ...) and (n,)
-    key : str
-        The key of the settings, for errors.
+    The weights of ``model`` are overwritten; ``initial`` has shape (d,), ``x`` and
+    ``y`` (n, ...) and (n,). ``key`` is that of the settings, for errors.
 
     Raises
     ------
@@ -297,11 +291,8 @@ def evaluate(
 ) -> tuple[float, int]:
     """Return the mean cross-entropy and the number of correct predictions.
 
-    Parameters
-    ----------
-    x, y : Tensor, shapes (n, ...) and (n,)
-    spread : callable
-        Maps over the blocks; a thread pool's ``map`` gives the same bits.
+    ``x`` and ``y`` have shapes (n, ...) and (n,). ``spread`` maps over the blocks; a
+    thread pool's ``map`` gives the same bits.
 
     Raises
     ------
