@@ -74,7 +74,6 @@ def open_resources(
 
     Parameters
     ----------
-    text : str
     node : NodeConfig, optional
         The device, where it has data of its own.
     version : str
@@ -152,9 +151,7 @@ def work(message: Message, context: Context) -> Message:
     with interruptible():
         for task in batch.plan.tasks:
             answer = do_task(resources, batch, evaluator, task, node)
-            if answer and batch.plan.sum_spec:
-                answer = builder.take(task, answer)
-            if answer:
+            if answer := builder.take(task, answer):
                 answers.append(answer)
     content = pack_answers(answers, builder.sums)
     mark(content, resources.settings["run"], batch.phase, batch.round)

@@ -20,7 +20,6 @@ from cfl_flower.runs.callbacks import (
     Callback,
     Checkpointer,
     Progress,
-    Recorder,
     TensorBoard,
     Verbosity,
 )
@@ -135,7 +134,7 @@ def make_callbacks(
 ) -> list[Callback]:
     """Return what happens around every round, in its order."""
     callbacks: list[Callback] = [
-        Recorder(directory),
+        lambda record, rows, _: directory.append(record, rows),
         Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
         Progress(console, config.names["strategy"], config.rounds, verbosity()),
     ]

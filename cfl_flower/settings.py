@@ -262,13 +262,7 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
 
 @contextmanager
 def located(place: str) -> Iterator[None]:
-    """Complete the key in errors of nested settings.
-
-    Parameters
-    ----------
-    place : str
-        Their full key, for example ``drift.steps.first``, of which they know only the
-        group, ``drift``.
+    """Complete the key in errors of nested settings, which know only their group.
 
     Examples
     --------

@@ -41,18 +41,12 @@ Z95 = 1.6449
 
 @dataclass(frozen=True)
 class Device:
-    """What one client computes and communicates with.
-
-    Attributes
-    ----------
-    milliseconds : float
-        Of one forward pass over one sample.
-    kbps : float
-        Bandwidth, kbit/s, of downloads and uploads alike.
-    """
+    """What one client computes and communicates with."""
 
     milliseconds: float
+    """Of one forward pass over one sample."""
     kbps: float
+    """Bandwidth, kbit/s, of downloads and uploads alike."""
 
     def compute_seconds(self, passes: float) -> float:
         """Return the seconds of so many forward passes over one sample each.
@@ -118,13 +112,9 @@ class Devices:
         """Return how many to ask for so many wanted of each stratum of some size.
 
         Each one more than M goes to the stratum that has the fewest for what is wanted
-        of it: rounding up in every stratum would ask twice M of strata of one.
-
-        Parameters
-        ----------
-        shares, sizes : int arrays of shape (P,)
-        rng : numpy.random.Generator
-            Draws the order of strata on a tie, and nothing without over-commitment.
+        of it: rounding up in every stratum would ask twice M of strata of one. Both
+        arrays have shape (P,); ``rng`` draws the order of strata on a tie, and nothing
+        without over-commitment.
 
         Examples
         --------
@@ -171,7 +161,7 @@ class Devices:
 def first_to_finish(
     seconds: FloatArray, strata: IntArray, shares: IntArray
 ) -> BoolArray:
-    """Return who is kept of more participants than are wanted.
+    """Return the fastest of each stratum, in the order given on a tie, shape (m,).
 
     Parameters
     ----------
@@ -181,11 +171,6 @@ def first_to_finish(
         What each was drawn from: all clients, or a cluster.
     shares : int array of shape (P,)
         How many of each stratum are kept.
-
-    Returns
-    -------
-    bool array of shape (m,)
-        The fastest of each stratum; the first in the order given on a tie.
 
     Examples
     --------
@@ -205,11 +190,8 @@ def first_to_finish(
 def read_devices(path: Path) -> tuple[Device, ...]:
     """Read a file of devices.
 
-    Parameters
-    ----------
-    path : Path
-        ``.csv`` with the columns; ``.json`` with a list of objects, or an object of
-        them by client; anything else is FedScale's pickle of the latter.
+    A ``.csv`` has the columns; a ``.json`` a list of objects, or an object of them by
+    client; anything else is FedScale's pickle of the latter.
 
     Raises
     ------
@@ -256,13 +238,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 class VirtualClock:
-    """Tells how long devices took since they were last waited for.
-
-    Parameters
-    ----------
-    device_of : callable
-        The device of a client.
-    """
+    """Tells how long devices took since they were last waited for."""
 
     def __init__(self, device_of: DeviceOf) -> None:
         self.device_of = device_of

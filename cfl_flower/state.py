@@ -42,26 +42,17 @@ class StrategySettings:
 
 @dataclass
 class ClusteredState:
-    """Everything that survives a round; clients are rows, in the order of joining.
-
-    Attributes
-    ----------
-    clients : list of ClientId
-    clusters : int array of shape (n,)
-        The cluster of each client.
-    models : list of Vector
-        One per cluster.
-    memories : dict
-        What the server optimiser remembers of models, by their digests.
-    history : History
-        What the selection knows of clients.
-    """
+    """Everything that survives a round; clients are rows, in the order of joining."""
 
     clients: list[ClientId]
     clusters: IntArray
+    """The cluster of each client, shape (n,)."""
     models: list[Vector]
+    """One per cluster."""
     memories: dict[str, Memory] = field(default_factory=dict, kw_only=True)
+    """What the server optimiser remembers of models, by their digests."""
     history: History = field(default_factory=History, kw_only=True)
+    """What the selection knows of clients."""
 
     @property
     def sizes(self) -> IntArray:

@@ -34,21 +34,14 @@ def client_order(client: ClientId) -> tuple[bool, Any]:
 
 @dataclass(frozen=True)
 class Task:
-    """What one client is asked to do in one phase.
-
-    Attributes
-    ----------
-    client : ClientId
-    models : tuple of int
-        Which of the plan's models the client receives, in the order of its
-        ``parameters``. Empty when it needs none.
-    config : dict
-        What differs from the plan's common config for this client.
-    """
+    """What one client is asked to do in one phase."""
 
     client: ClientId
     models: tuple[int, ...] = ()
+    """Which of the plan's models the client receives, in the order of its
+    ``parameters``. Empty when it needs none."""
     config: dict[str, Scalar] = field(default_factory=dict)
+    """What differs from the plan's common config for this client."""
 
 
 @dataclass(frozen=True)
@@ -57,42 +50,28 @@ class SumSpec:
 
     A worker adds up what its virtual clients send (`communication.partial_sums`) and
     leaves out what is not valid: `Method.read_result` comes too late for arrays.
-
-    Attributes
-    ----------
-    bases : tuple of int
-        For each array of a reply, the place in the task's ``models`` of the one that it
-        is a new version of. Versions of one model are added up.
-    by_samples : bool
-        Results weigh as many as their samples, or all alike.
     """
 
     bases: tuple[int, ...]
+    """For each array of a reply, the place in the task's ``models`` of the one that it
+    is a new version of. Versions of one model are added up."""
     by_samples: bool
+    """Results weigh as many as their samples, or all alike."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The tasks of one phase and the models they share.
-
-    Attributes
-    ----------
-    tasks : list of Task
-    models : list of Vector
-        Each distinct model once, whatever the number of clients that receive it.
-    config : dict
-        Common to all tasks.
-    reply : tuple of int
-        The length of every array that a valid result carries.
-    sum_spec : SumSpec or None
-        How results are added up; None if they come one by one.
-    """
+    """The tasks of one phase and the models they share."""
 
     tasks: list[Task]
     models: list[Vector] = field(default_factory=list)
+    """Each distinct model once, whatever the number of clients that receive it."""
     config: dict[str, Scalar] = field(default_factory=dict)
+    """Common to all tasks."""
     reply: tuple[int, ...] = ()
+    """The length of every array that a valid result carries."""
     sum_spec: SumSpec | None = None
+    """How results are added up; None if they come one by one."""
 
     @cached_property
     def sharers(self) -> Counter[int]:
@@ -102,50 +81,32 @@ class Plan:
 
 @dataclass(frozen=True)
 class Result:
-    """A client's valid answer to a task.
-
-    Attributes
-    ----------
-    client : ClientId
-    num_examples : int
-        Samples trained on, or tested; 0 when the task asked for neither.
-    arrays : list of Vector
-    loss : float or None
-    metrics : dict
-        What the client adds; bytes are float32 representations.
-    report : object
-        What the method has read from the metrics, once (`Method.read_result`).
-    """
+    """A client's valid answer to a task."""
 
     client: ClientId
     num_examples: int
+    """Samples trained on, or tested; 0 when the task asked for neither."""
     arrays: list[Vector] = field(default_factory=list)
     loss: float | None = None
     metrics: dict[str, Scalar] = field(default_factory=dict)
+    """What the client adds; bytes are float32 representations."""
     report: Any = None
+    """What the method has read from the metrics, once (`Method.read_result`)."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A task without a valid result.
-
-    Attributes
-    ----------
-    client : ClientId
-    phase : str
-        ``query``, ``train`` or ``evaluate``.
-    reason : str
-        One word: ``raised``, ``timeout``, ``missing``, ``non-finite``, ``shape``,
-        ``count``, ``range``, ``representation``, ``oversized``, ``replayed``,
-        ``foreign``, ``identity``, ``stamp`` or ``node``.
-    detail : str
-        One line for a person.
-    """
+    """A task without a valid result."""
 
     client: ClientId
     phase: str
+    """``query``, ``train`` or ``evaluate``."""
     reason: str
+    """One word: ``raised``, ``timeout``, ``missing``, ``non-finite``, ``shape``,
+    ``count``, ``range``, ``representation``, ``oversized``, ``replayed``, ``foreign``,
+    ``identity``, ``stamp`` or ``node``."""
     detail: str
+    """One line for a person."""
 
 
 PASSES = "passes"

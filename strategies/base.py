@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -125,7 +125,7 @@ class ClusteredStrategy(Method, Strategy):
         if remaining > 0:
             arrays = ArrayRecord([self.initial_model()])
             timeout = self.config.system.message_timeout
-            self.start(self.fleet.grid, arrays, remaining, timeout)
+            self.start(cast(Grid, self.fleet.grid), arrays, remaining, timeout)
             self.fleet.grid.finish()
 
     def summary(self) -> None:
@@ -271,7 +271,7 @@ class ClusteredStrategy(Method, Strategy):
 
     def _run_callbacks(self, record: RoundRecord, rows: list[ClientRow]) -> None:
         for callback in self.callbacks:
-            callback.on_round(record, rows, self.state)
+            callback(record, rows, self.state)
 
     def _meet_newcomers(self, round: int) -> None:
         """Ask every client that is not in the state yet for its sizes."""

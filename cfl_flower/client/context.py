@@ -16,47 +16,30 @@ from cfl_flower.types import ClientId, Scalar, Vector
 
 @dataclass
 class ClientContext:
-    """All that a client may touch; it opens no files and reads no global settings.
-
-    Attributes
-    ----------
-    client : ClientId
-    round : int
-    seed : int
-        The run's seed.
-    stream : Stream
-    model : FlatModel
-        Shared by all virtual clients of a worker, so to be loaded before use.
-    evaluator : Evaluator
-        Tests models, shared ones only once.
-    settings : object
-        The strategy's settings.
-    state : ClientState
-    initial : callable
-        Returns the run's common initial model.
-    attack : str
-        What the client does if it is malicious.
-    place : int, optional
-        Its number in the stream of data, if that is not its id.
-    folder : Path, optional
-        A real device's own data.
-    look : callable, optional
-        Reads them again, and returns the stream of what is there now.
-    """
+    """All that a client may touch; it opens no files and reads no global settings."""
 
     client: ClientId
     round: int
     seed: int
+    """The run's seed."""
     stream: Stream
     model: FlatModel
+    """Shared by all virtual clients of a worker, so to be loaded before use."""
     evaluator: Evaluator
+    """Tests models, shared ones only once."""
     settings: Any
+    """The strategy's settings."""
     state: ClientState
     initial: Callable[[], Vector]
+    """Returns the run's common initial model."""
     attack: str = ""
+    """What the client does if it is malicious."""
     place: int | None = None
+    """Its number in the stream of data, if that is not its id."""
     folder: Path | None = None
+    """A real device's own data."""
     look: Callable[[], Stream] | None = None
+    """Reads them again, and returns the stream of what is there now."""
 
 
 class Client(Protocol):

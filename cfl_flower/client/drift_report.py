@@ -24,24 +24,16 @@ HELD = "held"
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """A request to report the representation of a client's data if it changed.
-
-    Attributes
-    ----------
-    representation : str
-        Its kind, such as ``label_histogram``.
-    tolerance : float
-        The change up to which a client keeps silent.
-    shared_model : str
-        The digest of the model that represents data, if the kind needs one.
-    held : str or None
-        The digest of the representation that the server holds; None if it has none.
-    """
+    """A request to report the representation of a client's data if it changed."""
 
     representation: str
+    """Its kind, such as ``label_histogram``."""
     tolerance: float = 0.0
+    """The change up to which a client keeps silent."""
     shared_model: str = ""
+    """The digest of the model that represents data, if the kind needs one."""
     held: str | None = None
+    """The digest of the representation that the server holds; None if it has none."""
 
     def to_config(self) -> dict[str, Scalar]:
         """Return the request as entries of a plan's config; `HELD` is each task's."""
@@ -66,17 +58,11 @@ class ReportRequest:
 
 @dataclass(frozen=True)
 class DriftReport:
-    """What a client reports about its data.
-
-    Attributes
-    ----------
-    representation : Vector
-    num_examples : int
-        The number of samples behind it.
-    """
+    """What a client reports about its data."""
 
     representation: Vector
     num_examples: int
+    """The number of samples behind it."""
 
     def to_metrics(self) -> dict[str, Scalar]:
         """Return the report as metrics of a reply, the representation as bytes."""
@@ -87,15 +73,7 @@ class DriftReport:
     def from_metrics(
         cls, metrics: Mapping[str, Any], length: int, kind: str
     ) -> DriftReport:
-        """Read a report, trusting nothing.
-
-        Parameters
-        ----------
-        metrics : mapping
-        length : int
-            Of the representation.
-        kind : str
-            What it is, for error lines.
+        """Read a report of a representation of some length and kind, trusting nothing.
 
         Raises
         ------
@@ -119,32 +97,17 @@ class DriftReport:
 
 @dataclass(frozen=True)
 class DriftReporter:
-    """Reports a client's representation unless the server holds it.
-
-    Attributes
-    ----------
-    context : ClientContext
-    changed : callable
-        Tells whether a representation differs from an earlier one by more than is
-        tolerated: ``changed(last, now, tolerance)``.
-    """
+    """Reports a client's representation unless the server holds it."""
 
     context: ClientContext
     changed: Callable[[Vector, Vector, float], bool]
+    """Tells whether a representation differs from an earlier one by more than is
+    tolerated: ``changed(last, now, tolerance)``."""
 
     def report(
         self, request: ReportRequest, representation: Vector, samples: int
     ) -> DriftReport | None:
-        """Return the report of a representation, or None if there is nothing to report.
-
-        Parameters
-        ----------
-        request : ReportRequest
-        representation : Vector
-            Of the client's present data.
-        samples : int
-            Their number.
-        """
+        """Return the report on the present data, or None if there is nothing new."""
         protected = self.protect(representation, samples)
         if digest(protected) == request.held:
             return None

@@ -24,18 +24,12 @@ from cfl_flower.types import FloatArray, IntArray, Vector
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of a model for every sample of a pool.
-
-    Attributes
-    ----------
-    log_shares : array of shape (n, L)
-        Logarithm of the probability of each label.
-    labels : int array of shape (n,)
-        The most probable label.
-    """
+    """The predictions of a model for every sample of a pool."""
 
     log_shares: FloatArray
+    """Logarithm of the probability of each label, shape (n, L)."""
     labels: IntArray
+    """The most probable label, shape (n,)."""
 
 
 class Evaluator:
@@ -87,14 +81,8 @@ class Evaluator:
     ) -> tuple[float, int]:
         """Test a client's own classifier on an extractor that others receive, too.
 
-        The representations of the pool are computed once for all classifiers.
-
-        Parameters
-        ----------
-        extractor, classifier : Vector
-            The parts of a model, see `models.Split`.
-        view : View
-            Its test samples are tested.
+        The representations of the pool are computed once for all classifiers. The two
+        are the parts of a model (`models.Split`).
 
         Raises
         ------

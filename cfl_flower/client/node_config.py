@@ -35,16 +35,11 @@ SIGN = ".last-heard-of"
 
 
 class NodeConfig(NamedTuple):
-    """A device.
-
-    Attributes
-    ----------
-    data_dir : str
-        Empty for a device with the data of a virtual client of a simulation.
-    """
+    """A device."""
 
     client: ClientId
     data_dir: str
+    """Empty for a device with the data of a virtual client of a simulation."""
     state_dir: str
     state_days: float
 

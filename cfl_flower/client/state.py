@@ -63,12 +63,7 @@ class ClientState:
         """Write the version of a round and delete those that are no longer needed.
 
         Numbers that are not finite come from a training that diverged, whose result the
-        server refuses: they are not saved.
-
-        Parameters
-        ----------
-        also : int, optional
-            The round of a version that is still referred to.
+        server refuses: they are not saved. The version of round ``also`` is kept.
         """
         if not all(np.isfinite(array).all() for array in arrays.values()):
             return
@@ -89,13 +84,7 @@ class ClientState:
         return checkpointed[:-1] + before[:-1]
 
     def keep(self, name: str, arrays: dict[str, np.ndarray]) -> None:
-        """Save arrays that many clients receive, once per machine.
-
-        Parameters
-        ----------
-        name : str
-            Identifies their content, as a digest does.
-        """
+        """Save arrays that many clients receive, by their digest, once per machine."""
         path = self._common(name)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)

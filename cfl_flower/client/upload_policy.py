@@ -41,14 +41,10 @@ class UploadPolicy:
         return (self.wait or math.inf) if self.holds else 0.0
 
     def due(self, before: FloatArray, now: FloatArray, waited: float) -> bool:
-        """Return whether an upload is due.
+        """Return whether an upload is due ``waited`` seconds after the task came.
 
-        Parameters
-        ----------
-        before, now : int arrays of shape (L,)
-            Samples of each label at the last upload, and now.
-        waited : float
-            Seconds since the task came.
+        ``before`` and ``now`` are the samples of each label, shape (L,), at the last
+        upload and at present.
 
         Examples
         --------

@@ -35,10 +35,6 @@ def move_drifted(
     representations : array of shape (n, L)
     clusters : int array of shape (n,)
     centres : array of shape (K, L)
-
-    Returns
-    -------
-    int array of shape (n,)
     """
     moved = clusters.copy()
     moved[drifted] = nearest_centre(representations[drifted], centres, distance)
@@ -51,12 +47,7 @@ def find_centres(
     """Return the mean or trimmed mean of each cluster's members; NaN without members.
 
     The trimmed mean of vectors without negative numbers is scaled to the mean's sum, so
-    that the centre of histograms is a histogram.
-
-    Parameters
-    ----------
-    representations : array of shape (n, L)
-    clusters : int array of shape (n,)
+    that the centre of histograms is a histogram. Representations have shape (n, L).
     """
     means = cluster_centres(representations, clusters, count)
     if not trim:
@@ -107,12 +98,8 @@ def needs_reclustering(shift: float, theta: float, threshold: float) -> bool:
 def adapt_delta(delta: float, step: float, consecutive: int) -> float:
     """Return Delta after a drift event: Appendix F.2.
 
-    Parameters
-    ----------
-    step : float
-        c, which Delta never goes below.
-    consecutive : int
-        Events in a row that led to re-clustering, this one included.
+    ``step`` is c, which Delta never goes below; ``consecutive`` counts the events in a
+    row that led to re-clustering, this one included.
 
     Examples
     --------

@@ -26,11 +26,8 @@ class ShiftTest:
     def detects(self, current: IntArray, before: IntArray) -> bool:
         """Return whether label counts have changed by more than tau.
 
-        tau = threshold * n / L, with the n samples of before (eq. 9).
-
-        Parameters
-        ----------
-        current, before : int arrays of shape (L,)
+        tau = threshold * n / L, with the n samples of ``before`` (eq. 9). Both arrays
+        have shape (L,).
 
         Examples
         --------

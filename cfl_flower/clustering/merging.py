@@ -114,10 +114,7 @@ def objective(sums: Sequence[FloatArray]) -> float:
 def purity(clusters: IntArray, truth: IntArray) -> float:
     """Return the share of clients whose concept is their cluster's most frequent one.
 
-    Parameters
-    ----------
-    clusters, truth : int arrays of shape (n,)
-        n is at least 1.
+    Both arrays have shape (n,), n at least 1.
 
     Examples
     --------
@@ -147,7 +144,7 @@ def describe_clustering(
     sums : sequence of K arrays of shape (w,)
         Of the members' psi.
     truth : int array of shape (n,) or None
-        The true concept of each client, if it is known.
+        The true concept of each client.
 
     Examples
     --------

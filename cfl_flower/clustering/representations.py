@@ -42,18 +42,9 @@ def label_counts(labels: NDArray[np.integer], classes: int) -> IntArray:
 
 
 def label_histogram(labels: NDArray[np.integer], classes: int) -> Vector:
-    """Return the share of each label among a client's samples.
+    """Return the share of each label among a client's samples, shape (L,).
 
-    Parameters
-    ----------
-    labels : int array of shape (n,)
-    classes : int
-        L.
-
-    Returns
-    -------
-    Vector, shape (L,)
-        Sums to 1; uniform for a client without samples.
+    Uniform for a client without samples.
 
     Examples
     --------
@@ -150,13 +141,7 @@ def unit(vector: Vector) -> Vector:
 
 
 def distances(a: FloatArray, b: FloatArray, metric: Distance) -> FloatArray:
-    """Return all distances between the rows of two matrices, shape (n, m).
-
-    Parameters
-    ----------
-    a, b : arrays of shapes (n, L) and (m, L)
-    metric : {"l1", "js", "l2", "cosine"}
-    """
+    """Return the distances, (n, m), between rows of matrices (n, L) and (m, L)."""
     return _without_nan(cdist(a, b, METRICS[metric]), metric)
 
 
@@ -202,7 +187,7 @@ def mean_client_distance(
 
     For each client the mean distance to the other members of its cluster, then the
     mean over all clients (not over clusters: Appendix B.2). A client alone in its
-    cluster has 0.
+    cluster has 0. None without any client.
 
     Parameters
     ----------
@@ -212,10 +197,6 @@ def mean_client_distance(
         Draws `SAMPLED` members of each cluster that has more; without one all pairs
         are taken, which are minutes for 100,000 clients.
 
-    Returns
-    -------
-    float or None
-        None without any client.
     """
     if len(clusters) == 0:
         return None

@@ -135,20 +135,9 @@ def _project(
 
 
 def leading_eigenvectors(gram: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
-    """Return the largest eigenvalues of a matrix of products, and their vectors.
+    """Return the m largest eigenvalues, descending, and their vectors, shape (n, m).
 
-    Parameters
-    ----------
-    gram : array of shape (n, n)
-        Symmetric, positive semi-definite.
-    count : int
-        m, at most n.
-
-    Returns
-    -------
-    values : array of shape (m,)
-        Descending.
-    columns : array of shape (n, m)
+    The matrix, of shape (n, n), is symmetric and positive semi-definite.
     """
     size = len(gram)
     with one_thread():
@@ -232,13 +221,8 @@ def nearest_direction(
 ) -> tuple[int, float]:
     """Return the sum with the largest cosine, and the cosine: StoCFL, section 4.4.
 
-    Step 1; the lowest index on a tie. The cosine with a sum of zero is 0.
-
-    Parameters
-    ----------
-    vector : array of shape (w,)
-    sums : sequence of K arrays of shape (w,)
-        At least one.
+    Step 1; the lowest index on a tie. The cosine with a sum of zero is 0. The vector
+    and the sums, of which there is at least one, have shape (w,).
     """
     own = normalise(vector.astype(np.float64))
     cosines = [float(np.einsum("i,i", own, normalise(each))) for each in sums]
@@ -253,12 +237,6 @@ def sketch(vector: Vector, dimension: int, seed: int) -> Vector:
     sign, to one of k numbers. The inner product of two sketches has a variance of at
     most (|a|^2 |b|^2 + <a, b>^2) / k, so that the cosine of two vectors has a standard
     error of at most sqrt(2 / k). Vectors that are compared need the same seed.
-
-    Parameters
-    ----------
-    vector : Vector, shape (d,)
-    dimension : int
-        k.
     """
     places, signs = _projection(len(vector), dimension, seed)
     sums = np.bincount(places, weights=vector * signs, minlength=dimension)

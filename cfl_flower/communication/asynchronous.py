@@ -24,12 +24,7 @@ back soon, large ones spare overhead."""
 
 
 class AsyncDispatcher:
-    """Keeps every node busy, one message at a time.
-
-    Parameters
-    ----------
-    fleet : Fleet
-    """
+    """Keeps every node busy, one message at a time."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -46,16 +41,9 @@ class AsyncDispatcher:
         waiting: Sequence[ClientId],
         plan: Callable[[Sequence[ClientId]], Plan],
     ) -> None:
-        """Send tasks to every node that is free.
+        """Send tasks to every node that is free, of the most urgent clients first.
 
-        Parameters
-        ----------
-        phase : str
-        round : int
-        waiting : sequence of ClientId
-            Whose task is to be sent, the most urgent first.
-        plan : callable
-            Returns the plan of some clients' tasks.
+        ``waiting`` has the clients in this order; ``plan`` returns the plan of some.
 
         Raises
         ------
@@ -82,12 +70,7 @@ class AsyncDispatcher:
         return list(zip(free, parts, strict=False))
 
     def wait(self, timeout: float) -> list[Result | Failure]:
-        """Return the next answers, after a while at most.
-
-        Parameters
-        ----------
-        timeout : float
-            Seconds; a real device may let the server wait for longer.
+        """Return the next answers, of a simulation within ``timeout`` seconds.
 
         Raises
         ------
@@ -108,12 +91,9 @@ class AsyncDispatcher:
         return []
 
     def give_up(self, patience: float) -> list[Failure]:
-        """Return as failures the tasks that real devices will not answer any more.
+        """Return as failures the tasks that devices have not answered.
 
-        Parameters
-        ----------
-        patience : float
-            Seconds after which an answer is not waited for any more.
+        Of devices that left, and of those that took more than ``patience`` seconds.
         """
         if self._fleet.simulated:
             return []

@@ -17,10 +17,7 @@ from flwr.app import Array, Message
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.nodes import NodeRegistry, last_sentence
-from cfl_flower.communication.outstanding import (
-    Outstanding,
-    PendingMessage,
-)
+from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.partial_sums import (
     PartialSums,
     add_result,
@@ -55,13 +52,7 @@ RESUME = "finished rounds are saved; go on with the same command and resume=true
 class Fleet(NodeRegistry):
     """The nodes of a run, and the tasks and results that travel to and from them.
 
-    Parameters
-    ----------
-    grid : Grid
-        Flower's.
-    config : RunConfig
-    token : str
-        Names the run to devices, which keep what they remember of it apart.
+    ``token`` names the run to devices, which keep a state for each run.
     """
 
     def __init__(self, grid: Grid, config: RunConfig, token: str = "") -> None:

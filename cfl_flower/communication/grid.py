@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from flwr.app import Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
+from flwr.app import Message
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from cfl_flower.communication.outstanding import Outstanding
 
@@ -21,15 +20,11 @@ def pause(elapsed: float) -> None:
     time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
 
 
-class PatientGrid(Grid):
+class PatientGrid:
     """Flower's grid with a short, growing wait between looks for replies.
 
-    Flower looks every 0.1 s, which doubles a round whose phases take as long.
-
-    Attributes
-    ----------
-    outstanding : Outstanding
-        The messages with tasks that have not been answered.
+    Flower looks every 0.1 s, which doubles a round whose phases take as long. All else
+    is Flower's: what is not defined here is delegated.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -46,44 +41,11 @@ class PatientGrid(Grid):
         while self._pending:
             self._pending.pop(0)()
 
-    def set_run(self, run: Run) -> None:
-        """Delegate."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """Delegate."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Delegate."""
-        return self._grid.create_message(
-            content, message_type, dst_node_id, group_id, ttl
-        )
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Delegate."""
-        return self._grid.get_node_ids()
-
-    def get_nodes(self) -> Iterable[NodeInfo]:
-        """Delegate."""
-        return self._grid.get_nodes()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Delegate, and note which messages were sent.
-
-        Returns
-        -------
-        list of str
-            The id of each message; empty for one that Flower cannot take.
-        """
+        """Push messages; return their ids, empty for one that Flower cannot take."""
         listed = list(messages)
         pushed = list(self._grid.push_messages(listed))
         ids = [key or "" for key in pushed] + [""] * (len(listed) - len(pushed))
@@ -91,10 +53,6 @@ class PatientGrid(Grid):
             if key:
                 self.outstanding.sent(message.metadata.dst_node_id, key)
         return ids
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Delegate."""
-        return self._grid.pull_messages(message_ids)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

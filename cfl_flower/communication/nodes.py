@@ -38,34 +38,22 @@ REFUSED_TIMEOUT = 10.0
 
 @dataclass(frozen=True)
 class NodeIdentity:
-    """What a node says about itself.
-
-    Attributes
-    ----------
-    client : ClientId or None
-        The client that the device is; None for a node of a simulation.
-    nodes : int
-        How many nodes the simulation has; 0 on a device.
-    """
+    """What a node says about itself."""
 
     client: ClientId | None
+    """The client that the device is; None for a node of a simulation."""
     nodes: int
+    """How many nodes the simulation has; 0 on a device."""
 
 
 @dataclass
 class IdentityQuery:
-    """A query for its identity that a node has not answered yet.
-
-    Attributes
-    ----------
-    asked : int
-        How often it was sent.
-    again : float
-        When to send it once more, on the monotonic clock.
-    """
+    """A query for its identity that a node has not answered yet."""
 
     asked: int
+    """How often it was sent."""
     again: float
+    """When to send it once more, on the monotonic clock."""
 
 
 class NodeRegistry:
@@ -73,8 +61,6 @@ class NodeRegistry:
 
     Parameters
     ----------
-    grid : Grid
-        Flower's.
     expected : int
         How many clients the run is configured for.
     patience : float
@@ -82,7 +68,6 @@ class NodeRegistry:
 
     Attributes
     ----------
-    grid : PatientGrid
     simulated : bool
         Whether the nodes are a simulation's; known after `discover`.
     disputes : dict
@@ -190,13 +175,7 @@ class NodeRegistry:
             self._queries |= {k: n for k, n in zip(ids, nodes, strict=True) if k}
 
     def _take_identities(self, fresh: Collection[int]) -> int:
-        """Read the identities of nodes; wait for new nodes once.
-
-        Returns
-        -------
-        int
-            How many nodes there should be.
-        """
+        """Read nodes' identities, wait for new ones once; return the nodes expected."""
         start, expected, waiting = time.monotonic(), 0, set(fresh)
         if waiting:
             self.grid.finish()

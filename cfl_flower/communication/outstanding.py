@@ -18,28 +18,18 @@ PHASES = ("query", "train", "evaluate")
 
 @dataclass(frozen=True)
 class PendingMessage:
-    """Tasks that were sent to a node.
-
-    Attributes
-    ----------
-    phase : str
-        ``query``, ``train`` or ``evaluate``.
-    round : int
-    plan : Plan
-        What the tasks are from.
-    tasks : list of Task
-    node : int or None
-        None for a device that is not connected.
-    sent : float
-        When, on the monotonic clock.
-    """
+    """Tasks that were sent to a node."""
 
     phase: str
+    """``query``, ``train`` or ``evaluate``."""
     round: int
     plan: Plan
+    """What the tasks are from."""
     tasks: list[Task]
     node: int | None
+    """None for a device that is not connected."""
     sent: float = field(default_factory=time.monotonic)
+    """When, on the monotonic clock."""
 
     @property
     def clients(self) -> list[ClientId]:
@@ -77,11 +67,8 @@ class Outstanding:
         return found
 
     def answered(self, reply: Message) -> PendingMessage | None:
-        """Remove and return what a reply answers; None if it answers nothing of this.
-
-        By the id of the message: for a node that left, the SuperLink replies in its
-        own name.
-        """
+        """Remove and return what a reply answers; None if nothing of this."""
+        # By the message's id: for a node that left, the SuperLink replies in its name.
         return self._sent.pop(reply.metadata.reply_to_message_id, None)
 
     def give_up(

@@ -110,14 +110,7 @@ def merge_sums(sums: PartialSums, others: PartialSums) -> None:
 
 
 class PartialSumBuilder:
-    """Adds up the answers of one message as they are made.
-
-    Parameters
-    ----------
-    plan : Plan
-        Of the message; without a `SumSpec` answers stay as they are.
-    phase : str
-    """
+    """Adds up the answers of one message; without a `SumSpec` they stay as they are."""
 
     def __init__(self, plan: Plan, phase: str) -> None:
         self._plan, self._phase = plan, phase
@@ -145,12 +138,7 @@ def portions(plan: Plan, adders: int = 0) -> list[Plan]:
     """Return a plan in parts with answers of at most `ANSWER_FLOATS`, at least one.
 
     In client-id order, so that results are absorbed in the same order as at once.
-
-    Parameters
-    ----------
-    plan : Plan
-    adders : int
-        How many nodes add results up; 0 if every result comes by itself.
+    ``adders`` nodes add results up; with 0, every result comes by itself.
     """
     parts: list[list[Task]] = [[]]
     floats, taken = 0, Counter[Version]()

@@ -20,15 +20,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import (
-    Answer,
-    IntArray,
-    Json,
-    Plan,
-    SumSpec,
-    Task,
-    Vector,
-)
+from cfl_flower.types import Answer, IntArray, Json, Plan, SumSpec, Task, Vector
 
 
 @dataclass(frozen=True)
@@ -57,17 +49,8 @@ def encode_models(plan: Plan) -> dict[int, Array]:
 
 
 def _encode(shape: tuple[int, ...], parts: Sequence[Vector | IntArray]) -> Array:
-    """Encode arrays of a type end to end, as Flower would one, but copy them once.
-
-    To put them together and to write that to a stream holds four times the bytes.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of all together.
-    parts : sequence of arrays
-        Float32 where there is none.
-    """
+    """Encode arrays end to end, as Flower would one of this shape, but copy once."""
+    # Concatenating them and writing the result to a stream holds four times the bytes.
     header, dtype = io.BytesIO(), parts[0].dtype if parts else np.dtype(np.float32)
     described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, described)
@@ -161,24 +144,11 @@ def mark(content: RecordDict, run: str, phase: str, round: int) -> None:
 def check_reply(
     content: RecordDict, run: str, phase: str, round: int, limit: int
 ) -> None:
-    """Refuse a reply by its size, or because it answers something else.
+    """Raise `InvalidResultError` if a reply is too large, or answers another task.
 
     Nothing of it has been parsed before. Names and lists count as well: whatever did
-    not count would have no bound.
-
-    Parameters
-    ----------
-    content : RecordDict
-    run : str
-        The run's token.
-    phase : str
-    round : int
-    limit : int
-        Bytes that all answers may take.
-
-    Raises
-    ------
-    InvalidResultError
+    not count would have no bound. ``run`` is the run's token, ``limit`` the bytes that
+    all answers may take.
     """
     size = sum(map(len, content)) + sum(
         weigh(key) + weigh(value)
@@ -335,12 +305,7 @@ def _read_vectors(content: RecordDict) -> Vector:
 
 
 def _check_header(data: bytes) -> None:
-    """Refuse an array whose header promises more than there is: it would be allocated.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse a header that promises more than there is: it would be allocated."""
     stream = io.BytesIO(data)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("an array in another format than numpy's 1.0")

@@ -24,15 +24,8 @@ def validate(
 ) -> Result:
     """Turn an answer into a result, or say why it must not enter any state.
 
-    Parameters
-    ----------
-    answer : Answer
-    phase : str
-        A ``train`` answer must have trained on at least one sample.
-    reply : tuple of int
-        The length of each array of a valid answer.
-    asked : mapping, optional
-        The plan's config, which asks for those of `START_LOSSES` that it names.
+    A ``train`` answer must have trained on at least one sample. ``reply`` has the
+    length of each array; ``asked`` is the plan's config, which may name `START_LOSSES`.
 
     Raises
     ------
@@ -112,17 +105,9 @@ def _validate_test(answer: Answer) -> None:
 
 
 def check_test(metrics: Mapping[str, Scalar], name: str) -> None:
-    """Refuse a client's own test that is none; it may have no test samples.
+    """Raise `InvalidResultError` unless a client's own test is a valid one, or absent.
 
-    Parameters
-    ----------
-    metrics : mapping
-        With ``NAME_tested``, ``NAME_correct`` and ``NAME_loss``, or none of them.
-    name : str
-
-    Raises
-    ------
-    InvalidResultError
+    Its metrics are ``NAME_tested``, ``NAME_correct`` and ``NAME_loss``.
     """
     keys = [f"{name}_{key}" for key in ("tested", "correct", "loss")]
     if not metrics.keys() & set(keys):

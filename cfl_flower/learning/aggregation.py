@@ -50,14 +50,9 @@ def mean_model(
     Parameters
     ----------
     models : list of Vector, each of shape (d,)
-        At least one.
+        At least one; summed in float64, in the order given.
     weights : array of shape (n,), optional
         Non-negative, not all 0; for example the number of samples.
-
-    Returns
-    -------
-    Vector, shape (d,)
-        Summed in float64, so that the order of clients is the only order.
 
     Examples
     --------
@@ -98,14 +93,9 @@ class Average:
     ) -> tuple[Vector, Memory]:
         """Return the next model and the state for the step after.
 
-        Parameters
-        ----------
-        model, mean : Vector, shape (d,)
-            The current model, and the mean of the results.
-        weights : int
-            p; the numbers behind them are running statistics.
-        memory : list of Vector
-            What the step to ``model`` returned; empty for a first step.
+        From the current model, shape (d,), and the mean of the results. Numbers behind
+        the p ``weights`` are running statistics. ``memory`` is what the step to
+        ``model`` returned, and empty for a first step.
         """
         del model, weights, memory
         return mean, []

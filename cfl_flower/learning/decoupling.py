@@ -41,13 +41,8 @@ def train_classifier(
 ) -> Vector:
     """Return the classifier after training on representations, the extractor frozen.
 
-    Parameters
-    ----------
-    classifier : Vector, shape (L * (D + 1),)
-        The initial classifier.
-    representations, y : Tensor, shapes (n, D) and (n,)
-    rng : numpy.random.Generator
-        Orders the batches.
+    ``classifier`` is the initial one, of shape (L * (D + 1),); ``representations`` and
+    ``y`` have shapes (n, D) and (n,).
     """
     module = SoftmaxRegression(split.width, split.classes)
     model = FlatModel(module, y.device).load(classifier)
@@ -65,18 +60,9 @@ def initial_classifier(split: Split, rng: np.random.Generator) -> Vector:
 def balanced_batch(
     labels: NDArray[np.integer], each: int, rng: np.random.Generator
 ) -> IntArray:
-    """Draw equally many samples of every label that occurs.
+    """Draw the indices of ``each`` samples of every label that occurs, label by label.
 
-    Parameters
-    ----------
-    labels : int array of shape (n,)
-    each : int
-        Samples of a label; drawn with replacement if there are fewer.
-
-    Returns
-    -------
-    int array of shape (each * labels present,)
-        Indices, label by label.
+    With replacement if there are fewer; ``labels`` have shape (n,).
 
     Examples
     --------
@@ -93,29 +79,19 @@ def balanced_batch(
 
 @dataclass(frozen=True)
 class Anchors:
-    """A point in the space of representations for each class: FedCCFA, eq. 6.
-
-    Attributes
-    ----------
-    points : array of shape (L, D), float32
-        Zero for a class without an anchor.
-    present : bool array of shape (L,)
-        Which classes have one.
-    """
+    """A point in the space of representations for each class: FedCCFA, eq. 6."""
 
     points: FloatArray
+    """Float32, shape (L, D); zero for a class without an anchor."""
     present: BoolArray
+    """Which classes have one, shape (L,)."""
 
 
 @torch.no_grad()
 def class_means(representations: Tensor, y: Tensor, classes: int) -> Anchors:
     """Return the mean representation of each class: FedCCFA, eq. 6.
 
-    Parameters
-    ----------
-    representations, y : Tensor, shapes (n, D) and (n,)
-    classes : int
-        L.
+    ``representations`` have shape (n, D), the labels ``y`` (n,).
     """
     members = torch.nn.functional.one_hot(y, classes).T.double()
     counts = members.sum(1)

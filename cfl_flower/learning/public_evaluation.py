@@ -21,14 +21,7 @@ from cfl_flower.types import FloatArray, IntArray, Vector
 
 
 class Validation:
-    """K sets of samples, and the network that is tested on them.
-
-    Parameters
-    ----------
-    sets : sequence of K Samples
-    threads : int, optional
-        By default one per core.
-    """
+    """K sets of samples, and the network that is tested on them, a thread per core."""
 
     def __init__(
         self, network: nn.Module, sets: Sequence[Samples], threads: int | None = None

@@ -50,24 +50,16 @@ def share_participants(
 
 @dataclass(frozen=True)
 class History:
-    """Observations of clients when they took part; rows as in the state.
-
-    Attributes
-    ----------
-    utility : array of shape (n,)
-        Samples times the root mean square of their losses: Oort, equation 1.
-    seconds : array of shape (n,)
-        Time of the device; NaN if unknown.
-    last : int array of shape (n,)
-        The round in which it took part; 0: never.
-    gained : array of shape (t,)
-        Mean utility, by round, of the participants that had taken part before.
-    """
+    """Observations of clients when they took part; rows as in the state."""
 
     utility: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Samples times the root mean square of their losses (Oort, eq. 1), shape (n,)."""
     seconds: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Time of the device, shape (n,); NaN if unknown."""
     last: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The last round in which it took part, shape (n,); 0: never."""
     gained: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Mean utility, by round, of those that had taken part before, shape (t,)."""
 
     def extended(self, count: int) -> History:
         """Return the history of ``count`` clients; the new ones never took part."""
@@ -82,13 +74,7 @@ class History:
     def noted(
         self, round: int, rows: IntArray, utility: FloatArray, seconds: FloatArray
     ) -> History:
-        """Return the history after a round's participants.
-
-        Parameters
-        ----------
-        rows : int array of shape (m,)
-        utility, seconds : arrays of shape (m,)
-        """
+        """Return the history after a round's participants; all arrays: shape (m,)."""
         exploited = utility[self.last[rows] > 0]
         mean = float(exploited.mean()) if len(exploited) else 0.0
         after = replace(self, gained=np.append(self.gained, mean))
@@ -120,17 +106,12 @@ class History:
 
 @dataclass(frozen=True)
 class Known:
-    """The observations that a selection can use.
-
-    Attributes
-    ----------
-    distances : array of shape (n,)
-        Of each client to its cluster's centre; empty without centres.
-    """
+    """The observations that a selection can use."""
 
     round: int
     history: History
     distances: FloatArray
+    """Of each client to its cluster's centre, shape (n,); empty without centres."""
 
 
 @settings("selection")
@@ -147,17 +128,7 @@ class RandomSelection:
         rng: np.random.Generator,
         known: Known | None = None,
     ) -> IntArray:
-        """Return ``count`` of the members, in ascending order.
-
-        Parameters
-        ----------
-        members : int array
-            Rows of the state.
-        count : int
-            At most as many as there are.
-        known : Known, optional
-            What there is to choose by.
-        """
+        """Return ``count`` of the members, which are rows of the state, ascending."""
         del known
         return np.sort(rng.choice(members, count, replace=False))
 

@@ -88,13 +88,7 @@ class LocalTraining:
 def batches(
     x: Tensor, y: Tensor, settings: LocalTraining, rng: np.random.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield mini-batches; every pass shuffles the data again.
-
-    Parameters
-    ----------
-    x : Tensor, shape (n, ...)
-    y : Tensor, shape (n,)
-    """
+    """Yield mini-batches of n samples; every pass shuffles them again."""
     total = settings.count_steps(y.shape[0])
     return islice(_endless_batches(x, y, settings.batch_size, rng), total)
 
@@ -150,11 +144,8 @@ def _write_by_autograd(model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> No
 def full_gradient(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     """Return the gradient of the mean cross-entropy over all samples, shape (p,).
 
-    In evaluation mode, without dropout. Zero without samples.
-
-    Parameters
-    ----------
-    x, y : Tensor, shapes (n, ...) and (n,)
+    In evaluation mode, without dropout. Zero without samples. ``x`` and ``y`` have
+    shapes (n, ...) and (n,).
     """
     switch_mode(model, training=False)
     write_gradient = gradient_writer(model)
@@ -234,14 +225,8 @@ def pretrain(
 ) -> Vector:
     """Return a model after training on the server, the same bits on any machine.
 
-    Parameters
-    ----------
-    model : FlatModel
-        The network to train with; its weights are overwritten.
-    initial : Vector, shape (d,)
-    x, y : Tensor, shapes (n, ...) and (n,)
-    key : str
-        The key of the settings, for errors.
+    The weights of ``model`` are overwritten; ``initial`` has shape (d,), ``x`` and
+    ``y`` (n, ...) and (n,). ``key`` is that of the settings, for errors.
 
     Raises
     ------
@@ -306,11 +291,8 @@ def evaluate(
 ) -> tuple[float, int]:
     """Return the mean cross-entropy and the number of correct predictions.
 
-    Parameters
-    ----------
-    x, y : Tensor, shapes (n, ...) and (n,)
-    spread : callable
-        Maps over the blocks; a thread pool's ``map`` gives the same bits.
+    ``x`` and ``y`` have shapes (n, ...) and (n,). ``spread`` maps over the blocks; a
+    thread pool's ``map`` gives the same bits.
 
     Raises
     ------

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from numbers import Real
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from rich.console import Console
 
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.directory import RunDirectory
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
+
+Callback: TypeAlias = Callable[[RoundRecord, Sequence[ClientRow], ClusteredState], None]
+"""Called after every round; a method itself never prints or writes."""
 
 
 class Verbosity(StrEnum):
@@ -29,61 +31,40 @@ class Verbosity(StrEnum):
 
 
 @dataclass
-class Recorder:
-    """Appends every round to the run directory."""
-
-    directory: RunDirectory
-
-    def on_round(
-        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
-    ) -> None:
-        """Write the round."""
-        del state
-        self.directory.append(record, rows)
-
-
-@dataclass
 class Checkpointer:
     """Saves the state every few rounds, and after the last.
 
-    Runs after the recorder: a resume can drop rows newer than the checkpoint, but not
-    restore missing ones.
+    Runs after the rows are written: a resume can drop rows newer than the checkpoint,
+    but not restore missing ones.
     """
 
     checkpoint: Checkpoint
     every: int
     last: int
 
-    def on_round(
+    def __call__(
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
     ) -> None:
         """Save the state if a checkpoint is due."""
-        del rows
         if record.round % self.every == 0 or record.round == self.last:
             self.checkpoint.save(record.round, state)
 
 
 @dataclass
 class Progress:
-    """Prints one line per round, and more if verbose.
-
-    Attributes
-    ----------
-    verbosity : Verbosity
-        Quiet prints nothing; verbose adds sizes, bytes, scores and failures.
-    """
+    """Prints one line per round, and more if verbose."""
 
     console: Console
     strategy: str
     rounds: int
     verbosity: Verbosity = Verbosity.NORMAL
+    """Quiet prints nothing; verbose adds sizes, bytes, scores and failures."""
     _seconds: list[float] = field(default_factory=list, init=False)
 
-    def on_round(
+    def __call__(
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
     ) -> None:
         """Print the round."""
-        del rows, state
         if record.seconds is not None:
             self._seconds.append(record.seconds)
         if self.verbosity is Verbosity.QUIET:
@@ -146,7 +127,9 @@ def clock(seconds: float) -> str:
 
 
 class TensorBoard:
-    """Writes every number of a round for TensorBoard; the JSON lines stay the source.
+    """Writes a round's numbers and a histogram of clients' accuracies for TensorBoard.
+
+    The JSON lines stay the source.
 
     Parameters
     ----------
@@ -162,11 +145,10 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(folder), purge_step=done + 1)
 
-    def on_round(
+    def __call__(
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
     ) -> None:
-        """Write the round's numbers and a histogram of clients' accuracies."""
-        del state
+        """Write the round's numbers."""
         row = record.row()
         row["failures"] = len(record.failures)
         for key, value in row.items():
@@ -176,12 +158,3 @@ class TensorBoard:
             spread = np.array([each.accuracy for each in rows])
             self._writer.add_histogram("client accuracy", spread, record.round)
         self._writer.flush()
-
-
-class Callback(Protocol):
-    """Called after every round; a method itself never prints or writes."""
-
-    def on_round(
-        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
-    ) -> None:
-        """Process a finished round and the state after it."""

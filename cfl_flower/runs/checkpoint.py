@@ -72,7 +72,6 @@ def unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any = Any) 
 
     Parameters
     ----------
-    arrays : mapping of str to arrays
     annotation : type
         What is expected; a dataclass is found in it by its name, in unions, lists and
         mappings, too: ``dict[ClientId, Result | Failure]``.
@@ -127,16 +126,11 @@ def _element_type(annotation: Any, container: type) -> Any:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The folder that holds the last checkpoint of a run.
-
-    Attributes
-    ----------
-    resolved : dict
-        The run's configuration, to recognise the checkpoint of another run.
-    """
+    """The folder that holds the last checkpoint of a run."""
 
     folder: Path
     resolved: Mapping[str, Json]
+    """The run's configuration, to recognise the checkpoint of another run."""
 
     @property
     def _header(self) -> Path:

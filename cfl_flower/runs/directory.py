@@ -115,10 +115,7 @@ class RunDirectory:
     def write_summary(self, data: str | None = None) -> dict[str, Json]:
         """Write `summary.json` from the rounds on disk, and return it.
 
-        Parameters
-        ----------
-        data : str, optional
-            Fingerprint of all clients' data, if known: `Stream.fingerprint`.
+        ``data`` is the `Stream.fingerprint` of all clients' data, if known.
         """
         config, rounds = self._config, read_lines(self.path / "rounds.jsonl")
         tested = [row for row in rounds if row["accuracy"] is not None]
@@ -177,13 +174,8 @@ def check_output_dir(config: RunConfig) -> None:
 def repeat_command(overrides: Sequence[str], without: Collection[str] = ()) -> str:
     """Return the shell command that repeats a run.
 
-    The last value of each key counts; ``resume`` is left out.
-
-    Parameters
-    ----------
-    overrides : sequence of str
-    without : collection of str
-        Further keys to leave out.
+    The last value of each key counts; ``resume`` and the keys of ``without`` are left
+    out.
 
     Examples
     --------

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.runs.record import ClientRow, RoundRecord
-from cfl_flower.types import ClientId, FloatArray, IntArray, Result, Vector
+from cfl_flower.types import ClientId, IntArray, Result, Vector
 
 
 def note_tests(
@@ -27,10 +27,6 @@ def note_tests(
     clusters : int array of shape (n,)
     malicious : collection of ClientId
         Attackers; the accuracy of the others is recorded, too.
-
-    Returns
-    -------
-    list of n ClientRow
     """
     if not tested:
         return []
@@ -62,39 +58,10 @@ def _personalised(result: Result) -> float | None:
     return int(result.metrics["own_correct"]) / int(tested) if tested else None
 
 
-def discrepancies(
-    results: Sequence[Result], clusters: IntArray, models: Sequence[Vector]
-) -> FloatArray:
-    """Return the distances of participants' models to their cluster's: FlexCFL, eq. 3.
-
-    Parameters
-    ----------
-    results : sequence of n Result
-    clusters : int array of shape (n,)
-    models : sequence of K vectors
-        After aggregation.
-
-    Returns
-    -------
-    array of shape (n,)
-        Euclidean distances; eq. 3 is their mean.
-    """
-    pairs = zip(results, clusters.tolist(), strict=True)
-    gaps = [np.linalg.norm(r.arrays[0] - models[cluster]) for r, cluster in pairs]
-    return np.array(gaps, float)
-
-
 def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
     """Return the adjusted Rand index of each class, over clients with samples of it.
 
-    Parameters
-    ----------
-    truth, clusters : int arrays of shape (m, L)
-
-    Returns
-    -------
-    list of L floats
-        None for a class without samples.
+    ``truth`` and ``clusters`` have shape (m, L). None for a class without samples.
     """
     scores: list[float | None] = []
     for label in range(truth.shape[1]):
@@ -110,16 +77,14 @@ def note_discrepancies(
     clusters: IntArray,
     models: Sequence[Vector],
 ) -> None:
-    """Note how far participants' models are from their clusters' new ones.
+    """Note how far m participants' models are from their clusters' new ones.
 
-    Parameters
-    ----------
-    record : RoundRecord
-    results : sequence of m Result
-    clusters : int array of shape (m,)
-    models : sequence of K vectors
+    The mean Euclidean distance over all (FlexCFL, eq. 3), and over each of the K
+    clusters; ``clusters`` has shape (m,).
     """
-    gaps, measures = discrepancies(results, clusters, models), record.measures
+    pairs = zip(results, clusters.tolist(), strict=True)
+    gaps = np.array([np.linalg.norm(r.arrays[0] - models[k]) for r, k in pairs], float)
+    measures = record.measures
     measures["discrepancy"] = float(np.mean(gaps)) if len(gaps) else None
     measures["discrepancies"] = [
         float(gaps[clusters == cluster].mean()) if cluster in clusters else None
@@ -134,7 +99,6 @@ def note_class_agreement(
 
     Parameters
     ----------
-    record : RoundRecord
     meanings : int array of shape (n, L)
         Equal for clients that mean the same by a class.
     clients : int array of shape (m,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -122,12 +122,16 @@ def refuse_other_settings(config: RunConfig) -> None:
         )
 
 
-def read_settings(path: Path) -> dict[str, Json]:
-    """Read a `config.yaml`, or raise a `ConfigError`."""
+def _read(path: Path, parse: Callable[[str], Json]) -> Json:
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        return parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise broken(path, error) from error
+
+
+def read_settings(path: Path) -> dict[str, Json]:
+    """Read a `config.yaml`, or raise a `ConfigError`."""
+    settings = _read(path, yaml.safe_load) or {}
     if not isinstance(settings, dict):
         raise broken(path, "no settings")
     return settings
@@ -136,10 +140,7 @@ def read_settings(path: Path) -> dict[str, Json]:
 def read_summary(folder: Path) -> dict[str, Json]:
     """Read the `summary.json` of a run, or raise a `ConfigError`."""
     path = folder / "summary.json"
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise broken(path, error) from error
+    summary = _read(path, json.loads)
     if not isinstance(summary, dict) or not {"rounds", "seconds"} <= summary.keys():
         raise broken(path, "no summary of a run")
     return summary
@@ -171,11 +172,7 @@ def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
     if not path.exists():
         return []
     rows = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, ValueError) as error:
-        raise broken(path, error) from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_read(path, str).splitlines(keepends=True), 1):
         if not line.endswith("\n"):
             continue
         try:

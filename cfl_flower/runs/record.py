@@ -10,58 +10,44 @@ from cfl_flower.types import ClientId, Failure, Json
 
 @dataclass
 class RoundRecord:
-    """One line of `rounds.jsonl`; what was not measured is None, never 0.
-
-    Attributes
-    ----------
-    accuracy : float
-        Correct / tested over all evaluated clients, each with the model it is served.
-    accuracy_mean : float
-        Mean over clients.
-    loss : float
-        Mean cross-entropy over all tested samples.
-    num_clusters, cluster_sizes : int, list of int
-        Clusters with members at the time of the test; the size of each model's cluster.
-    drifted : int
-        Clients that reported a changed representation after the test.
-    moved, reclustered : int, bool
-        The consequences of that, effective from the next round on. Clients that joined
-        before this round's training can trigger a re-clustering, too, effective now.
-    participants : int
-        Clients asked to train.
-    failures : list of Failure
-    bytes_up, bytes_down : int
-        Models for training and representations; models sent only for the test, the
-        same for every method, are not counted.
-    seconds, virtual_seconds : float
-        Wall time since the end of the last round; time of the simulated devices
-        (`devices`), in each phase that of the slowest device that is waited for.
-    heterogeneity : float
-        Mean client distance within clusters, on the data of the test.
-    ari : float
-        Adjusted Rand index of the clusters against the true concepts.
-    measures : dict
-        What the strategy measures in addition.
-    """
+    """One line of `rounds.jsonl`; what was not measured is None, never 0."""
 
     round: int
     accuracy: float | None = None
+    """Correct / tested over all evaluated clients, each with the model it is served."""
     accuracy_mean: float | None = None
+    """Mean over clients."""
     loss: float | None = None
+    """Mean cross-entropy over all tested samples."""
     num_clusters: int | None = None
+    """Clusters with members at the time of the test."""
     cluster_sizes: list[int] | None = None
+    """The size of each model's cluster."""
     drifted: int | None = None
+    """Clients that reported a changed representation after the test."""
     moved: int | None = None
+    """Clients that drift moved to another cluster, effective from the next round on."""
     reclustered: bool | None = None
+    """Effective from the next round on; at once if clients that joined before this
+    round's training triggered it."""
     participants: int | None = None
+    """Clients asked to train."""
     failures: list[Failure] = field(default_factory=list)
     bytes_up: int = 0
+    """Models for training and representations."""
     bytes_down: int = 0
+    """Likewise; models sent only for the test, the same for every method, are not
+    counted."""
     seconds: float | None = None
+    """Wall time since the end of the last round."""
     virtual_seconds: float | None = None
+    """Time of the simulated devices: in each phase the slowest that is waited for."""
     heterogeneity: float | None = None
+    """Mean client distance within clusters, on the data of the test."""
     ari: float | None = None
+    """Adjusted Rand index of the clusters against the true concepts."""
     measures: dict[str, Json] = field(default_factory=dict)
+    """What the strategy measures in addition."""
 
     def row(self) -> dict[str, Json]:
         """Return the line as a mapping, with the strategy's measures among its keys."""

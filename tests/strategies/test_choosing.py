@@ -10,7 +10,8 @@ from flwr.clientapp import ClientApp
 
 from cfl_flower.client_app import app as client_app
 from cfl_flower.communication.records import pack_answers, unpack_answers
-from cfl_flower.runs.measures import discrepancies
+from cfl_flower.runs.measures import note_discrepancies
+from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
 from simulations.inprocess import InProcessGrid
 
@@ -21,8 +22,9 @@ def test_discrepancies_are_distances_to_the_clusters_model() -> None:
     models = [np.float32([0, 0]), np.float32([9, 9]), np.float32([1, 1])]
     arrays = [np.float32([3, 4]), np.float32([0, 1]), np.float32([1, 3])]
     results = [Result(i, 1, [array]) for i, array in enumerate(arrays)]
-    found = discrepancies(results, np.array([0, 0, 2]), models)
-    assert found.tolist() == [5, 1, 2]
+    record = RoundRecord(1)
+    note_discrepancies(record, results, np.array([0, 0, 2]), models)
+    assert record.measures == {"discrepancy": 8 / 3, "discrepancies": [3, None, 2]}
 
 
 def lying_app(cluster: object) -> ClientApp:

@@ -12,7 +12,6 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.runs.callbacks import (
     Checkpointer,
     Progress,
-    Recorder,
     TensorBoard,
     Verbosity,
 )
@@ -32,14 +31,14 @@ def line(record: RoundRecord, rounds: int = 20) -> str:
     return Progress(Console(file=io.StringIO()), "fedavg", rounds).line(record)
 
 
-def test_the_recorder_writes_a_round_and_its_clients(tmp_path: Path) -> None:
+def test_the_directory_gets_a_round_and_its_clients(tmp_path: Path) -> None:
     with RunDirectory(compose_config([f"output_dir={tmp_path}"])) as directory:
         rows = [
             ClientRow(1, "site-a", 2, 0.5, 8),
             ClientRow(1, 4, 0, 0.25, 4, measures={"kl": 0.5}),
         ]
         record = RoundRecord(1, accuracy=0.4, cluster_sizes=[1, 0, 1])
-        Recorder(directory).on_round(record, rows, state())
+        directory.append(record, rows)
     (found,) = read_lines(tmp_path / "rounds.jsonl")
     assert (found["round"], found["accuracy"]) == (1, 0.4)
     assert found["cluster_sizes"] == [1, 0, 1]
@@ -59,7 +58,7 @@ def test_the_checkpointer_saves_every_few_rounds_and_after_the_last(
     checkpoint = Checkpoint(tmp_path / "checkpoint", {"seed": 0})
     checkpointer = Checkpointer(checkpoint, every, last=5)
     for round, expected in enumerate(newest, start=1):
-        checkpointer.on_round(RoundRecord(round), [], state(round))
+        checkpointer(RoundRecord(round), [], state(round))
         assert checkpoint.exists() == (expected > 0)
         if expected:
             done, loaded = checkpoint.load(ClusteredState)
@@ -70,7 +69,7 @@ def test_progress_prints_one_line_however_narrow_the_terminal() -> None:
     text = io.StringIO()
     progress = Progress(Console(file=text, width=20), "fielding", 20)
     record = RoundRecord(3, accuracy=0.5, loss=1.25, num_clusters=4, seconds=0.5)
-    progress.on_round(record, [], state())
+    progress(record, [], state())
     assert text.getvalue() == f"{progress.line(record)}\n"
 
 
@@ -110,7 +109,7 @@ def printed(verbosity: Verbosity, *records: RoundRecord) -> list[str]:
     text = io.StringIO()
     progress = Progress(Console(file=text, width=200), "fedavg", 20, verbosity)
     for record in records:
-        progress.on_round(record, [], state())
+        progress(record, [], state())
     return text.getvalue().splitlines()
 
 
@@ -142,11 +141,11 @@ def test_quiet_prints_nothing_and_verbose_lists_failures() -> None:
 def test_tensorboard_gets_every_measured_number(tmp_path: Path) -> None:
     board = TensorBoard(tmp_path)
     rows = [ClientRow(1, 0, 0, 0.25, 8), ClientRow(1, 1, 0, 0.75, 8)]
-    board.on_round(RoundRecord(1, accuracy=0.5, ari=None), rows, state())
-    board.on_round(RoundRecord(2, accuracy=0.75, reclustered=True), [], state())
+    board(RoundRecord(1, accuracy=0.5, ari=None), rows, state())
+    board(RoundRecord(2, accuracy=0.75, reclustered=True), [], state())
     # What comes after the checkpoint is dropped by the run that goes on.
     resumed = TensorBoard(tmp_path, done=1)
-    resumed.on_round(RoundRecord(2, accuracy=0.875), [], state())
+    resumed(RoundRecord(2, accuracy=0.875), [], state())
     found = EventAccumulator(str(tmp_path))
     found.Reload()
     values = [(event.step, event.value) for event in found.Scalars("accuracy")]
