@@ -38,7 +38,8 @@ def test_comparison_has_a_row_for_what_differs_but_the_seed(
     # Three tables of the same rows; with several seeds, after the first one the leads
     # over fedavg; and two by the values of what is swept beside methods and seeds. Seeds
     # make a deviation.
-    leads = [name for name in names if "fedavg" not in name] if "seed" in sweep else []
+    led = [name for name in names if "fedavg" not in name]
+    leads = led if "seed" in sweep else []
     swept = ["fedavg"] * 2 if "participants" in sweep else []
     found = [row.split("│")[1].strip() for row in rows]
     assert found == names + leads + names * 2 + swept
