@@ -65,9 +65,11 @@ def test_a_stopwatch_measures_the_time_since_the_last_lap() -> None:
     watch = Stopwatch()
     sum(range(300_000))
     long, short = watch.lap(), watch.lap()
-    assert long.wall > short.wall
+    # CPU time: on a busy machine any lap may take long.
+    assert long.wall > 0
     assert long.cpu is not None
-    assert long.cpu > 0
+    assert short.cpu is not None
+    assert long.cpu > short.cpu
 
 
 def test_a_reference_is_the_mean_of_before_and_after() -> None:
