@@ -36,8 +36,8 @@ def test_comparison_has_a_row_for_what_differs_but_the_seed(
     compare(configs, Console(file=text, width=160))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
     # Three tables of the same rows; with several seeds, after the first one the leads
-    # over fedavg; and two by the values of what is swept beside methods and seeds. Seeds
-    # make a deviation.
+    # over fedavg; and two by the values of what is swept beside methods and seeds. With
+    # seeds there is a deviation.
     led = [name for name in names if "fedavg" not in name]
     leads = led if "seed" in sweep else []
     swept = ["fedavg"] * 2 if "participants" in sweep else []
