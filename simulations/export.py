@@ -36,7 +36,7 @@ from cfl_flower.settings import build, require
 from cfl_flower.types import FloatArray, Json, Vector
 from simulations.run import report
 from simulations.saved import load_run
-from simulations.terminal import Parser, told
+from simulations.terminal import Parser, writable
 
 DIRECTORY = "clusters.json"
 CENTRES = "centres.safetensors"
@@ -110,7 +110,7 @@ def export(run: Path, output: Path) -> list[int]:
         "distance": centres and centres.distance,
     }
     kept = {DIRECTORY} | ({CENTRES} if centres else set())
-    with told("--output", output, "name another folder"):
+    with writable("--output", output, "name another folder"):
         output.mkdir(parents=True, exist_ok=True)
         for cluster in clusters:
             kept |= write_model(

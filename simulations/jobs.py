@@ -86,12 +86,12 @@ class Job:
         summary = finished(self.config)
         return clock(summary["seconds"]) if summary else "-"
 
-    def failure(self, said: str) -> str:
+    def failure(self, last_line: str) -> str:
         """Return why it failed, or nothing if it is complete."""
         if finished(self.config):
             return ""
         path = self.folder / FAILURE
-        return path.read_text(encoding="utf-8").strip() if path.exists() else said
+        return path.read_text(encoding="utf-8").strip() if path.exists() else last_line
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Watch:
     console: Console = field(default_factory=make_error_console)
     _read: dict[Path, int] = field(default_factory=dict, init=False)
     _done: dict[str, int] = field(default_factory=dict, init=False)
-    _told: list[str] = field(default_factory=list, init=False)
+    _reported: list[str] = field(default_factory=list, init=False)
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -154,18 +154,18 @@ class Watch:
         if self.verbosity is Verbosity.VERBOSE:
             for unit in units:
                 self._relay(_log_of(unit))
-        for job in ended:  # after the last that it said itself
+        for job in ended:  # after its own last line
             self.tell(job)
 
     def tell(self, job: Job, reason: str = "") -> None:
         """Say once that a run has ended, and why if it failed."""
-        if job.label in self._told:
+        if job.label in self._reported:
             return
-        self._told.append(job.label)
+        self._reported.append(job.label)
         if self.verbosity is Verbosity.QUIET:
             return
         end = f"failed: {reason}" if reason else f"done, {job.time()}"
-        line = f"[{len(self._told)}/{len(self.jobs)}] {job.label} {end}"
+        line = f"[{len(self._reported)}/{len(self.jobs)}] {job.label} {end}"
         style = "red" if reason else None
         self._progress.console.print(line, style=style, markup=False, highlight=False)
 
@@ -264,7 +264,7 @@ def work(jobs: Sequence[Job], verbosity: Verbosity = Verbosity.NORMAL) -> str:
     Returns
     -------
     str
-        The last that it said, and its exit code.
+        Its last line, and its exit code.
     """
     log = _log_of(jobs)
     for job in jobs:

@@ -21,7 +21,6 @@ from matplotlib.colors import (
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
-from cfl_flower.errors import ConfigError
 from cfl_flower.types import FloatArray, IntArray
 from simulations.data_summary import (
     Columns,
@@ -31,6 +30,7 @@ from simulations.data_summary import (
     shares,
     span,
 )
+from simulations.terminal import writable
 
 LINES = 60
 """Changes that are drawn as lines through the ribbon; more would hide it."""
@@ -211,10 +211,8 @@ def write(figure: Figure, path: Path) -> None:
         If the file cannot be written.
     """
     metadata = FORMATS[path.suffix.lower()]
-    try:
-        with mpl.rc_context({"svg.hashsalt": "cfl-flower"}):
-            figure.savefig(path, dpi=120, metadata=metadata)
-    except OSError as error:
-        raise ConfigError(
-            f"--output={path} cannot be written ({error.strerror}); name another file"
-        ) from error
+    with (
+        writable("--output", path, "name another file"),
+        mpl.rc_context({"svg.hashsalt": "cfl-flower"}),
+    ):
+        figure.savefig(path, dpi=120, metadata=metadata)

@@ -34,7 +34,7 @@ from cfl_flower.types import Json
 from simulations import figures
 from simulations.run import report as report_error
 from simulations.saved import SavedRun, load_run, name_runs
-from simulations.terminal import Parser, told
+from simulations.terminal import Parser, writable
 
 ROUND_COLUMNS = (
     "round",
@@ -278,12 +278,12 @@ def write(
     if output.is_dir():
         raise ConfigError(f"--output={output} is a folder; name a file in it")
     if folder:
-        with told("--figures", folder, "name a folder of your own"):
+        with writable("--figures", folder, "name a folder of your own"):
             folder.mkdir(parents=True, exist_ok=True)
             for picture in pictures:
                 for kind in ("pdf", "svg"):
                     picture.figure.savefig(folder / f"{picture.name}.{kind}")
-    with told("--output", output, "name a file in a folder of your own"):
+    with writable("--output", output, "name a file in a folder of your own"):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, page.encode())
 

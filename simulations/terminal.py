@@ -57,8 +57,8 @@ class Parser(argparse.ArgumentParser):
 
 
 @contextmanager
-def told(option: str, path: Path, remedy: str) -> Iterator[None]:
-    """Say in one line where a file that was asked for cannot be written.
+def writable(option: str, path: Path, remedy: str) -> Iterator[None]:
+    """Turn a failure to write a file that an option names into one line.
 
     Raises
     ------

@@ -59,9 +59,9 @@ def register(name: str, keys: Sequence[Path], variables: Mapping[str, str]) -> N
         path = str(need(key, "make it with simulations.deploy.keys"))
         words = ("supernode", "register", path, name, "--name", key.stem)
         done = flwr(*words, variables=variables)
-        said = (done.stdout + done.stderr).strip()
-        if done.returncode and KNOWN not in said:
-            raise ConfigError(f"{key} was not registered: {said[-300:]}")
+        answer = (done.stdout + done.stderr).strip()
+        if done.returncode and KNOWN not in answer:
+            raise ConfigError(f"{key} was not registered: {answer[-300:]}")
         print(f"{key}: {'was registered' if done.returncode else 'registered'}")
 
 

@@ -54,13 +54,13 @@ class Finding:
     ----------
     name : str
     well : bool
-    said : str
+    detail : str
         What was found; if it is not well, also what to do.
     """
 
     name: str
     well: bool
-    said: str
+    detail: str
 
 
 class Unwell(Exception):  # noqa: N818 - what a patient is
@@ -179,14 +179,14 @@ def check_clock(host: str, port: int) -> str:
     )
     try:
         connection.request("GET", "/")
-        told = connection.getresponse().getheader("date")
+        date = connection.getresponse().getheader("date")
     except (OSError, http.client.HTTPException) as error:
         raise Unwell(f"the SuperLink does not say what time it is ({error})") from error
     finally:
         connection.close()
-    if told is None:
+    if date is None:
         raise Unwell("the SuperLink does not say what time it is; another server?")
-    ahead = (datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds()
+    ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()
     # The header has whole seconds.
     if not -TOLERANCE < ahead < TOLERANCE + 1:
         raise Unwell(f"{ahead:+.0f} s from the SuperLink's; signed calls fail: use NTP")
@@ -310,7 +310,7 @@ def main(arguments: Sequence[str]) -> int:
     except CflError as error:
         return report(error)
     for finding in findings:
-        print(f"{'ok' if finding.well else 'WRONG':6}{finding.name:12}{finding.said}")
+        print(f"{'ok' if finding.well else 'WRONG':6}{finding.name:12}{finding.detail}")
     return 0 if all(finding.well for finding in findings) else 1
 
 

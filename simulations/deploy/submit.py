@@ -84,26 +84,26 @@ def start(name: str, overrides: Sequence[str]) -> tuple[str, str]:
     """
     deadline = time.monotonic() + PATIENCE
     while True:
-        run, reason, said = _stream(name, overrides)
+        run, reason, output = _stream(name, overrides)
         if run:
             return run, reason
-        if time.monotonic() > deadline or not reaches_nobody(said):
-            raise RunFailedError(f"{name} takes no run: {said[-500:].strip()}")
+        if time.monotonic() > deadline or not reaches_nobody(output):
+            raise RunFailedError(f"{name} takes no run: {output[-500:].strip()}")
         time.sleep(2)
 
 
-def reaches_nobody(said: str) -> bool:
+def reaches_nobody(output: str) -> bool:
     """Tell whether Flower's CLI found no SuperLink at the address.
 
     Single words, since it breaks lines. Not "connection": it says that of a name that
     it does not know, too.
     """
     signs = ("unavailable", "refused", "timed out", "unreachable")
-    return any(sign in said.lower() for sign in signs)
+    return any(sign in output.lower() for sign in signs)
 
 
 def _stream(name: str, overrides: Sequence[str]) -> tuple[str, str, str]:
-    run, reason, said = "", "", []
+    run, reason, output = "", "", []
     with tempfile.TemporaryDirectory() as folder:
         # A file, because a value on the command line cannot hold every quote.
         config = Path(folder) / "run-config.toml"
@@ -117,14 +117,14 @@ def _stream(name: str, overrides: Sequence[str]) -> tuple[str, str, str]:
             text=True,
         ) as process:
             for line in process.stdout or ():
-                said.append(line)
+                output.append(line)
                 # What follows the first one are the run's own lines.
                 if not run and (found := STARTED.search(line)):
                     run = found.group(1)
                 elif found := GAVE_UP.fullmatch(line):
                     reason = found.group(1)
                 print(line, end="", flush=True)
-    return run, reason, "".join(said)
+    return run, reason, "".join(output)
 
 
 def wait_for_end(name: str, run: str) -> str:

@@ -43,21 +43,21 @@ def node_config(
     ConfigError
         If it makes no sense.
     """
-    told: dict[str, ClientId | float] = {CLIENT_ID: client}
-    told[STATE_DIR] = str(home / "state")
+    config: dict[str, ClientId | float] = {CLIENT_ID: client}
+    config[STATE_DIR] = str(home / "state")
     if days != DEFAULT_STATE_DAYS:
-        told[STATE_DAYS] = days
+        config[STATE_DAYS] = days
     if data is not None:
-        told[DATA_DIR] = str(data.absolute())
-    NodeConfig.of(told)
-    return told
+        config[DATA_DIR] = str(data.absolute())
+    NodeConfig.of(config)
+    return config
 
 
 def command(
     superlink: str,
     key: Path,
     authority: Path,
-    told: Mapping[str, ClientId | float],
+    config: Mapping[str, ClientId | float],
     port: int = PORT,
 ) -> list[str]:
     """Return Flower's command.
@@ -68,7 +68,7 @@ def command(
         If a certificate or key is not there.
     """
     remedy = "copy it from the machine that made it (simulations.deploy.keys)"
-    pairs = " ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
+    pairs = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
     return [
         *("flower-supernode", "--superlink", superlink),
         *("--root-certificates", str(need(authority, remedy))),
@@ -103,10 +103,10 @@ def main(arguments: Sequence[str]) -> int:
     home = asked.home.absolute()
     try:
         client = client_id(asked.client)
-        told = node_config(client, asked.data_dir, home, asked.state_days)
+        config = node_config(client, asked.data_dir, home, asked.state_days)
         # The key has the name as typed: client 7 may be device 007.
         key, authority = asked.keys / asked.client, asked.keys / f"{AUTHORITY}.pem"
-        ready = command(asked.superlink, key, authority, told, asked.port)
+        ready = command(asked.superlink, key, authority, config, asked.port)
     except CflError as error:
         return report(error)
     become(ready, home, environment(home))

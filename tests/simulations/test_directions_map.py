@@ -32,9 +32,7 @@ def test_clients_of_one_concept_lie_together(run_small: Runner) -> None:
     assert again.tolist() == places.tolist()
 
 
-def test_the_picture_is_written_where_it_is_asked_for(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_picture_is_written_to_the_output(run_small: Runner, tmp_path: Path) -> None:
     run = run_small("strategy=stocfl")
     assert main([str(run.folder)]) == 0
     assert (run.folder / "directions.png").read_bytes().startswith(b"\x89PNG")

@@ -101,7 +101,7 @@ def test_a_stranger_finds_its_model_by_its_folder(
     assert assign.main([str(served), "--representation", mine]) == 2
 
 
-def test_what_is_no_run_or_has_no_centres_is_said(
+def test_export_names_a_folder_without_a_run_or_centres(
     run_small: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path), "--output", str(tmp_path / "served")]) == 2
@@ -150,7 +150,7 @@ def test_a_method_without_a_sound_common_model_is_refused_in_a_line(
         ("fedavg", "each cluster's model"),
     ],
 )
-def test_what_is_served_is_said(
+def test_export_says_what_is_served(
     strategy: str,
     serves: str,
     run_small: Runner,

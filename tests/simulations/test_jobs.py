@@ -80,7 +80,7 @@ def test_the_reason_of_a_failure_is_what_the_run_noted_else_what_it_said_last(
 
 
 @pytest.mark.slow
-def test_what_is_finished_is_kept_and_what_failed_is_tried_again(
+def test_finished_runs_are_kept_and_failed_ones_are_tried_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two = make("faults.raises=0,1 engine=inprocess", tmp_path)

@@ -452,7 +452,7 @@ def check_keyboard(browser: webdriver.Chrome) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "strategy: [", "a: 1\n"])
-def test_what_is_no_run_is_one_line(
+def test_folder_without_a_run_is_one_line(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path)]) == 2
