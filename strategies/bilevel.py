@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import Literal
 
 from cfl_flower.settings import NonNegative, settings
-from cfl_flower.state import StrategySettings, Weighting
+from cfl_flower.state import StrategySettings
 
 
 @settings("strategy")
 class BilevelSettings(StrategySettings):
     """The settings of methods with a global model and others near it."""
 
-    weighting: Weighting = "plain"
-    """Weights of a mean: the clients' training samples, or all alike."""
     regularisation: NonNegative = 0.05
     """lambda, how strongly models are held near the global model omega. For plain SGD
     to converge, lambda * eta must stay below 2."""

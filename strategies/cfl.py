@@ -23,7 +23,6 @@ from cfl_flower.clustering.similarity import cosine_matrix
 from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
-from cfl_flower.state import Weighting
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
 from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
 
@@ -35,8 +34,6 @@ BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
 class CFLSettings(StrategySettings):
     """CFL's settings."""
 
-    weighting: Weighting = "plain"
-    """Weights of a cluster's mean: the clients' training samples, or all alike."""
     eps1: NonNegative | None = None
     """A cluster is split if its mean update is shorter than this; null: 0.4, or 0.2
     with relative norms."""

@@ -3,7 +3,7 @@
 Collins et al., "Exploiting Shared Representations for Personalized Federated Learning"
 (ICML 2021; Algorithm 1). Each round: participants train their own classifier with the
 extractor frozen, then the extractor with the classifier frozen -> extractors are
-averaged by samples.
+averaged.
 
 Server keeps: the extractor. Leaves the device: the extractor of a participant.
 """

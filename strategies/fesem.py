@@ -14,24 +14,12 @@ import numpy as np
 
 from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.communication.results import Results
-from cfl_flower.settings import settings
-from cfl_flower.state import Weighting
 from cfl_flower.types import Result
-from strategies.choosing import ChoosingSettings, ChoosingStrategy
-
-
-@settings("strategy")
-class FeSEMSettings(ChoosingSettings):
-    """FeSEM's settings."""
-
-    weighting: Weighting = "plain"
-    """Weights of a cluster's mean: the clients' training samples, or all alike."""
+from strategies.choosing import ChoosingStrategy
 
 
 class FeSEM(ChoosingStrategy):
     """Stochastic expectation maximisation over m centres."""
-
-    Settings = FeSEMSettings
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Put newcomers where the initial model is nearest."""

@@ -36,7 +36,7 @@ from cfl_flower.clustering.representations import Distance, digest, mean_client_
 from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.settings import Fraction, NonNegative, require, settings
-from cfl_flower.state import ClusteredState, Sampling, Weighting, no_clusters
+from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task
 from strategies.base import ClusteredStrategy, Description, StrategySettings, Supports
 from strategies.fielding_representations import LabelHistogram, Representation
@@ -54,8 +54,6 @@ from strategies.fielding_triggers import CentreTrigger, PairwiseTrigger, Trigger
 class FieldingSettings(StrategySettings):
     """Fielding's settings."""
 
-    weighting: Weighting = "plain"  # Algorithm 1, line 15
-    sampling: Sampling = "clusters"  # line 9
     distance: Distance = "l1"
     """D, between representations; `js` is for label histograms, `l2` is squared."""
     threshold: NonNegative = 1 / 3

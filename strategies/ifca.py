@@ -17,7 +17,6 @@ import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.settings import require, settings
-from cfl_flower.state import Weighting
 from cfl_flower.types import Plan, Result
 from strategies.choosing import ChoosingSettings, ChoosingStrategy
 from strategies.method import with_all_models
@@ -27,8 +26,6 @@ from strategies.method import with_all_models
 class IFCASettings(ChoosingSettings):
     """IFCA's settings."""
 
-    weighting: Weighting = "plain"
-    """Weights of a cluster's mean: the clients' training samples, or all alike."""
     tested: Literal["last", "best"] = "last"
     """Clients are tested with the model that they chose when they last trained, or with
     the one that has the smallest loss on their training data now."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.settings import Positive, require, settings
-from cfl_flower.state import ClusteredState, Weighting
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Vector
 from strategies.base import ClusteredStrategy, StrategySettings, Supports, no_clusters
 
@@ -28,7 +28,6 @@ from strategies.base import ClusteredStrategy, StrategySettings, Supports, no_cl
 class ScaffoldSettings(StrategySettings):
     """SCAFFOLD's settings."""
 
-    weighting: Weighting = "plain"
     global_rate: Positive = 1.0
     """eta_g, the server's learning rate."""
 

@@ -225,6 +225,7 @@ def test_omega_can_be_served_to_all(run_small: Runner) -> None:
 @pytest.mark.parametrize("start", ["omega", "initial"])
 def test_stocfl_with_tau_1_equals_ditto(start: str, run_small: Runner) -> None:
     options = [f"strategy.start={start}", "strategy.regularisation=0.5", "rounds=5"]
+    options.append("strategy.weighting=plain")
     sto = run_small(*STO, "strategy.threshold=1", *options, folder="sto")
     ditto = run_small("strategy=ditto", "drift.rounds=[]", *options, folder="ditto")
     assert outcomes(sto) == outcomes(ditto)
