@@ -30,8 +30,8 @@ class PFedMeSettings(StrategySettings):
     """eta, learning rate of the client's copy of the global model."""
     beta: Positive = 1.0
     """beta, the share of the clients' mean in the next global model."""
-    tested: Literal["local", "personal"] = "local"
-    """A client is tested with its w after its last training, or with its theta."""
+    tested: Literal["personal", "local"] = "personal"
+    """A client is tested with its theta, or with its w after its last training."""
 
 
 class PFedMe(ClusteredStrategy):

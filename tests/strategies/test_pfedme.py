@@ -25,8 +25,8 @@ def models(run: Any, client: int = 0) -> np.ndarray:
 def test_the_copy_moves_a_little_towards_the_personal_model(run_small: Runner) -> None:
     # One batch: w_i = w + eta lambda (theta - w).
     once = ["rounds=1", "strategy.local.batch_size=500", "strategy.attraction=2"]
-    local = models(run_small(*ME, *once, folder="local"))
-    kept = run_small(*ME, *once, "strategy.tested=personal", folder="personal")
+    local = models(run_small(*ME, *once, "strategy.tested=local", folder="local"))
+    kept = run_small(*ME, *once, folder="personal")
     personal = models(kept)
     config = compose_config(["strategy=pfedme", "model=mclr"])
     shape, classes = config.dataset.shape, config.dataset.classes
@@ -40,20 +40,19 @@ def test_attraction_keeps_personal_models_near_the_global_one(
     run_small: Runner,
 ) -> None:
     far, near = (
-        run_small(*ME, "strategy.tested=personal", f"strategy.attraction={a}", folder=a)
-        for a in ("0.1", "8")
+        run_small(*ME, f"strategy.attraction={a}", folder=a) for a in ("0.1", "8")
     )
     spread = [np.linalg.norm(models(run, 0) - models(run, 1)) for run in (far, near)]
     assert spread[1] < spread[0]
 
 
 def test_personal_models_suit_their_clients_better(run_small: Runner) -> None:
-    local = run_small(*ME, folder="local").rounds[-1]
-    personal = run_small(*ME, "strategy.tested=personal", folder="personal").rounds[-1]
+    local = run_small(*ME, "strategy.tested=local", folder="local").rounds[-1]
+    personal = run_small(*ME, folder="personal").rounds[-1]
     assert personal["accuracy"] > local["accuracy"]
 
 
 def test_bad_settings_are_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"tested=global .*local or personal"):
+    with pytest.raises(ConfigError, match=r"tested=global .*personal or local"):
         compose_config(["strategy=pfedme", "strategy.tested=global"])
     assert replace(compose_config(["strategy=pfedme"]).strategy, beta=0.5).beta == 0.5
