@@ -61,10 +61,11 @@ RUNS = {
     shlex.join(words): words[3:]
     for page, words in ALL
     if page.startswith("docs/")
+    and not page.startswith("docs/how-to/")
     and words[:3] == ["python", "-m", "simulations.run"]
     and not any(word.startswith("experiment=") for word in words)
 }
-"""Single runs on embedded data that a page shows beside README's."""
+"""Single runs on embedded data that a page shows by themselves."""
 
 
 def module(command: str) -> ModuleType:
@@ -241,7 +242,7 @@ def test_a_run_of_a_page_ends_well(
 
 
 @pytest.mark.slow
-def test_the_readmes_commands_run_one_after_the_other(
+def test_the_commands_of_readme_and_how_to_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -253,17 +254,19 @@ def test_the_readmes_commands_run_one_after_the_other(
         "preview": preview.main,
         "reproduce": reproduce.main,
     }
-    done = []
+    done, seen = [], set[str]()
     for name, words in ALL:
         command = words[2].removeprefix("simulations.") if len(words) > 2 else ""
         long = command == "reproduce" and "--list" not in words
         if (
-            name != "README.md"
+            not name.startswith(("README.md", "docs/how-to/"))
+            or shlex.join(words) in seen
             or command not in commands
             or long
             or "--multirun" in words
         ):
             continue
+        seen.add(shlex.join(words))
         # The page's folders below /tmp are others' too: ours.
         arguments = [word.replace("/tmp", str(tmp_path)) for word in words[3:]]
         if command in ("run", "preview"):
