@@ -1,4 +1,4 @@
-"""Local: every client trains alone; no model is communicated. The lower mark.
+"""Local: every client trains alone; no model is communicated. The lower reference.
 
 As many clients train in a round as for every other method, so that the comparison is at
 equal computation.

@@ -1,4 +1,4 @@
-"""Local, on the clock and the data of asynchronous methods: their lower mark.
+"""Local, on the clock and the data of asynchronous methods: their lower reference.
 
 Every client goes on from its own last model, at first from the mean of those that the
 server pre-trained; nothing is communicated: the baseline of CCFL's tables. In a

@@ -1,4 +1,4 @@
-"""Oracle: clusters by the true concept of each client. The upper mark.
+"""Oracle: clusters by the true concept of each client. The upper reference.
 
 In a simulation the drift schedule says which concept each client follows in the next
 round. When that changes the clients are clustered by it, and models warm-started as in
