@@ -48,7 +48,17 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             for line in block.replace("\\\n", " ").splitlines():
                 words = shlex.split(line.removesuffix("&"), comments=True)
                 if words:
-                    yield name, words
+                    yield name, spelt_out(words)
+
+
+def spelt_out(words: list[str]) -> list[str]:
+    """Return a command of `cfl-flower` as that of its module; others as they are."""
+    if words[0] != "cfl-flower":
+        return words
+    command, start = ".".join(words[1:3]), 3
+    if words[1] != "deploy":
+        command, start = words[1].replace("-", "_").replace("list", "choices"), 2
+    return ["python", "-m", f"simulations.{command}", *words[start:]]
 
 
 ALL = list(commands())

@@ -1,0 +1,73 @@
+"""What there is to choose: groups of settings, their options, a method's settings.
+
+python -m simulations.choices            # the groups
+python -m simulations.choices strategy   # the options of a group, one line each
+python -m simulations.choices fielding   # the settings of a method
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cfl_flower.config.compose import list_options
+from cfl_flower.config.overrides import CONF
+from cfl_flower.config.reference import method_settings
+from cfl_flower.errors import ConfigError
+from simulations.run import report
+from simulations.terminal import Parser
+
+
+def list_choices(name: str) -> tuple[list[str], list[Sequence[str]]]:
+    """Return the headings and the rows of what there is under a name.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither a group nor a method.
+    """
+    groups = sorted(path.name for path in CONF.iterdir() if list_options(path.name))
+    methods = list_options("strategy")
+    if not name:
+        return ["group", "options"], [[g, " ".join(list_options(g))] for g in groups]
+    if name in groups:
+        return [name, ""], [[each, title(name, each)] for each in list_options(name)]
+    if name in methods:
+        headings = ["strategy.", "default", "allowed", "meaning"]
+        return headings, list(method_settings(name))
+    near = get_close_matches(name, [*groups, *methods], n=1)
+    hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(groups)}"
+    raise ConfigError(f"{name} is neither a group nor a method; {hint}")
+
+
+def title(group: str, option: str) -> str:
+    """Return the comment that an option's configuration file opens with, one line."""
+    lines = (CONF / group / f"{option}.yaml").read_text(encoding="utf-8").splitlines()
+    first = next(line for line in lines if line != "# @package _global_")
+    return first.removeprefix("# ") if first.startswith("# ") else ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table and return the exit code."""
+    parser = Parser("choices", __doc__ or "")
+    parser.add_argument("name", nargs="?", default="", help="a group, or a method")
+    try:
+        headings, rows = list_choices(parser.parse_args(arguments).name)
+    except ConfigError as error:
+        return report(error)
+    table = Table()
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""`cfl-flower` starts every command, and lists what there is to choose."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cfl_flower.config.compose import list_options
+from cfl_flower.errors import ConfigError
+from simulations import choices
+from simulations.cli import COMMANDS, DEVICES, app
+
+
+def told(*arguments: str) -> str:
+    """Return what a command prints, and require that it ends well."""
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_help_has_a_line_for_each_command() -> None:
+    shown, on_devices = told("--help"), told("deploy", "--help")
+    assert all(
+        name.replace("_", "-") in shown for name in (*COMMANDS, "list", "deploy")
+    )
+    assert all(name in on_devices for name in DEVICES)
+    assert "One run, or a Hydra sweep" in shown
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "choices"])
+def test_a_command_is_a_module_that_can_be_imported(name: str) -> None:
+    package = name == "benchmark"
+    import_module(f"simulations.{name}.__main__" if package else f"simulations.{name}")
+
+
+def test_a_command_reads_its_own_arguments_and_exit_code(tmp_path: Path) -> None:
+    folder = f"output_dir={tmp_path / 'run'}"
+    small = ["rounds=1", "engine=inprocess", "drift=none", "-q", folder]
+    command = [sys.executable, "-m", "simulations.cli", "run", "strategy=fedavg"]
+    subprocess.run([*command, *small], check=True)
+    assert (tmp_path / "run" / "summary.json").exists()
+    wrong = subprocess.run(
+        [*command[:-1], "strategy=fedavgg"], check=False, capture_output=True, text=True
+    )
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("cfl-flower error: strategy=fedavgg")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("", "selection"),
+        (
+            "strategy",
+            "pFedMe (Dinh et al., 2020): personal models by Moreau envelopes.",
+        ),
+        ("experiment", "FlexCFL, Table 3: MNIST by FedProx's recipe"),
+        ("pfedme", "lambda, strength of the attraction between theta and w."),
+    ],
+)
+def test_choices_are_listed_with_what_they_are(
+    name: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    headings, rows = choices.list_choices(name)
+    assert any(cell.startswith(line) for row in rows for cell in row)
+    assert {len(row) for row in rows} == {len(headings)}
+    assert choices.main([name] if name else []) == 0
+    assert line.split(maxsplit=1)[0] in capsys.readouterr().out
+
+
+def test_every_option_of_every_group_says_what_it_is() -> None:
+    groups: Sequence[Sequence[str]] = choices.list_choices("")[1]
+    silent = {
+        (group, option)
+        for group, _ in groups
+        for option in list_options(group)
+        if not choices.title(group, option)
+    }
+    assert not silent
+
+
+def test_a_misspelt_name_is_met_with_the_nearest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ConfigError, match=r"feilding is neither .* fielding\?"):
+        choices.list_choices("feilding")
+    assert choices.main(["zzz"]) == 2
+    assert "use one of dataset, devices, drift" in capsys.readouterr().err
