@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+ERROR_MARK = "cfl-flower error: "
+"""Starts the line that says why a run ended, on every way to the user."""
+
 LONGEST = 200
 """Characters of a client's text that are shown."""
 

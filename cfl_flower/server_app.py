@@ -15,7 +15,7 @@ from cfl_flower.analysis.comparison import compare
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.data.stream import Stream
-from cfl_flower.errors import CflError, FailedRunsError
+from cfl_flower.errors import ERROR_MARK, CflError, FailedRunsError
 from cfl_flower.runs.callbacks import (
     Callback,
     Checkpointer,
@@ -28,9 +28,6 @@ from cfl_flower.runs.directory import RunDirectory
 from cfl_flower.settings import locate
 
 app = ServerApp()
-
-ERROR_MARK = "cfl-flower error: "
-"""Starts the line that says why a run ended, on every way to the user."""
 
 CONSOLE = "CFL_FLOWER_CONSOLE"
 """Environment variable: a file that gets the run's lines instead of stdout, which

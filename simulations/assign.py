@@ -16,16 +16,13 @@ Nothing is written. Exit codes as `simulations.run`.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfl_flower.errors import CflError
 from cfl_flower.settings import require
-from simulations.flower_cli import report
 from simulations.served import DIRECTORY, assign_from_served
-from simulations.terminal import Parser
+from simulations.terminal import Parser, command
 
 
 def numbers(text: str) -> list[int]:
@@ -43,36 +40,28 @@ def numbers(text: str) -> list[int]:
     return found
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser("assign", str(__doc__))
-    parser.add_argument("source", type=Path, metavar="SOURCE")
-    parser.add_argument(
-        "--client", nargs="+", type=numbers, default=[], help="numbers, or 400-499"
-    )
-    parser.add_argument("--clients", type=int, help="divide the data among as many")
-    parser.add_argument("--round", type=int, help="of the data; the run's last")
-    parser.add_argument("--unlabelled", action="store_true", help="use no labels")
-    parser.add_argument("--data-dir", help="the data, or a device's own samples")
-    parser.add_argument("--representation", type=Path, metavar="FILE.npy")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str]) -> int:
+@command
+def main(arguments: Sequence[str]) -> None:
     """Assign clients and return the exit code."""
-    try:
-        asked = parse(arguments)
-        if (asked.source / DIRECTORY).exists():
-            assign_from_served(asked)
-        else:
-            require(bool(asked.client), "--client", "none", "the clients of the run")
-            # A device that asks a served folder has neither Ray nor Hydra.
-            from simulations.assignment import assign_from_run  # noqa: PLC0415
+    parser = Parser("assign", __doc__)
+    add = parser.add_argument
+    add("source", type=Path, metavar="SOURCE")
+    words = "numbers, or 400-499"
+    add("--client", nargs="+", type=numbers, default=[], help=words)
+    add("--clients", type=int, help="divide the data among as many")
+    add("--round", type=int, help="of the data; the run's last")
+    add("--unlabelled", action="store_true", help="use no labels")
+    add("--data-dir", help="the data, or a device's own samples")
+    add("--representation", type=Path, metavar="FILE.npy")
+    asked = parser.parse_args(arguments)
+    if (asked.source / DIRECTORY).exists():
+        assign_from_served(asked)
+    else:
+        require(bool(asked.client), "--client", "none", "the clients of the run")
+        # A device that asks a served folder has neither Ray nor Hydra.
+        from simulations.assignment import assign_from_run  # noqa: PLC0415
 
-            assign_from_run(asked)
-    except CflError as error:
-        return report(error)
-    return 0
+        assign_from_run(asked)
 
 
 if __name__ == "__main__":

@@ -24,21 +24,17 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from cfl_flower.analysis.comparison import compare as compare_saved
+from cfl_flower.analysis.comparison import compare
 from cfl_flower.config.compose import compose_sweep, strategy_has
 from cfl_flower.config.overrides import parse, quoted, split, with_folder
-from cfl_flower.errors import CflError
 from cfl_flower.runs.callbacks import Verbosity
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.runs.reading import read_finished, refuse_other_settings
 from cfl_flower.server_app import OVERRIDES, make_console, open_stream
-from cfl_flower.settings import require
 from simulations.jobs import Job, at_once, carry_out
-from simulations.run import refuse_nothing, report
+from simulations.run import refuse_nothing
 from simulations.superlink import PROJECT
-from simulations.terminal import Parser, make_error_console
+from simulations.terminal import Parser, command, make_error_console
 
 FOLDER = "compare"
 """The last word of a folder that is made up for a comparison."""
@@ -133,30 +129,6 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     return [Job(Path(config.output_dir).name, config) for config in configs]
 
 
-def compare(arguments: Sequence[str], console: Console) -> int:
-    """Carry out what is not finished, and print the tables; return the exit code.
-
-    Raises
-    ------
-    CflError
-    """
-    asked = parse_arguments(arguments)
-    overrides = list(asked.overrides)
-    if not any(item.startswith("strategy=") for item in overrides):
-        overrides = default_overrides() + overrides
-    refuse_nothing(overrides)
-    overrides = with_folder(overrides if asked.bare else with_marks(overrides), FOLDER)
-    jobs = make_jobs(overrides)
-    if asked.verbosity is not Verbosity.QUIET:
-        announce(jobs, arguments)
-    most = at_once([job.config for job in jobs], asked.jobs)
-    reasons = carry_out(jobs, most, asked.verbosity, "compare")
-    if asked.markdown:
-        console.width = 1000  # a cell of a document is one line
-    compare_saved([job.config for job in jobs], console, reasons, asked.markdown)
-    return int(bool(reasons))
-
-
 def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
     """Say where the runs are, and what goes on with them after an interruption."""
     root = os.path.commonpath([job.folder for job in jobs])
@@ -178,23 +150,32 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     ------
     ConfigError
     """
-    parser = Parser("compare", str(__doc__))
-    parser.add_argument("overrides", nargs="*", help="Hydra's overrides, key=value")
+    parser = Parser("compare", __doc__)
+    parser.add_overrides()
     parser.add_argument("--bare", action="store_true", help="run no marks")
-    parser.add_argument("--jobs", type=int, help="runs at a time (default: as fit)")
-    parser.add_argument("--markdown", action="store_true", help="tables as Markdown")
-    parser.add_verbosity()
-    asked = parser.parse_intermixed_args(list(arguments))
-    require(asked.jobs is None or asked.jobs >= 1, "--jobs", asked.jobs, "at least 1")
-    return asked
+    parser.add_many_runs()
+    return parser.parse_intermixed_args(list(arguments))
 
 
+@command
 def main(arguments: Sequence[str]) -> int:
-    """Run the command and return the exit code."""
-    try:
-        return compare(arguments, make_console())
-    except CflError as error:
-        return report(error)
+    """Carry out what is not finished, print the tables, and return the exit code."""
+    asked = parse_arguments(arguments)
+    overrides = list(asked.overrides)
+    if not any(item.startswith("strategy=") for item in overrides):
+        overrides = default_overrides() + overrides
+    refuse_nothing(overrides)
+    overrides = with_folder(overrides if asked.bare else with_marks(overrides), FOLDER)
+    jobs = make_jobs(overrides)
+    if asked.verbosity is not Verbosity.QUIET:
+        announce(jobs, arguments)
+    most = at_once([job.config for job in jobs], asked.jobs)
+    reasons = carry_out(jobs, most, asked.verbosity, "compare")
+    console = make_console()
+    if asked.markdown:
+        console.width = 1000  # a cell of a document is one line
+    compare([job.config for job in jobs], console, reasons, asked.markdown)
+    return int(bool(reasons))
 
 
 if __name__ == "__main__":

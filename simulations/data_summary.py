@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,19 +22,12 @@ CLIENTS = 200
 """Clients in the picture."""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """What a client's samples are counted by: labels, or what a mixture is of.
-
-    Attributes
-    ----------
-    names : list of str
-    what : str
-        What one of them is.
-    """
+class Columns(NamedTuple):
+    """What a client's samples are counted by: labels, or what a mixture is of."""
 
     names: list[str]
     what: str
+    """What one of them is."""
 
     @classmethod
     def of(cls, view: View) -> Columns:
@@ -43,50 +37,32 @@ class Columns:
         return cls([str(label) for label in range(len(view.relabel))], "label")
 
 
-@dataclass(frozen=True)
-class DataSummary:
-    """What all clients hold in one round.
-
-    Attributes
-    ----------
-    counts : int array of shape (clients, columns)
-        Training samples by label, as the client calls it, or by distribution.
-    prints : list of bytes
-        A fingerprint of each client's samples, labels and rotation.
-    concepts : int array of shape (clients,)
-    """
+class DataSummary(NamedTuple):
+    """What all clients hold in one round."""
 
     counts: IntArray
+    """Training samples by label, as the client calls it, or by distribution: shape
+    (clients, columns)."""
     prints: list[bytes]
+    """A fingerprint of each client's samples, labels and rotation."""
     concepts: IntArray
+    """The true one of each client, shape (clients,)."""
 
 
-@dataclass(frozen=True)
-class Period:
-    """Some rounds in which nothing changes.
+class Period(NamedTuple):
+    """Some rounds in which nothing changes."""
 
-    Attributes
-    ----------
-    number : int
-        From 0.
-    start, end : int
-        The first round and the last.
-    concepts : int
-        Different true concepts.
-    moved, changed : int or None
-        Clients whose true concept, and whose data (samples, labels or rotation), are
-        not those of the period before; None for the first.
-    sizes : int array of shape (clients,)
-        Training samples of each client.
-    """
-
-    number: int
     start: int
     end: int
+    """The last round."""
     concepts: int
+    """Different true concepts."""
     moved: int | None
+    """Clients whose true concept is not that of the period before; None at first."""
     changed: int | None
+    """Clients whose data (samples, labels or rotation) are not those before."""
     sizes: IntArray
+    """Training samples of each client, shape (clients,)."""
 
 
 @dataclass(frozen=True)
@@ -169,16 +145,13 @@ def tally(view: View) -> IntArray:
 def summary(stream: Stream, round: int) -> DataSummary:
     """Look at all clients in one round."""
     concepts = stream.timeline.concepts(round)
-    views = (stream.view(client, round) for client in range(len(concepts)))
-    counts, prints = zip(
-        *((tally(view), fingerprint(view)) for view in views),
-        strict=True,
-    )
-    return DataSummary(np.stack(counts), list(prints), concepts)
+    views = [stream.view(client, round) for client in range(len(concepts))]
+    counts = np.stack([tally(view) for view in views])
+    return DataSummary(counts, [fingerprint(view) for view in views], concepts)
 
 
 def summarise(
-    number: int, start: int, end: int, now: DataSummary, before: DataSummary | None
+    start: int, end: int, now: DataSummary, before: DataSummary | None
 ) -> Period:
     """Return the numbers of one period, compared with the one before."""
     moved = changed = None
@@ -186,9 +159,8 @@ def summarise(
         moved = int((now.concepts != before.concepts).sum())
         both = zip(now.prints, before.prints, strict=True)
         changed = sum(new != old for new, old in both)
-    concepts = len(np.unique(now.concepts))
     sizes = now.counts.sum(axis=1)
-    return Period(number, start, end, concepts, moved, changed, sizes)
+    return Period(start, end, len(np.unique(now.concepts)), moved, changed, sizes)
 
 
 def preview(stream: Stream, total: int) -> Preview:
@@ -207,37 +179,32 @@ def preview(stream: Stream, total: int) -> Preview:
     ConfigError
         If the samples cannot be dealt as the partition wants.
     """
-    starts = period_starts(stream.timeline.rounds, total)
+    timeline = stream.timeline
+    starts = period_starts(timeline.rounds, total)
     count, ends = len(starts), [round - 1 for round in starts[1:]] + [total]
     shown, sampled = shown_periods(count), evenly(count, ROUNDS)
-    periods, counts, history = [], [], []
-    before: DataSummary | None = None
-    for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+    needed = {*shown, *(number - 1 for number in shown if number)}
+    seen: dict[int, DataSummary] = {}
+    history = []
+    for number, start in enumerate(starts):
         if number in sampled:
-            history.append(stream.timeline.concepts(start))
-        now = None
-        if number in shown or number + 1 in shown:
-            now = summary(stream, start)
-        if now and number in shown:
-            periods.append(summarise(number, start, end, now, before))
-        if now and number in (0, 1, count - 1):
-            counts.append(now.counts)
-        before = now
-    # Of two periods, the second is the last one, too.
-    counts += counts[1:] if count == 2 else []
-    late = [round for round in stream.timeline.rounds if round > total]
-    rounds = [starts[number] for number in sampled]
-    concepts = np.stack(history, axis=1)
+            history.append(timeline.concepts(start))
+        if number in needed:
+            seen[number] = summary(stream, start)
+    rounds, concepts = [starts[number] for number in sampled], np.stack(history, axis=1)
     return Preview(
         total,
         starts,
-        late,
-        periods,
-        Columns.of(stream.view(0, 1)),
-        counts,
-        rounds,
-        concepts,
-        changing_sizes(stream, rounds, concepts),
+        late=[round for round in timeline.rounds if round > total],
+        periods=[
+            summarise(starts[number], ends[number], seen[number], seen.get(number - 1))
+            for number in shown
+        ],
+        columns=Columns.of(stream.view(0, 1)),
+        counts=[seen[n].counts for n in ((0, 1, count - 1) if count > 1 else (0,))],
+        sampled=rounds,
+        history=concepts,
+        sizes=changing_sizes(stream, rounds, concepts),
     )
 
 
@@ -251,12 +218,11 @@ def changing_sizes(
     if (history != history[:, :1]).any():
         return None
     rows = rows_by_concept(history)
-    sizes = np.array(
-        [
-            [len(stream.view(client, round).train_indices) for client in rows]
-            for round in rounds
-        ]
-    ).T
+    by_round = (
+        [len(stream.view(client, round).train_indices) for client in rows]
+        for round in rounds
+    )
+    sizes = np.array(list(by_round)).T
     return sizes if (sizes != sizes[:, :1]).any() else None
 
 
@@ -265,15 +231,6 @@ def rows_by_concept(history: IntArray, most: int = CLIENTS) -> IntArray:
 
     Sampled only when sorted: every fifth client by id would miss whole groups of those
     that a drift chooses by id modulo 10.
-
-    Parameters
-    ----------
-    history : int array of shape (clients, periods)
-    most : int
-
-    Returns
-    -------
-    int array of shape (at most ``most``,)
     """
     order = np.lexsort(history.T[::-1])
     return order[evenly(len(order), most)]

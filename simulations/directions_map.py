@@ -17,22 +17,24 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from sklearn.manifold import TSNE
 
 from cfl_flower.clustering.similarity import cosine_matrix
 from cfl_flower.data.timeline import Timeline
-from cfl_flower.errors import CflError
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, IntArray, Json, Vector
-from simulations.preview_picture import COLOURS, FORMATS, write
-from simulations.run import report
+from simulations.plotting import (
+    AREAS,
+    check_format,
+    count_in_integers,
+    new_figure,
+    write,
+)
 from simulations.saved import load_run
-from simulations.terminal import Parser
+from simulations.terminal import Parser, command
 from strategies.stocfl import StoCFLState
 
 FEWEST = 4
@@ -40,18 +42,7 @@ FEWEST = 4
 
 
 def embed(directions: Sequence[Vector], seed: int) -> FloatArray:
-    """Return a place in the plane for each direction, by t-SNE.
-
-    Parameters
-    ----------
-    directions : sequence of n vectors of shape (w,)
-        n is at least `FEWEST`.
-    seed : int
-
-    Returns
-    -------
-    array of shape (n, 2)
-    """
+    """Return a place in the plane for each of n directions, by t-SNE: shape (n, 2)."""
     gaps = 1 - cosine_matrix(directions)
     # As many neighbours as scikit-learn takes, or a third of a small number.
     perplexity = min(30.0, (len(gaps) - 1) / 3)
@@ -91,69 +82,63 @@ def draw(
     rounds : sequence of dict
         The lines of rounds.jsonl.
     """
-    figure = Figure(figsize=(9, 7), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9, 7)
     grid = figure.add_gridspec(2, 2, height_ratios=(2, 1))
     if truth is not None:
         _scatter(figure.add_subplot(grid[0, 0]), places, truth, "true concept")
     _scatter(figure.add_subplot(grid[0, 1]), places, clusters, "cluster")
-    counts = figure.add_subplot(grid[1, 0])
-    sums = figure.add_subplot(grid[1, 1])
     x = [row["round"] for row in rounds]
-    for panel, key, name in (
-        (counts, "found", "clusters of the clients seen"),
-        (sums, "objective", "sum of cosines between clusters, eq. 2"),
+    for column, key, name in (
+        (0, "found", "clusters of the clients seen"),
+        (1, "objective", "sum of cosines between clusters, eq. 2"),
     ):
-        panel.plot(x, [row[key] for row in rounds], color=COLOURS[1])
+        panel = figure.add_subplot(grid[1, column])
+        panel.plot(x, [row[key] for row in rounds], color=AREAS[1])
         panel.set_title(name, fontsize=10)
         panel.set_xlabel("round")
-        panel.xaxis.set_major_locator(MaxNLocator(10, integer=True))
-    counts.yaxis.set_major_locator(MaxNLocator(integer=True))
+        count_in_integers(panel.xaxis, 10)
+        if key == "found":
+            count_in_integers(panel.yaxis)
     return figure
 
 
 def _scatter(panel: Axes, places: FloatArray, labels: IntArray, name: str) -> None:
     kinds = np.unique(labels)
     for number, kind in enumerate(kinds):
-        here, colour = places[labels == kind], COLOURS[number % len(COLOURS)]
-        mark = "os^Dv"[number // len(COLOURS) % 5]
+        here, colour = places[labels == kind], AREAS[number % len(AREAS)]
+        mark = "os^Dv"[number // len(AREAS) % 5]
         x, y = here.T
         panel.scatter(x, y, s=14, color=colour, marker=mark, label=str(kind))
     panel.set_title(f"{len(places)} clients by {name}: {len(kinds)}", fontsize=10)
     panel.set_xticks([])
     panel.set_yticks([])
-    if len(kinds) <= len(COLOURS):
+    if len(kinds) <= len(AREAS):
         panel.legend(fontsize=8)
 
 
-def main(arguments: Sequence[str]) -> int:
+@command
+def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
-    parser = Parser("directions_map", str(__doc__))
+    parser = Parser("directions_map", __doc__)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's output_dir")
     parser.add_argument("--output", type=Path, help="RUN/directions.png")
-    try:
-        asked = parser.parse_args(arguments)
-        output: Path = asked.output or asked.run / "directions.png"
-        known = output.suffix.lower() in FORMATS
-        require(known, "--output", output, f"a name that ends in {', '.join(FORMATS)}")
-        saved = load_run(asked.run)
-        done, state = saved.load_state()
-        allowed, method = "the output_dir of a run of stocfl", saved.strategy
-        require(isinstance(state, StoCFLState), "strategy", method, allowed)
-        assert isinstance(state, StoCFLState)
-        rows = np.flatnonzero(state.known())
-        allowed = f"a run that has met at least {FEWEST} clients"
-        require(len(rows) >= FEWEST, "RUN", asked.run, allowed)
-        directions = [state.representations[row] for row in rows]
-        places = embed(directions, int(saved.config["seed"]))
-        unknown = saved.on_own_data
-        truth = None if unknown else concepts(saved.timeline, state, rows)
-        rounds = [row for row in saved.rounds if row["round"] <= done]
-        write(draw(places, truth, state.clusters[rows], rounds), output)
-    except CflError as error:
-        return report(error)
+    asked = parser.parse_args(arguments)
+    output: Path = asked.output or asked.run / "directions.png"
+    check_format(output)
+    saved = load_run(asked.run)
+    done, state = saved.load_state()
+    allowed = "the output_dir of a run of stocfl"
+    require(isinstance(state, StoCFLState), "strategy", saved.strategy, allowed)
+    assert isinstance(state, StoCFLState)
+    rows = np.flatnonzero(state.known())
+    allowed = f"a run that has met at least {FEWEST} clients"
+    require(len(rows) >= FEWEST, "RUN", asked.run, allowed)
+    directions = [state.representations[row] for row in rows]
+    places = embed(directions, int(saved.config["seed"]))
+    truth = None if saved.on_own_data else concepts(saved.timeline, state, rows)
+    rounds = [row for row in saved.rounds if row["round"] <= done]
+    write(draw(places, truth, state.clusters[rows], rounds), output)
     Console().print(f"saved in {output}", soft_wrap=True)
-    return 0
 
 
 if __name__ == "__main__":

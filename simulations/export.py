@@ -29,14 +29,12 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from cfl_flower.errors import CflError
 from cfl_flower.files import write_atomically
 from cfl_flower.models import FlatModel
 from cfl_flower.settings import build, require
 from cfl_flower.types import FloatArray, Json, Vector
-from simulations.run import report
 from simulations.saved import load_run
-from simulations.terminal import Parser, writable
+from simulations.terminal import Parser, command, writable
 
 DIRECTORY = "clusters.json"
 CENTRES = "centres.safetensors"
@@ -168,20 +166,17 @@ def centres_of(state: Any, settings: Any) -> Centres | None:
     return None
 
 
-def main(arguments: Sequence[str]) -> int:
+@command
+def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
-    parser = Parser("export", str(__doc__))
+    parser = Parser("export", __doc__)
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's output_dir")
     parser.add_argument("--output", type=Path, default=Path("served"))
-    try:
-        asked = parser.parse_args(arguments)
-        clusters = export(asked.run, asked.output)
-    except CflError as error:
-        return report(error)
+    asked = parser.parse_args(arguments)
+    clusters = export(asked.run, asked.output)
     directory = asked.output / DIRECTORY
     serves = json.loads(directory.read_text())["serves"]
     print(f"{len(clusters)} clusters in {asked.output} ({serves}); see {directory}")
-    return 0
 
 
 if __name__ == "__main__":

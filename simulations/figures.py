@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Mapping
+from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from cfl_flower.types import FloatArray
+from simulations.plotting import COLOURS, count_in_integers, new_figure
 from simulations.saved import SavedRun
 
-# Paul Tol's "muted" scheme, which colour-blind readers can tell apart.
-COLOURS = (
-    *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE"),
-    *("#882255", "#44AA99", "#999933", "#AA4499", "#DDDDDD"),
-)
 # Lines on white need contrast: 3 to 1 for the first seven.
 LINES = (
     *("#332288", "#CC6677", "#117733", "#AA4499", "#882255"),
     *("#999933", "#2E8B7B", "#88CCEE", "#DDCC77"),
 )
 MARKS = ("-", "--", ":", "-.")
-DOTS = (0, (2, 2))
 WIDTH = 6.0
 """Inches: on a phone the text is then still readable."""
 
@@ -38,10 +32,9 @@ def curves(runs: Runs, key: str, label: str, percent: bool = False) -> Figure:
     """Draw one number over the rounds, a line per run, with the drifts marked."""
     figure, axes = _canvas(3.4)
     for number, (name, run) in enumerate(runs.items()):
-        rounds, values = run.series(key)
-        colour = LINES[number % len(LINES)]
         mark = MARKS[number // len(LINES) % len(MARKS)]
-        axes.plot(rounds, values, mark, color=colour, label=name, linewidth=1.6)
+        style: Any = {"color": LINES[number % len(LINES)], "linewidth": 1.6}
+        axes.plot(*run.series(key), mark, label=name, **style)
     first, *others = runs.values()
     if all(other.drifts == first.drifts for other in others):
         _mark_drifts(axes, first)
@@ -49,7 +42,7 @@ def curves(runs: Runs, key: str, label: str, percent: bool = False) -> Figure:
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     elif key == "num_clusters":
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        count_in_integers(axes.yaxis)
     if len(runs) > 1:
         axes.legend(frameon=False, fontsize=8, ncols=2)
     return figure
@@ -82,19 +75,11 @@ def client_accuracy(run: SavedRun) -> Figure:
     table = run.table("accuracy")
     order = np.argsort(-np.nan_to_num(np.nanmean(table, axis=1)), kind="stable")
     figure, axes = _canvas(4.0)
-    image = axes.imshow(
-        table[order],
-        aspect="auto",
-        interpolation="nearest",
-        cmap="cividis",
-        vmin=0,
-        vmax=1,
-        extent=(0.5, table.shape[1] + 0.5, len(order), 0),
-    )
+    scale = {"cmap": "cividis", "vmin": 0, "vmax": 1}
+    image = _draw_clients(axes, run, table[order], **scale)
     bar = figure.colorbar(image, ax=axes)
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylabel("clients, by mean accuracy")
-    _mark_drifts(axes, run, "white")
     return figure
 
 
@@ -106,31 +91,36 @@ def membership(run: SavedRun) -> Figure:
     figure, axes = _canvas(4.0)
     names = np.unique(table[~np.isnan(table)]).astype(int)
     places = np.searchsorted(names, np.nan_to_num(table, nan=names.min(initial=0)))
-    shown = np.ma.masked_array(places % len(COLOURS), np.isnan(table))
-    axes.imshow(
-        shown[order],
-        aspect="auto",
-        interpolation="nearest",
-        cmap=ListedColormap(list(COLOURS)),
-        vmin=-0.5,
-        vmax=len(COLOURS) - 0.5,
-        extent=(0.5, table.shape[1] + 0.5, len(order), 0),
-    )
+    shown = np.where(np.isnan(table), np.nan, places % len(COLOURS))
+    colours = ListedColormap(list(COLOURS))
+    scale = {"cmap": colours, "vmin": -0.5, "vmax": len(COLOURS) - 0.5}
+    _draw_clients(axes, run, shown[order], **scale)
     axes.set_ylabel("clients, by their history")
-    _mark_drifts(axes, run, "white")
     return figure
+
+
+def _draw_clients(
+    axes: Axes, run: SavedRun, table: FloatArray, **scale: Any
+) -> AxesImage:
+    """Draw a number of each client (a row) in each round (a column)."""
+    count, rounds = table.shape
+    extent = (0.5, rounds + 0.5, count, 0)
+    style: Any = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
+    image = axes.imshow(table, **style, **scale)
+    _mark_drifts(axes, run, "white")
+    return image
 
 
 def cluster_sizes(run: SavedRun) -> Figure:
     """Draw how many clients each cluster has over the rounds."""
     width = max(len(row["cluster_sizes"]) for row in run.rounds)
-    sizes = np.zeros((len(run.rounds), width))
+    sizes = np.zeros((width, len(run.rounds)))
     for number, row in enumerate(run.rounds):
-        sizes[number, : len(row["cluster_sizes"])] = row["cluster_sizes"]
+        sizes[: len(row["cluster_sizes"]), number] = row["cluster_sizes"]
     figure, axes = _canvas(2.8)
     rounds = [row["round"] for row in run.rounds]
     colours = [COLOURS[number % len(COLOURS)] for number in range(width)]
-    axes.stackplot(rounds, sizes.T, colors=colours, step="mid", linewidth=0)
+    axes.stackplot(rounds, sizes, colors=colours, step="mid", linewidth=0)
     axes.set_ylabel("clients in each cluster")
     axes.margins(0)
     _mark_drifts(axes, run, "white")
@@ -139,19 +129,17 @@ def cluster_sizes(run: SavedRun) -> Figure:
 
 def failures(run: SavedRun) -> Figure:
     """Draw how many results failed in each round, by reason."""
-    reasons = sorted({f["reason"] for row in run.rounds for f in row["failures"]})
+    found = [[each["reason"] for each in row["failures"]] for row in run.rounds]
     rounds = [row["round"] for row in run.rounds]
     figure, axes = _canvas(2.4)
     bottom = np.zeros(len(rounds))
-    for number, reason in enumerate(reasons):
-        counts = np.array(
-            [sum(f["reason"] == reason for f in row["failures"]) for row in run.rounds]
-        )
+    for number, reason in enumerate(sorted({each for row in found for each in row})):
+        counts = np.array([row.count(reason) for row in found])
         colour = COLOURS[number % len(COLOURS)]
         axes.bar(rounds, counts, bottom=bottom, color=colour, label=reason, width=1.0)
         bottom += counts
     axes.set_ylabel("failed results")
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    count_in_integers(axes.yaxis)
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -162,9 +150,7 @@ def class_distances(run: SavedRun) -> Figure:
     assert matrices is not None
     columns = min(5, len(matrices))
     rows = -(-len(matrices) // columns)
-    size = WIDTH, 0.4 + rows * WIDTH / columns
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(WIDTH, 0.4 + rows * WIDTH / columns)
     largest = max(float(np.nanmax(matrices, initial=0.0)), 1e-6)
     shared = figure.subplots(rows, columns, squeeze=False)
     for axes in shared.flat[len(matrices) :]:
@@ -179,11 +165,10 @@ def class_distances(run: SavedRun) -> Figure:
 
 
 def _canvas(height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(WIDTH, height)
     axes = figure.add_subplot()
     axes.set_xlabel("round")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    count_in_integers(axes.xaxis)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
@@ -191,20 +176,6 @@ def _canvas(height: float) -> tuple[Figure, Axes]:
 def _mark_drifts(axes: Axes, run: SavedRun, colour: str = "#666666") -> None:
     """Draw a line where the data changed, unless that is nearly everywhere."""
     if len(run.drifts) <= 40:
+        style: Any = {"color": colour, "linewidth": 0.9, "linestyle": (0, (2, 2))}
         for round in run.drifts:
-            axes.axvline(
-                round - 0.5, color=colour, linewidth=0.9, linestyle=(0, (2, 2))
-            )
-
-
-def to_svg(figure: Figure, name: str) -> str:
-    """Return a figure as an SVG element; the same figure gives the same text.
-
-    Its ids start with the name, so that many figures can be in one page.
-    """
-    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    svg = text.getvalue()
-    own = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", svg)
-    return own[own.index("<svg") :]
+            axes.axvline(round - 0.5, **style)

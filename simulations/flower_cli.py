@@ -6,11 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import ConfigError
+
+ENDED = "finished:"
+COMPLETED = f"{ENDED}completed"
+"""How Flower's word for the status of a run that ended begins, and the good one."""
 
 QUIET = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -18,12 +23,6 @@ QUIET = {
     # The app's packages are installed; none is fetched for a run.
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-
-
-def report(error: CflError) -> int:
-    """Say in one line on stderr why nothing came of it; return the exit code."""
-    print(f"cfl-flower error: {error}", file=sys.stderr)
-    return error.exit_code
 
 
 def need(path: Path, remedy: str) -> Path:
@@ -68,18 +67,35 @@ def flwr(
     )
 
 
-def list_runs(
-    *arguments: str, variables: Mapping[str, str], folder: str | None = None
-) -> list[dict[str, Any]]:
-    """Return the runs of a SuperLink, by `flwr list`; none if it does not answer."""
-    done = flwr(
-        "list", *arguments, "--format", "json", variables=variables, folder=folder
-    )
-    try:
-        runs: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
-    except (ValueError, KeyError):
-        return []
-    return runs
+def wait_for_end(
+    *arguments: str,
+    variables: Mapping[str, str],
+    patience: float,
+    folder: str | None = None,
+) -> str:
+    """Return the status of a run once it has ended, or its last one.
+
+    Parameters
+    ----------
+    arguments : str
+        After `flwr list`; the run is the first in the list.
+    variables : mapping of str to str
+        The environment.
+    patience : float
+        Seconds.
+    folder : str, optional
+        Where the command is called.
+    """
+    deadline, last = time.monotonic() + patience, "unknown"
+    words = ("list", *arguments, "--format", "json")
+    while time.monotonic() < deadline:
+        answer = flwr(*words, variables=variables, folder=folder).stdout
+        with suppress(ValueError, KeyError, IndexError):  # no answer, or not yet
+            last = str(json.loads(answer)["runs"][0]["status"])
+        if last.startswith(ENDED):
+            break
+        time.sleep(1)
+    return last
 
 
 def become(

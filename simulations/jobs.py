@@ -28,15 +28,15 @@ from rich.progress import (
 
 from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import quoted
-from cfl_flower.errors import CflError
+from cfl_flower.errors import ERROR_MARK
 from cfl_flower.runs.callbacks import Verbosity, clock
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
 from cfl_flower.seeding import usable_cores
-from cfl_flower.server_app import ERROR_MARK, VERBOSITY
-from simulations.run import report, run
+from cfl_flower.server_app import VERBOSITY
+from simulations.run import run
 from simulations.superlink import PROJECT, die_with_parent, run_on_superlink
-from simulations.terminal import make_error_console
+from simulations.terminal import command, make_error_console
 
 LOG = "log.txt"
 """What a process said, in the folder of its run, or above those of its runs."""
@@ -270,14 +270,13 @@ def work(jobs: Sequence[Job], verbosity: Verbosity = Verbosity.NORMAL) -> str:
     for job in jobs:
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / FAILURE).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "simulations.jobs"]
-    command.append("\n".join(job.line for job in jobs))
+    lines = "\n".join(job.line for job in jobs)
     # The log of a quiet comparison still tells the rounds.
     loud = Verbosity.VERBOSE if verbosity is Verbosity.VERBOSE else Verbosity.NORMAL
     environment = {**os.environ, PARENT: str(os.getpid()), VERBOSITY: loud}
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run(
-            command,
+            [sys.executable, "-m", "simulations.jobs", lines],
             stdout=file,
             stderr=subprocess.STDOUT,
             check=False,
@@ -289,21 +288,18 @@ def work(jobs: Sequence[Job], verbosity: Verbosity = Verbosity.NORMAL) -> str:
     return f"{last.removeprefix(ERROR_MARK)} (exit code {done.returncode})"
 
 
+@command
 def main(arguments: Sequence[str]) -> int:
     """Carry out one run, or several on one SuperLink, and return the exit code."""
     die_with_parent()
     if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
         return 1
     (lines,) = arguments
-    try:
-        configs = compose_sweep(lines)
-        first = configs[0]
-        if len(configs) == 1:
-            run(first)
-        else:
-            run_on_superlink(lines, first.workers, first.gpus_per_worker)
-    except CflError as error:
-        return report(error)
+    first, *others = compose_sweep(lines)
+    if others:
+        run_on_superlink(lines, first.workers, first.gpus_per_worker)
+    else:
+        run(first)
     return 0
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.columns import Columns as SideBySide
@@ -20,14 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 from cfl_flower.config.compose import RunConfig, compose_config
-from cfl_flower.errors import CflError
 from cfl_flower.server_app import make_console, open_stream
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
 from simulations.data_summary import CLIENTS, Preview, preview, shares, span
-from simulations.preview_picture import FORMATS, draw, write
-from simulations.run import report
-from simulations.terminal import Parser
+from simulations.plotting import check_format, write
+from simulations.preview_picture import draw
+from simulations.terminal import Parser, command
 
 FIRST_CLIENTS = 20
 """Clients in the text."""
@@ -36,15 +34,9 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def bars(share: FloatArray, largest: float, width: int) -> str:
-    """Return one block per label; a dot for a label that is not held.
+    """Return one block per label, so many characters wide; a dot for one not held.
 
-    Parameters
-    ----------
-    share : array of shape (L,)
-    largest : float
-        What a full block stands for.
-    width : int
-        Characters per label.
+    A full block stands for the largest share.
     """
     levels = np.ceil(share / (largest or 1.0) * len(BLOCKS)).astype(int)
     marks = ("·" if level == 0 else BLOCKS[level - 1] for level in levels)
@@ -96,10 +88,10 @@ def period_table(found: Preview) -> Table:
     return table
 
 
-def share_tables(found: Preview) -> list[Table]:
+def share_tables(
+    found: Preview, parts: Sequence[FloatArray], largest: float
+) -> list[Table]:
     """Return text pictures of the first clients: at first, and after a change."""
-    parts = [shares(counts[:FIRST_CLIENTS]) for counts in found.counts[:2]]
-    largest = max(float(part.max()) for part in parts)
     names = found.columns.names
     width = 1 if len(names) > FIRST_CLIENTS else 1 + max(map(len, names[:10]))
     tables = []
@@ -122,14 +114,15 @@ def show(found: Preview, title: str, console: Console) -> None:
     for line in notes(found):
         console.print(line, style="yellow", highlight=False, soft_wrap=True)
     console.print(period_table(found))
-    largest = max(float(shares(c[:FIRST_CLIENTS]).max()) for c in found.counts[:2])
+    parts = [shares(counts[:FIRST_CLIENTS]) for counts in found.counts[:2]]
+    largest = max(float(part.max()) for part in parts)
     clients = min(FIRST_CLIENTS, len(found.history))
     console.print(
         f"The first {clients} clients' training samples by {found.columns.what}; "
         f"█ is {largest:.0%} of a client's samples, · none",
         highlight=False,
     )
-    console.print(SideBySide(share_tables(found), padding=(0, 4)))
+    console.print(SideBySide(share_tables(found, parts, largest), padding=(0, 4)))
 
 
 def notes(found: Preview) -> list[str]:
@@ -153,25 +146,20 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path]:
     ------
     ConfigError
     """
-    parser = Parser("preview", str(__doc__))
-    parser.add_argument("overrides", nargs="*", help="Hydra's overrides, key=value")
+    parser = Parser("preview", __doc__)
+    parser.add_overrides()
     parser.add_argument("--output", type=Path, default=Path("preview.png"))
-    found: Any = parser.parse_intermixed_args(list(arguments))
+    found = parser.parse_intermixed_args(list(arguments))
     output: Path = found.output.expanduser()
-    known = output.suffix.lower() in FORMATS
-    require(known, "--output", output, f"a name that ends in {', '.join(FORMATS)}")
+    check_format(output)
     ok = output.parent.is_dir() and not output.is_dir()
     require(ok, "--output", output, "a file in an existing folder")
     return list(found.overrides), output
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Print and draw a preview.
-
-    Raises
-    ------
-    CflError
-    """
+@command
+def main(arguments: Sequence[str]) -> None:
+    """Print and draw a preview, and return the exit code."""
     overrides, output = parse_arguments(arguments)
     config = compose_config(overrides)
     found, title = preview(open_stream(config), config.rounds), headline(config)
@@ -182,15 +170,6 @@ def run(arguments: Sequence[str]) -> None:
     console.print(
         f"saved in {output}{some if config.clients > CLIENTS else ''}", soft_wrap=True
     )
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the command and return the exit code."""
-    try:
-        run(arguments)
-    except CflError as error:
-        return report(error)
-    return 0
 
 
 if __name__ == "__main__":

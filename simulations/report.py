@@ -28,13 +28,13 @@ from cfl_flower.analysis.drift_metrics import Score, make_reference, score
 from cfl_flower.analysis.leads import find_lead
 from cfl_flower.analysis.reference import find_reference_runs
 from cfl_flower.analysis.tables import ACCURACIES, CLUSTERS, COSTS, LED, cell
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
 from cfl_flower.types import Json
 from simulations import figures
-from simulations.run import report as report_error
+from simulations.plotting import to_svg
 from simulations.saved import SavedRun, load_run, name_runs
-from simulations.terminal import Parser, writable
+from simulations.terminal import Parser, command, writable
 
 ROUND_COLUMNS = (
     "round",
@@ -74,7 +74,7 @@ class Picture:
     @property
     def svg(self) -> Markup:
         """The figure as an element that says what it shows."""
-        svg = figures.to_svg(self.figure, self.name)
+        svg = to_svg(self.figure, self.name)
         label = Markup.escape(self.caption)
         return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
 
@@ -258,7 +258,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     ------
     ConfigError
     """
-    parser = Parser("report", str(__doc__))
+    parser = Parser("report", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--output", type=Path, default=Path("report.html"))
     parser.add_argument("--figures", type=Path, help="a folder for PDF and SVG files")
@@ -288,17 +288,14 @@ def write(
         write_atomically(output, page.encode())
 
 
-def main(arguments: Sequence[str]) -> int:
+@command
+def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
-    try:
-        asked = parse(arguments)
-        saved = [load_run(folder) for folder in asked.runs]
-        page, pictures = render(dict(zip(name_runs(saved), saved, strict=True)))
-        write(page, pictures, asked.output, asked.figures)
-    except CflError as error:
-        return report_error(error)
+    asked = parse(arguments)
+    saved = [load_run(folder) for folder in asked.runs]
+    page, pictures = render(dict(zip(name_runs(saved), saved, strict=True)))
+    write(page, pictures, asked.output, asked.figures)
     print(f"saved in {asked.output}")
-    return 0
 
 
 if __name__ == "__main__":

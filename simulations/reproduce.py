@@ -32,7 +32,7 @@ from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.analysis.tables import mean_and_deviation
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.config.overrides import quoted
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import ConfigError
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.runs.reading import broken, read_finished
 from cfl_flower.server_app import make_console
@@ -41,8 +41,7 @@ from cfl_flower.types import Json
 from simulations.catalogue import compose_here, list_elsewhere, list_tables
 from simulations.jobs import Job, at_once, carry_out
 from simulations.published import Cell, PublishedTable, load_elsewhere, load_tables
-from simulations.run import report
-from simulations.terminal import Parser
+from simulations.terminal import Parser, command, count
 
 HEADER = (
     *("row", "method", "ours", "last ten", "lead", "published", "difference"),
@@ -54,23 +53,16 @@ over fedavg in the same row, or over what the figure is relative to, paired by s
 
 @dataclass
 class Outcome:
-    """The results of a cell.
-
-    Attributes
-    ----------
-    values, last_ten : dict of int to float
-        The figure, and the mean accuracy of the last ten tests in percent, by seed, of
-        the seeds that finished.
-    reasons : list of str
-        Why other seeds failed.
-    never : int
-        Seeds that never became as good as their reference run.
-    """
+    """The results of a cell."""
 
     values: dict[int, float] = field(default_factory=dict)
+    """The figure by seed, of the seeds that finished."""
     last_ten: dict[int, float] = field(default_factory=dict)
+    """The mean accuracy of the last ten tests in percent, by seed."""
     reasons: list[str] = field(default_factory=list)
+    """Why other seeds failed."""
     never: int = 0
+    """Seeds that never became as good as their reference run."""
 
     def add(
         self,
@@ -223,22 +215,26 @@ def reproduce(
         If any run has bad input, before the first starts.
     """
     jobs: dict[Path, Job] = {}
+
+    def job(cell: Cell, seed: int) -> Job:
+        path = run_folder(cell, seed, options)
+        if path not in jobs:
+            label = f"{cell.row} {cell.method} seed {seed}"
+            jobs[path] = Job(label, compose_cell(cell, seed, options))
+        return jobs[path]
+
     outcomes, seeds = [], []
     for cell in cells:
-        outcomes.append((cell, Outcome()))
+        outcome, reference = Outcome(), table.reference(cell, tables)
+        outcomes.append((cell, outcome))
+        both = [cell, reference] if reference else [cell]
         for seed in range(options.seeds):
-            paths = []
-            for each in filter(None, (cell, table.reference(cell, tables))):
-                paths.append(path := run_folder(each, seed, options))
-                if path not in jobs:
-                    label = f"{each.row} {each.method} seed {seed}"
-                    jobs[path] = Job(label, compose_cell(each, seed, options))
-            runs = [jobs[path] for path in paths]
-            seeds.append((outcomes[-1][1], seed, runs))
-    for job in jobs.values():
-        check_output_dir(job.config)
-        read_finished(job.config)
-    at_a_time = at_once([job.config for job in jobs.values()], options.jobs)
+            seeds.append((outcome, seed, [job(each, seed) for each in both]))
+    configs = [each.config for each in jobs.values()]
+    for config in configs:
+        check_output_dir(config)
+        read_finished(config)
+    at_a_time = at_once(configs, options.jobs)
     every = list(jobs.values())
     reasons = carry_out(every, at_a_time, options.verbosity, table.title)
     for outcome, seed, runs in seeds:
@@ -275,63 +271,53 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     ------
     ConfigError
     """
-    parser = Parser("reproduce", str(__doc__))
+    parser = Parser("reproduce", __doc__)
     add = parser.add_argument
     add("table", nargs="?")
     add("--list", action="store_true", help="list tables, rows, data and costs")
     add("--rows", nargs="+", default=[], help="names of rows, or how they begin")
     add("--methods", nargs="+", default=[])
-    add("--seeds", type=int, default=1, help="number of seeds, from 0 on")
+    add("--seeds", type=count, default=1, help="number of seeds, from 0 on")
     add("--scale", type=float, default=1.0, help="of the rounds and the drift's rounds")
-    add("--jobs", type=int, help="runs at a time (default: as fit)")
     add("--output", type=Path, default=Path("outputs/reproduce"))
     add("--data-dir", type=Path, help="where the datasets are")
     add("--download", action="store_true", help="fetch missing data by torchvision")
-    add("--markdown", action="store_true", help="print the table as Markdown")
-    parser.add_verbosity()
+    parser.add_many_runs()
     options = parser.parse_args(arguments)
     if found := load_elsewhere().get(options.table):
         raise ConfigError(f"{options.table} is not run by this command: {found.where}")
     known = options.table is None or options.table in tables
     require(known, "table", options.table, f"one of {', '.join(tables)}")
-    require(options.seeds >= 1, "--seeds", options.seeds, "at least 1")
     ok = 0 < options.scale < math.inf
     require(ok, "--scale", options.scale, "a number above 0")
-    ok = options.jobs is None or options.jobs >= 1
-    require(ok, "--jobs", options.jobs, "at least 1")
     return options
 
 
+@command
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return the exit code."""
     tables = load_tables()
     console = make_console()
-    try:
-        options = parse(arguments, tables)
-        if options.list or options.table is None:
-            some = {options.table: tables[options.table]} if options.table else tables
-            console.print(list_tables(some, options))
-            if options.table is None and not options.rows:
-                list_elsewhere(console)
-            return 0
-        table = tables[options.table]
-        cells = table.cells(options.rows, options.methods)
-        outcomes = reproduce(table, cells, options, tables)
-    except CflError as error:
-        return report(error)
+    options = parse(arguments, tables)
+    if options.list or options.table is None:
+        some = {options.table: tables[options.table]} if options.table else tables
+        console.print(list_tables(some, options))
+        if options.table is None and not options.rows:
+            list_elsewhere(console)
+        return 0
+    table = tables[options.table]
+    cells = table.cells(options.rows, options.methods)
+    outcomes = reproduce(table, cells, options, tables)
     references = {
         cell.row: outcome
         for cell, outcome in outcomes
         if cell.method == REFERENCE_METHOD
     }
-    rows = [
-        outcome.line(
-            table,
-            cell,
-            references.get(cell.row) if cell.method != REFERENCE_METHOD else None,
-        )
-        for cell, outcome in outcomes
-    ]
+    rows = []
+    for cell, outcome in outcomes:
+        ours = cell.method == REFERENCE_METHOD
+        reference = None if ours else references.get(cell.row)
+        rows.append(outcome.line(table, cell, reference))
     reasons = [reason for _, outcome in outcomes for reason in outcome.reasons]
     if options.markdown:
         print(markdown(rows), *(f"\n{reason}" for reason in reasons), sep="\n")

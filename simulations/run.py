@@ -40,16 +40,10 @@ from cfl_flower.config.overrides import (
 from cfl_flower.config.reference import method_settings
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.runs.directory import check_output_dir
-from cfl_flower.server_app import (
-    ERROR_MARK,
-    VERBOSITY,
-    execute,
-    make_console,
-    open_stream,
-)
+from cfl_flower.server_app import VERBOSITY, execute, make_console, open_stream
 from simulations.inprocess import InProcessGrid
 from simulations.superlink import run_on_superlink
-from simulations.terminal import FLAGS
+from simulations.terminal import FLAGS, command, report
 
 
 def run(config: RunConfig) -> None:
@@ -148,22 +142,19 @@ def take_talk(arguments: Sequence[str]) -> list[str]:
     return [argument for argument in arguments if argument not in names]
 
 
-def main(arguments: Sequence[str]) -> int:
+@command
+def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
     arguments = take_talk(arguments)
     sys.argv[1:] = arguments
     informs = {"--help", "--hydra-help", "--version", "--cfg", "-c", "--info", "-h"}
-    try:
-        if not informs.intersection(arguments):
-            sys.argv[1:] = check(arguments)
-    except CflError as error:
-        return report(error)
+    if not informs.intersection(arguments):
+        sys.argv[1:] = check(arguments)
     try:
         _job()
     finally:  # Hydra leaves by SystemExit after its help.
         if {"--help", "-h"}.intersection(arguments):
             explain_settings(arguments)
-    return 0
 
 
 def explain_settings(arguments: Sequence[str]) -> None:
@@ -176,12 +167,6 @@ def explain_settings(arguments: Sequence[str]) -> None:
     for row in method_settings(method):
         table.add_row(*map(escape, row))
     make_console().print(table)
-
-
-def report(error: CflError) -> int:
-    """Say in one line on stderr why nothing came of it; return the exit code."""
-    print(f"{ERROR_MARK}{error}", file=sys.stderr)
-    return error.exit_code
 
 
 if __name__ == "__main__":

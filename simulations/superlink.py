@@ -22,10 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from cfl_flower.errors import RunFailedError
-from cfl_flower.server_app import CONSOLE, ERROR_MARK, OVERRIDES
+from cfl_flower.errors import ERROR_MARK, RunFailedError
+from cfl_flower.server_app import CONSOLE, OVERRIDES
+from simulations.flower_cli import COMPLETED, wait_for_end
 from simulations.flower_cli import environment as flower_environment
-from simulations.flower_cli import list_runs
 
 PROJECT = Path(__file__).resolve().parents[1]
 CONSOLE_FILE = "console.log"
@@ -57,9 +57,9 @@ def run_on_superlink(
         ) as environment,
     ):
         reason = _submit(environment, Path(home), overrides, workers, gpus_per_worker)
-        status = _status(environment, home)
+        status = wait_for_end(variables=environment, patience=60, folder=home)
         log = (Path(home) / "stream.log").read_text()
-    if reason or status != "finished:completed":
+    if reason or status != COMPLETED:
         raise RunFailedError(reason or f"the run ended as {status}: {log[-2000:]}")
 
 
@@ -82,10 +82,13 @@ def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         **variables,
     }
-    command = ["flower-superlink", "--insecure", "--simulation", "--isolation"]
-    command += ["subprocess", "--control-api-address", f"127.0.0.1:{control}"]
-    command += ["--host", "127.0.0.1", "--port", str(http)]
-    command += ["--database", str(home / "state.db")]
+    command = [
+        *("flower-superlink", "--insecure", "--simulation"),
+        *("--isolation", "subprocess"),
+        *("--control-api-address", f"127.0.0.1:{control}"),
+        *("--host", "127.0.0.1", "--port", str(http)),
+        *("--database", str(home / "state.db")),
+    ]
     with (home / "superlink.log").open("w") as log:
         process = subprocess.Popen(
             command,
@@ -101,6 +104,15 @@ def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
             yield environment
         finally:
             _stop(process)
+
+
+def run_command(overrides: str, folder: Path, *options: str) -> list[str]:
+    """Return Flower's command that submits the app, and prepare it in a folder."""
+    # A file, because a value on the command line cannot hold every quote.
+    config = folder / "run-config.toml"
+    config.write_text(f"{OVERRIDES} = {json.dumps(overrides)}\n")
+    settings = ["--stream", "--run-config", str(config)]
+    return ["flwr", "run", str(PROJECT), *options, *settings]
 
 
 def _submit(
@@ -119,11 +131,7 @@ def _submit(
     # A Ray cluster that exists has the CPUs that it has.
     if "RAY_ADDRESS" not in environment:
         federation += f" init-args-num-cpus={workers}"
-    # A file, because a value on the command line cannot hold every quote.
-    run_config = home / "run-config.toml"
-    run_config.write_text(f"{OVERRIDES} = {json.dumps(overrides)}\n")
-    command = ["flwr", "run", str(PROJECT), "--stream"]
-    command += ["--federation-config", federation, "--run-config", str(run_config)]
+    command = run_command(overrides, home, "--federation-config", federation)
     stream, console = home / "stream.log", home / CONSOLE_FILE
     console.touch()
     with stream.open("w") as log, console.open() as lines:
@@ -147,16 +155,6 @@ def _relay(lines: TextIO) -> str | None:
             return line.removeprefix(ERROR_MARK).strip()
         print(line, end="", flush=True)
     return None
-
-
-def _status(environment: dict[str, str], home: str) -> str:
-    """Return the status of the SuperLink's only run, once it has ended."""
-    for _ in range(60):
-        runs = list_runs(variables=environment, folder=home)
-        if runs and str(runs[0]["status"]).startswith("finished"):
-            return str(runs[0]["status"])
-        time.sleep(1)
-    return "unfinished"
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

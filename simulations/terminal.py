@@ -1,16 +1,18 @@
-"""What all commands share on the terminal: one-line complaints, quiet and verbose."""
+"""What all commands share: their options, exit codes and one-line complaints."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ERROR_MARK, CflError, ConfigError
 from cfl_flower.runs.callbacks import Verbosity
 
 FLAGS = (
@@ -20,6 +22,31 @@ FLAGS = (
 """Short and long name, what it sets, and what that means."""
 
 
+def report(error: CflError) -> int:
+    """Say in one line on stderr why nothing came of it; return the exit code."""
+    print(f"{ERROR_MARK}{error}", file=sys.stderr)
+    return error.exit_code
+
+
+def command(
+    work: Callable[[Sequence[str]], int | None],
+) -> Callable[[Sequence[str]], int]:
+    """Make a `main` of what a command does with its arguments.
+
+    It returns the exit code: 0, what the work returns, or that of its `CflError`, which
+    is reported: 2 for bad input and 1 for a failure.
+    """
+
+    @wraps(work)
+    def main(arguments: Sequence[str]) -> int:
+        try:
+            return work(arguments) or 0
+        except CflError as error:
+            return report(error)
+
+    return main
+
+
 class Parser(argparse.ArgumentParser):
     """Whose complaints are one line, as of a wrong setting.
 
@@ -27,10 +54,11 @@ class Parser(argparse.ArgumentParser):
     ----------
     command : str
         The module's name below `simulations`.
-    description : str
+    description : str, optional
+        The module's docstring.
     """
 
-    def __init__(self, command: str, description: str) -> None:
+    def __init__(self, command: str, description: str | None) -> None:
         super().__init__(
             prog=f"python -m simulations.{command}",
             description=description,
@@ -42,18 +70,27 @@ class Parser(argparse.ArgumentParser):
         """Raise a `ConfigError`."""
         raise ConfigError(f"{message}; see --help")
 
-    def add_verbosity(self) -> None:
-        """Add ``-q`` and ``-v``, read as `verbosity`."""
+    def add_overrides(self) -> None:
+        """Add Hydra's overrides, read as `overrides`."""
+        words = "Hydra's overrides"
+        self.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=words)
+
+    def add_many_runs(self) -> None:
+        """Add what commands of many runs share: jobs, Markdown and verbosity."""
+        add = self.add_argument
+        add("--jobs", type=count, help="runs at a time (default: as fit)")
+        add("--markdown", action="store_true", help="tables as Markdown")
+        store: dict[str, Any] = {"dest": "verbosity", "action": "store_const"}
+        self.set_defaults(verbosity=Verbosity.NORMAL)
         for short, name, verbosity, what in FLAGS:
-            self.add_argument(
-                short,
-                name,
-                dest="verbosity",
-                action="store_const",
-                const=verbosity,
-                default=Verbosity.NORMAL,
-                help=what,
-            )
+            add(short, name, **store, const=verbosity, help=what)
+
+
+def count(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; use at least 1")
+    return number
 
 
 @contextmanager

@@ -9,10 +9,10 @@ nothing else: no Flower, no records, no files.
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -21,6 +21,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from simulations.terminal import Parser, command
+
 PARTS = [
     module.name
     for module in iter_modules([str(Path(__file__).parent)])
@@ -28,13 +30,12 @@ PARTS = [
 ]
 
 
-def main() -> int:
+@command
+def main(arguments: Sequence[str]) -> int:
     """Measure the selected parts; exit code 1 if a limit does not hold."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("benchmark", __doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART")
-    chosen = parser.parse_args().parts or PARTS
+    chosen = parser.parse_args(arguments).parts or PARTS
     title = f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
     table, hold = Table(title=title), []
     for column in ("what", "measured", "limit", "holds", "wall / CPU seconds"):
@@ -49,4 +50,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

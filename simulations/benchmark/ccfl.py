@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import cast
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from cfl_flower.data.public import Samples
 from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import LocalTraining, train
-from cfl_flower.models import CcflCnn, FlatModel, Network
+from cfl_flower.models import CcflCnn, FlatModel
 from simulations.benchmark import measure as bench
 
 CLUSTERS, CHANGED = 4, 1.9
@@ -22,47 +19,30 @@ CLUSTERS, CHANGED = 4, 1.9
 
 
 def rows() -> Iterator[bench.Row]:
-    """Time an upload at CCFL's server against the naive tests, and against training.
+    """Time an upload at the server against the training that leads to it.
 
-    The naive tests are of 1,000 public images each, on one core as the upload; the
-    server's pace is that with the paper's 2,000, on as many cores as there are workers.
+    As many cores as there are workers, and the paper's 2,000 public images per cluster.
     """
     torch.set_num_threads(1)
-    name = "CCFL: an upload against 2K naive tests (K = 4, 1,000 images)"
-    yield bench.compare(name, *_measure_upload(1000, cores=1), 0.6)
-    reference = partial(bench.on_two_workers, _measure_task)
-    (upload, _), task = bench.between(reference, lambda: _measure_upload(2000, cores=2))
+    upload, task = bench.beside_two_workers(_measure_task, _measure_upload)
     name = "CCFL: an upload on 2 cores against 5 epochs on 2 workers (2,000 images)"
     yield bench.compare(name, upload, bench.Seconds(task.wall / 2), 1)
 
 
-def _measure_upload(images: int, cores: int) -> tuple[bench.Seconds, bench.Seconds]:
-    """Return the time of an upload, and of the naive tests.
+def _measure_upload() -> bench.Seconds:
+    """Return the time of an upload.
 
-    An upload is tested on all sets, and the clusters that it changes on their own. The
-    naive tests pass each set at once through the layers as they are.
+    It is tested on all sets, and the clusters that it changes on their own.
     """
-    sets = [_random_images(images) for _ in range(CLUSTERS)]
-    validation, plain = Validation(_network(), sets, cores), FlatModel(_network())
-    model = plain.to_vector()
-    network = cast(Network, plain.module.eval())
-    layers = nn.Sequential(*network.extractor.children(), network.classifier)
-
-    @torch.no_grad()
-    def test_naively() -> None:
-        for each in 2 * sets:
-            plain.load(model)
-            logits = layers(each.x)
-            float(cross_entropy(logits, each.y))
-            int((logits.argmax(1) == each.y).sum())
-
-    losses, own, naive = bench.measure(
-        lambda: validation.losses(model),
-        lambda: validation.own([model.copy()] * CLUSTERS),
-        test_naively,
+    sets = [_random_images(2000) for _ in range(CLUSTERS)]
+    validation, model = Validation(_network(), sets, 2), FlatModel(_network())
+    vector = model.to_vector()
+    losses, own = bench.measure(
+        lambda: validation.losses(vector),
+        lambda: validation.own([vector.copy()] * CLUSTERS),
         count=5,
     )
-    return bench.Seconds(losses.wall + own.wall * CHANGED / CLUSTERS), naive
+    return bench.Seconds(losses.wall + own.wall * CHANGED / CLUSTERS)
 
 
 def _measure_task() -> bench.Seconds:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import resource
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +26,10 @@ def rows() -> Iterator[bench.Row]:
     """Measure the views of 5,000 clients on a set of CIFAR-10's size, in a process."""
     with tempfile.TemporaryDirectory() as folder:
         for name, count in (("train", 50_000), ("test", 10_000)):
-            pixels = np.random.default_rng(0).integers(0, 256, (count, 3072), np.uint8)
-            np.save(Path(folder, name), pixels.reshape(count, 3, 32, 32))
-        with ProcessPoolExecutor(1, get_context("spawn")) as worker:
-            memory, share = worker.submit(_measure_views, folder).result()
+            shape = (count, 3, 32, 32)
+            pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+            np.save(Path(folder, name), pixels)
+        memory, share = bench.in_process(_measure_views, folder)
     name = "5,000 clients on a set of CIFAR-10's size: memory of a worker"
     yield bench.within(name, memory, 300, "MB")
     name = "making a client's view, against one local epoch of its CNN"
@@ -65,14 +62,14 @@ def _measure_views(folder: str) -> tuple[float, float]:
     torch.set_num_threads(1)
     local = LocalTraining(epochs=1, learning_rate=0.01)
     model = FlatModel(FedCcfaCnn(blocks=3).build((3, 32, 32), 10))
-    before = bench.resident_pages()
+    before = bench.resident_bytes()
     drift = Relabel([10], fraction=0.5, random_swaps=1)
     stream = Stream(_CifarSized(folder), Dirichlet(), drift, CLIENTS, 0, ROUNDS)
     for client in range(CLIENTS):
         for round in (1, ROUNDS):
             stream.view(client, round).train()
             stream.view(client, round).test()
-    memory = (bench.resident_pages() - before) * resource.getpagesize() / 1e6
+    memory = (bench.resident_bytes() - before) / 1e6
     epochs = views = 0.0
     for client in range(0, CLIENTS, 10):
         watch = bench.Stopwatch()

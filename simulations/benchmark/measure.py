@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -11,9 +12,10 @@ from contextlib import redirect_stdout
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.overrides import split
@@ -22,6 +24,7 @@ from cfl_flower.runs.reading import Finished, read_finished
 from simulations.run import run
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Seconds(NamedTuple):
@@ -91,6 +94,13 @@ def measure(*steps: Callable[[], object], count: int = 3) -> list[Seconds]:
     return [combine(median, own) for own in laps]
 
 
+def on_one_core(name: str, step: Callable[[], object], limit: float) -> Row:
+    """Return the time of a step on one core, with its limit in seconds."""
+    with threadpool_limits(limits=1):
+        (taken,) = measure(step)
+    return within(name, taken.wall, limit, "s", str(taken))
+
+
 def between(
     reference: Callable[[], Seconds], step: Callable[[], T]
 ) -> tuple[T, Seconds]:
@@ -99,11 +109,26 @@ def between(
     return done, combine(fmean, [before, reference()])
 
 
-def on_two_workers(reference: Callable[[], Seconds]) -> Seconds:
-    """Return what a process measures while another one does: they share caches."""
-    with ProcessPoolExecutor(2, get_context("spawn")) as workers:
-        jobs = [workers.submit(reference) for _ in range(2)]
-        return combine(fmean, [job.result() for job in jobs])
+def beside_two_workers(
+    work: Callable[[], Seconds], step: Callable[[], T]
+) -> tuple[T, Seconds]:
+    """Return the result of a step, and the time of work while a worker does the same.
+
+    Two workers share caches. They work before the step and after it.
+    """
+
+    def on_two_workers() -> Seconds:
+        with ProcessPoolExecutor(2, get_context("spawn")) as workers:
+            jobs = [workers.submit(work) for _ in range(2)]
+            return combine(fmean, [job.result() for job in jobs])
+
+    return between(on_two_workers, step)
+
+
+def in_process(step: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
+    """Return the result of a step in a process of its own, whose memory is its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as worker:
+        return worker.submit(step, *values, **named).result()
 
 
 def finish(overrides: str) -> Finished:
@@ -131,7 +156,8 @@ def set_up(overrides: str, samples: int) -> tuple[Any, ...]:
     return config, model, start, x, y
 
 
-def resident_pages() -> int:
-    """Return how many pages of memory this process has now."""
+def resident_bytes() -> int:
+    """Return how much memory this process has now."""
     # The peak that `resource` gives would be the parent's: it survives a spawn.
-    return int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()

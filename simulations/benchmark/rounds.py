@@ -1,4 +1,4 @@
-"""A steady round of each engine, against a plain loop of the same rounds."""
+"""Rounds of each engine against a plain loop, a long run, and one of a large fleet."""
 
 from __future__ import annotations
 
@@ -24,16 +24,34 @@ RUN = """
 
 ENGINES = {"engine=inprocess": 1.3, "workers=1": 1.5, "workers=2": 0.9}
 
+LONG = """
+    strategy=fedavg engine=inprocess drift=none dataset.size=28 clients=1000
+    participants=20 partition.samples=40 partition.test_samples=13
+    strategy.local.steps=60 system.evaluate_every=10 system.checkpoint_every=10
+    rounds=300
+"""
+
+LARGE = """
+    strategy=fielding drift=none dataset.size=28 model=mlp model.hidden=128
+    clients=5000 participants=500 partition.samples=40 partition.test_samples=13
+    strategy.local.epochs=1 workers=2 rounds=3
+"""
+
 
 def rows() -> Iterator[bench.Row]:
-    """Compare a steady round of each engine with the plain loop before and after."""
+    """Compare steady rounds with the plain loop's; measure a long run, a large one."""
     for engine, limit in ENGINES.items():
         step = partial(bench.finish, f"{RUN} {engine}")
         run, reference = bench.between(_plain_round, step)
-        seconds = median(row["seconds"] for row in run.rounds[WARM_UP:])
-        ours = bench.Seconds(seconds)
+        ours = bench.Seconds(median(row["seconds"] for row in run.rounds[WARM_UP:]))
         name = engine if "engine" in engine else f"Ray, {engine}"
         yield bench.compare(f"{name}, a round", ours, reference, limit)
+    (taken,) = bench.measure(lambda: bench.finish(LONG), count=1)
+    name = "in process: 300 rounds x 20 clients x 60 steps, 7,850 parameters"
+    yield bench.within(name, taken.wall, 60, "s", str(taken))
+    peak = bench.finish(LARGE).summary["peak_rss_mb"] / 1000
+    name = "server, 5,000 clients, 500 participants, 101,770 parameters: peak memory"
+    yield bench.within(name, peak, 1.5, "GB")
 
 
 def _plain_round() -> bench.Seconds:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from statistics import median
 
@@ -32,13 +31,10 @@ def rows() -> Iterator[bench.Row]:
     Local work is the training of both models. Early rounds of 4,800 clients are first
     contacts for most, who compute the gradient psi as well: there it is counted.
     """
-    references = [
-        partial(bench.on_two_workers, step) for step in (_train_both, _find_gradient)
-    ]
-    (runs, gradient), training = bench.between(
-        references[0],
-        lambda: bench.between(
-            references[1], lambda: (bench.finish(RUN), bench.finish(KNOWN))
+    (runs, gradient), training = bench.beside_two_workers(
+        _train_both,
+        lambda: bench.beside_two_workers(
+            _find_gradient, lambda: (bench.finish(RUN), bench.finish(KNOWN))
         ),
     )
     peak = runs[0].summary["peak_rss_mb"] / 1000
@@ -53,8 +49,6 @@ def rows() -> Iterator[bench.Row]:
         work = bench.Seconds((480 * training.wall + new * gradient.wall) / 2)
         what = f"StoCFL, 480 in a round, {kind}: against local work on 2 workers"
         yield bench.compare(what, ours, work, 1.3)
-    found = ", ".join(str(row["found"]) for row in runs[0].rounds)
-    yield bench.Row(f"{name}: clusters found", found, "-", True)
 
 
 def _train_both() -> bench.Seconds:

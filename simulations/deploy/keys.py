@@ -9,7 +9,6 @@ certificate anew, before it expires or for another name, remove `server.pem` fir
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import os
 import sys
@@ -18,14 +17,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import is_client_id
-from simulations.flower_cli import report
+from simulations.terminal import Parser, command
 
 AUTHORITY, SERVER = "ca", "server"
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 825
@@ -36,33 +42,27 @@ CURVE = ec.SECP384R1()
 def make_authority(folder: Path) -> bool:
     """Make `ca.pem`, which devices and operators receive, and `ca.key`, which nobody.
 
-    Returns
-    -------
-    bool
-        False if it was there.
+    Returns False if it was there.
     """
     if (folder / f"{AUTHORITY}.pem").exists():
         return False
     key = ec.generate_private_key(CURVE)
-    name = _name("cfl-flower authority")
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = _builder("cfl-flower authority", key, AUTHORITY_DAYS, signs=True)
     certificate = (
-        _builder(name, name, key.public_key(), AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .add_extension(
-            x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
-        )
+        builder.issuer_name(_name("cfl-flower authority"))
+        .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA384())
     )
-    _write_key(folder / f"{AUTHORITY}.key", key)
-    _write_certificate(folder / f"{AUTHORITY}.pem", certificate)
+    _write(folder / AUTHORITY, key, certificate)
     return True
 
 
 def make_server(folder: Path, hosts: Sequence[str]) -> bool:
     """Make `server.pem` and `server.key` for the names by which devices call.
 
-    The loopback addresses are always among them: the SuperLink calls itself.
+    The loopback addresses are always among them: the SuperLink calls itself. Returns
+    False if it was there.
 
     Raises
     ------
@@ -72,42 +72,37 @@ def make_server(folder: Path, hosts: Sequence[str]) -> bool:
     if (folder / f"{SERVER}.pem").exists():
         return False
     try:
-        issuer = x509.load_pem_x509_certificate(
-            (folder / f"{AUTHORITY}.pem").read_bytes()
-        )
-        signer = serialization.load_pem_private_key(
-            (folder / f"{AUTHORITY}.key").read_bytes(), password=None
-        )
+        content = (folder / f"{AUTHORITY}.pem").read_bytes()
+        secret = (folder / f"{AUTHORITY}.key").read_bytes()
     except OSError as error:
         raise ConfigError(
             f"{error.filename} is not there; the authority that made {AUTHORITY}.pem "
             "must sign"
         ) from error
+    issuer = x509.load_pem_x509_certificate(content)
+    signer = load_pem_private_key(secret, password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise ConfigError(f"{folder / AUTHORITY}.key is no elliptic-curve key")
     key = ec.generate_private_key(CURVE)
     names = dict.fromkeys([*hosts, "localhost", "127.0.0.1"])
+    server_only = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     certificate = (
-        _builder(_name(hosts[0]), issuer.subject, key.public_key(), SERVER_DAYS)
+        _builder(hosts[0], key, SERVER_DAYS, signs=False)
+        .issuer_name(issuer.subject)
         .add_extension(x509.SubjectAlternativeName(map(_alternative, names)), False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-        )
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
-            critical=False,
-        )
+        .add_extension(server_only, critical=False)
+        .add_extension(by, critical=False)
         .sign(signer, hashes.SHA384())
     )
-    _write_key(folder / f"{SERVER}.key", key)
-    _write_certificate(folder / f"{SERVER}.pem", certificate)
+    _write(folder / SERVER, key, certificate)
     return True
 
 
 def make_device(folder: Path, name: str) -> bool:
     """Make a device's private key, `<name>`, and its public one, `<name>.pub`.
+
+    Returns False if it was there.
 
     Raises
     ------
@@ -121,32 +116,18 @@ def make_device(folder: Path, name: str) -> bool:
     if path.exists():
         return False
     key = ec.generate_private_key(CURVE)
-    _write_key(path, key, serialization.PrivateFormat.OpenSSH)
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    _write_key(path, key, PrivateFormat.OpenSSH)
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     path.with_name(f"{name}.pub").write_bytes(public + f" {name}\n".encode())
     return True
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+    subject: str, key: ec.EllipticCurvePrivateKey, days: int, signs: bool
 ) -> x509.CertificateBuilder:
+    """Begin a certificate that signs others, or one that does not."""
     now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        # Devices' clocks may be a bit behind.
-        .not_valid_before(now - timedelta(minutes=10))
-        .not_valid_after(now + timedelta(days=days))
-    )
-
-
-def _usage(signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
+    usage = x509.KeyUsage(
         digital_signature=not signs,
         content_commitment=False,
         key_encipherment=False,
@@ -156,6 +137,18 @@ def _usage(signs: bool) -> x509.KeyUsage:
         crl_sign=signs,
         encipher_only=False,
         decipher_only=False,
+    )
+    length = 0 if signs else None
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(subject))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        # Devices' clocks may be a bit behind.
+        .not_valid_before(now - timedelta(minutes=10))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(signs, path_length=length), critical=True)
+        .add_extension(usage, critical=True)
     )
 
 
@@ -170,55 +163,42 @@ def _alternative(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write_key(
-    path: Path,
-    key: ec.EllipticCurvePrivateKey,
-    form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
+def _write(
+    path: Path, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate
 ) -> None:
-    data = key.private_bytes(
-        serialization.Encoding.PEM, form, serialization.NoEncryption()
-    )
+    _write_key(path.with_suffix(".key"), key, PrivateFormat.PKCS8)
+    path.with_suffix(".pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+
+
+def _write_key(
+    path: Path, key: ec.EllipticCurvePrivateKey, form: PrivateFormat
+) -> None:
+    data = key.private_bytes(Encoding.PEM, form, NoEncryption())
     # Nobody else may read it, from the first moment on.
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
         file.write(data)
 
 
-def _write_certificate(path: Path, certificate: x509.Certificate) -> None:
-    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="for all files")
-    parser.add_argument(
-        "--host", nargs="+", default=[], help="names and addresses of the SuperLink"
-    )
-    parser.add_argument("--device", nargs="+", default=[], help="client ids")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str]) -> int:
+@command
+def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
-    asked = parse(arguments)
+    parser = Parser("deploy.keys", __doc__)
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="for all files")
+    add("--host", nargs="+", default=[], help="names and addresses of the SuperLink")
+    add("--device", nargs="+", default=[], help="client ids")
+    asked = parser.parse_args(arguments)
     folder: Path = asked.folder
-    try:
-        require(
-            bool(asked.host or asked.device), "--host, --device", "", "at least one"
-        )
-        folder.mkdir(parents=True, exist_ok=True)
-        made = {}
-        if asked.host:
-            made[f"{AUTHORITY}.pem"] = make_authority(folder)
-            made[f"{SERVER}.pem"] = make_server(folder, asked.host)
-        made |= {name: make_device(folder, name) for name in asked.device}
-    except CflError as error:
-        return report(error)
+    some = bool(asked.host or asked.device)
+    require(some, "--host, --device", "", "at least one")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {}
+    if asked.host:
+        made[f"{AUTHORITY}.pem"] = make_authority(folder)
+        made[f"{SERVER}.pem"] = make_server(folder, asked.host)
+    made |= {name: make_device(folder, name) for name in asked.device}
     for name, fresh in made.items():
         print(f"{folder / name}: {'made' if fresh else 'was there, kept'}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ removes what was there.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
+
+from simulations.terminal import Parser, command, count
 
 
 def put(folder: Path, labels: Sequence[int], most: int, instead: bool = False) -> Path:
@@ -34,18 +35,16 @@ def put(folder: Path, labels: Sequence[int], most: int, instead: bool = False) -
     return path
 
 
-def main(arguments: Sequence[str]) -> int:
+@command
+def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("deploy.samples", __doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--labels", type=int, nargs="+", required=True)
-    parser.add_argument("--most", type=int, default=200, help="samples")
+    parser.add_argument("--most", type=count, default=200, help="samples")
     parser.add_argument("--instead", action="store_true", help="of what was there")
     asked = parser.parse_args(arguments)
     print(put(asked.folder, asked.labels, asked.most, asked.instead))
-    return 0
 
 
 if __name__ == "__main__":

@@ -11,21 +11,19 @@ checkpoint, as often as that. Ctrl-C leaves the run alone: watch it again with
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from cfl_flower.errors import CflError, ConfigError, RunFailedError
-from cfl_flower.server_app import ERROR_MARK, OVERRIDES
-from simulations.flower_cli import environment, list_runs, report
-from simulations.superlink import PROJECT
+from cfl_flower.errors import ERROR_MARK, ConfigError, RunFailedError
+from simulations.flower_cli import COMPLETED, ENDED, environment, wait_for_end
+from simulations.superlink import run_command
+from simulations.terminal import Parser, command
 
 STARTED = re.compile(r"Successfully started run (\d+)")
 
@@ -36,9 +34,6 @@ GAVE_UP = re.compile(
 )
 """A line that says why a run ended. The same words within a line are of others: of
 devices, or of a traceback."""
-
-ENDED = "finished:"
-COMPLETED = "finished:completed"
 
 PATIENCE = 300.0
 """Seconds to wait for a SuperLink that does not answer, and for its runs to end."""
@@ -60,7 +55,12 @@ def submit(name: str, overrides: Sequence[str], restarts: int = 0) -> None:
     asked = list(overrides)
     for left in range(restarts, -1, -1):
         run, reason = start(name, asked)
-        status = wait_for_end(name, run)
+        known = (name, "--run-id", run)
+        status = wait_for_end(*known, variables=environment(), patience=PATIENCE)
+        if not status.startswith(ENDED):
+            raise RunFailedError(
+                f"run {run} is {status}; see flwr list {name}, or flwr stop {run}"
+            )
         if status == COMPLETED:
             return
         if reason or not left:
@@ -72,10 +72,7 @@ def submit(name: str, overrides: Sequence[str], restarts: int = 0) -> None:
 def start(name: str, overrides: Sequence[str]) -> tuple[str, str]:
     """Start a run and relay its lines until they end.
 
-    Returns
-    -------
-    tuple of str
-        The run's id, and the reason if it gave up by itself.
+    Returns its id, and the reason if it gave up by itself.
 
     Raises
     ------
@@ -104,67 +101,37 @@ def reaches_nobody(output: str) -> bool:
 
 def _stream(name: str, overrides: Sequence[str]) -> tuple[str, str, str]:
     run, reason, output = "", "", []
-    with tempfile.TemporaryDirectory() as folder:
-        # A file, because a value on the command line cannot hold every quote.
-        config = Path(folder) / "run-config.toml"
-        config.write_text(f"{OVERRIDES} = {json.dumps(shlex.join(overrides))}\n")
-        command = ["flwr", "run", str(PROJECT), name, "--stream"]
-        with subprocess.Popen(
-            [*command, "--run-config", str(config)],
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            run_command(shlex.join(overrides), Path(folder), name),
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-        ) as process:
-            for line in process.stdout or ():
-                output.append(line)
-                # What follows the first one are the run's own lines.
-                if not run and (found := STARTED.search(line)):
-                    run = found.group(1)
-                elif found := GAVE_UP.fullmatch(line):
-                    reason = found.group(1)
-                print(line, end="", flush=True)
+        ) as process,
+    ):
+        for line in process.stdout or ():
+            output.append(line)
+            # What follows the first one are the run's own lines.
+            if not run and (found := STARTED.search(line)):
+                run = found.group(1)
+            elif found := GAVE_UP.fullmatch(line):
+                reason = found.group(1)
+            print(line, end="", flush=True)
     return run, reason, "".join(output)
 
 
-def wait_for_end(name: str, run: str) -> str:
-    """Return the status of a run once it has ended.
-
-    Raises
-    ------
-    RunFailedError
-        If the SuperLink stays away, or the run does not end.
-    """
-    deadline, last = time.monotonic() + PATIENCE, "unknown"
-    while time.monotonic() < deadline:
-        last = run_status(name, run, environment()) or last
-        if last.startswith(ENDED):
-            return last
-        time.sleep(2)
-    raise RunFailedError(
-        f"run {run} is {last}; see flwr list {name}, or flwr stop {run}"
-    )
-
-
-def run_status(name: str, run: str, variables: Mapping[str, str]) -> str:
-    """Return the status of a run, or nothing if the SuperLink does not say."""
-    runs = list_runs(name, "--run-id", run, variables=variables)
-    return next((str(found["status"]) for found in runs), "")
-
-
+@command
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("deploy.submit", __doc__)
     parser.add_argument("name", metavar="NAME", help="see simulations.deploy.connect")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_overrides()
     parser.add_argument("--restarts", type=int, default=0, help="after a killed server")
     asked = parser.parse_intermixed_args(list(arguments))
     try:
         submit(asked.name, asked.overrides, asked.restarts)
-    except CflError as error:
-        return report(error)
     except KeyboardInterrupt:
         print("the run goes on; see flwr list", file=sys.stderr)
         return 130

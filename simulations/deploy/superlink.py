@@ -9,55 +9,38 @@ devices reconnect by themselves.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfl_flower.errors import CflError
 from simulations.deploy.keys import AUTHORITY, SERVER
-from simulations.flower_cli import become, environment, need, report
+from simulations.flower_cli import become, environment, need
+from simulations.terminal import Parser, command
 
 PORT = 9092
+REMEDY = "make it with python -m simulations.deploy.keys KEYS --host NAME"
 
 
-def command(keys: Path, home: Path, host: str, port: int) -> list[str]:
-    """Return Flower's command.
-
-    Raises
-    ------
-    ConfigError
-        If a certificate or key is not there.
-    """
-    remedy = "make it with python -m simulations.deploy.keys KEYS --host NAME"
-    return [
-        *("flower-superlink", "--host", host, "--port", str(port)),
-        *("--ssl-ca-certfile", str(need(keys / f"{AUTHORITY}.pem", remedy))),
-        *("--ssl-certfile", str(need(keys / f"{SERVER}.pem", remedy))),
-        *("--ssl-keyfile", str(need(keys / f"{SERVER}.key", remedy))),
-        "--enable-supernode-auth",
-        "--disable-runtime-dependency-installation",
-        *("--database", str(home.absolute() / "state.db")),
-    ]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return only if it cannot start."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+@command
+def main(arguments: Sequence[str]) -> None:
+    """Turn into Flower's command; return, with the exit code, only if it cannot."""
+    parser = Parser("deploy.superlink", __doc__)
     parser.add_argument("keys", type=Path, metavar="KEYS", help="folder of the keys")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--home", type=Path, default=Path("superlink"))
     asked = parser.parse_args(arguments)
-    home = asked.home.absolute()
-    try:
-        ready = command(asked.keys, home, asked.host, asked.port)
-    except CflError as error:
-        return report(error)
-    become(ready, home, environment(home))
-    return 0
+    keys, home = asked.keys, asked.home.absolute()
+    flower = [
+        *("flower-superlink", "--host", asked.host, "--port", str(asked.port)),
+        *("--ssl-ca-certfile", str(need(keys / f"{AUTHORITY}.pem", REMEDY))),
+        *("--ssl-certfile", str(need(keys / f"{SERVER}.pem", REMEDY))),
+        *("--ssl-keyfile", str(need(keys / f"{SERVER}.key", REMEDY))),
+        "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",
+        *("--database", str(home / "state.db")),
+    ]
+    become(flower, home, environment(home))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ itself whenever the SuperLink is there.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,10 +23,10 @@ from cfl_flower.client.node_config import (
     STATE_DIR,
     NodeConfig,
 )
-from cfl_flower.errors import CflError
 from cfl_flower.types import ClientId
 from simulations.deploy.keys import AUTHORITY
-from simulations.flower_cli import become, environment, need, report
+from simulations.flower_cli import become, environment, need
+from simulations.terminal import Parser, command
 
 PORT = 9094
 """Of the SuperNode's own processes, on the loopback only."""
@@ -53,7 +52,7 @@ def node_config(
     return config
 
 
-def command(
+def supernode(
     superlink: str,
     key: Path,
     authority: Path,
@@ -82,35 +81,27 @@ def client_id(text: str) -> ClientId:
     return int(text) if text.isdecimal() else text
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return only if it cannot start."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("superlink", metavar="HOST:PORT", help="of the SuperLink")
-    parser.add_argument("keys", type=Path, metavar="KEYS", help="folder of the keys")
-    parser.add_argument("--client", required=True, help="client id")
-    parser.add_argument("--data-dir", type=Path, help="the device's own samples")
-    parser.add_argument("--home", type=Path, default=Path("supernode"))
-    parser.add_argument(
-        "--state-days",
-        type=float,
-        default=DEFAULT_STATE_DAYS,
-        help="after which a run not heard of is forgotten",
-    )
-    parser.add_argument("--port", type=int, default=PORT, help="on the loopback")
+@command
+def main(arguments: Sequence[str]) -> None:
+    """Turn into Flower's command; return, with the exit code, only if it cannot."""
+    parser = Parser("deploy.supernode", __doc__)
+    add = parser.add_argument
+    add("superlink", metavar="HOST:PORT", help="of the SuperLink")
+    add("keys", type=Path, metavar="KEYS", help="folder of the keys")
+    add("--client", required=True, help="client id")
+    add("--data-dir", type=Path, help="the device's own samples")
+    add("--home", type=Path, default=Path("supernode"))
+    forget = "after which a run not heard of is forgotten"
+    add("--state-days", type=float, default=DEFAULT_STATE_DAYS, help=forget)
+    add("--port", type=int, default=PORT, help="on the loopback")
     asked = parser.parse_args(arguments)
     home = asked.home.absolute()
-    try:
-        client = client_id(asked.client)
-        config = node_config(client, asked.data_dir, home, asked.state_days)
-        # The key has the name as typed: client 7 may be device 007.
-        key, authority = asked.keys / asked.client, asked.keys / f"{AUTHORITY}.pem"
-        ready = command(asked.superlink, key, authority, config, asked.port)
-    except CflError as error:
-        return report(error)
-    become(ready, home, environment(home))
-    return 0
+    client = client_id(asked.client)
+    config = node_config(client, asked.data_dir, home, asked.state_days)
+    # The key has the name as typed: client 7 may be device 007.
+    key, authority = asked.keys / asked.client, asked.keys / f"{AUTHORITY}.pem"
+    flower = supernode(asked.superlink, key, authority, config, asked.port)
+    become(flower, home, environment(home))
 
 
 if __name__ == "__main__":

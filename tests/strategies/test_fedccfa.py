@@ -20,7 +20,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.runs.measures import class_scores
 from simulations.figures import class_distances as draw_distances
-from simulations.figures import to_svg
+from simulations.plotting import to_svg
 from simulations.saved import load_run
 
 Runner = Callable[..., Any]

@@ -22,6 +22,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from cfl_flower.data.own import Folder
+from cfl_flower.errors import ConfigError
 from simulations.deploy import connect, doctor, keys, samples, submit, supernode
 from simulations.superlink import PROJECT
 
@@ -187,7 +188,7 @@ def test_the_doctor_compares_versions(tmp_path: Path) -> None:
         ("no-such-package", "no-such-package is missing"),
     ):
         needs.write_text(f"# a comment\n{text}\n")
-        with pytest.raises(doctor.Unwell, match=complaint):
+        with pytest.raises(ConfigError, match=complaint):
             doctor.check_versions(needs)
     assert "flwr" in doctor.check_versions()
 
@@ -196,7 +197,7 @@ def test_a_key_that_others_may_read_is_no_secret(made: Path, tmp_path: Path) -> 
     key = tmp_path / "site-a"
     key.write_bytes((made / "site-a").read_bytes())
     key.chmod(0o644)
-    with pytest.raises(doctor.Unwell, match="chmod 600"):
+    with pytest.raises(ConfigError, match="chmod 600"):
         doctor.check_key(key)
 
 
@@ -241,7 +242,7 @@ def test_a_connection_is_added_to_those_that_are_there(
 
 def test_a_device_says_who_it_is_in_flowers_words(made: Path, tmp_path: Path) -> None:
     told = supernode.node_config("site-a", tmp_path, tmp_path / "home")
-    command = supernode.command("h:1", made / "site-a", made / "ca.pem", told, 9101)
+    command = supernode.supernode("h:1", made / "site-a", made / "ca.pem", told, 9101)
     read = tomllib.loads("\n".join(command[-1].split(" ")))
     assert read == {
         "client-id": "site-a",
