@@ -18,9 +18,9 @@ from cfl_flower.data.pool import Arrays, Pool, cache_dir, cached_arrays
 from cfl_flower.data.reading import (
     TestFraction,
     held_out,
+    intact,
     named,
     pools,
-    readable,
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require, settings
@@ -86,7 +86,7 @@ class TorchvisionImages:
         ------
         ConfigError
         """
-        with readable(f"{self.name} in data_dir={data_dir}"):
+        with intact(f"{self.name} in data_dir={data_dir}"):
             if self.download:
                 self._open(data_dir, train=True, download=True)
             paths = [_found(Path(data_dir, self.folder, name)) for name in self.files]
