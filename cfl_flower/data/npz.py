@@ -14,7 +14,14 @@ from PIL import Image
 from pydantic import Field
 
 from cfl_flower.data.pool import Arrays
-from cfl_flower.data.reading import PARTS, FileDataset, intact, named, require_fit
+from cfl_flower.data.reading import (
+    PARTS,
+    FileDataset,
+    channels_first,
+    intact,
+    named,
+    require_fit,
+)
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 
@@ -48,8 +55,8 @@ class Npz(FileDataset):
         with intact(path), np.load(path) as stored:
             for part in PARTS:
                 packed = f"{part}_jpeg" in stored
-                images = self._unpack(stored, part) if packed else None
-                x = self._inputs(stored[f"{part}_images"] if images is None else images)
+                x = _unpack(stored, part) if packed else stored[f"{part}_images"]
+                x = channels_first(x) if x.dtype == np.uint8 else x.astype(np.float32)
                 y = stored[f"{part}_labels"].astype(np.int64)
                 require_fit(path, x, y, self.shape, self.classes)
                 if not len(y):
@@ -57,12 +64,8 @@ class Npz(FileDataset):
                 arrays |= named(part, x=x, y=y)
         return arrays
 
-    def _unpack(self, stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:
-        data, limits = stored[f"{part}_jpeg"].tobytes(), stored[f"{part}_offsets"]
-        files = [BytesIO(data[start:end]) for start, end in pairwise(limits)]
-        return np.stack([np.asarray(Image.open(file)) for file in files])
 
-    def _inputs(self, images: NDArray[Any]) -> NDArray[Any]:
-        if images.dtype != np.uint8:
-            return images.astype(np.float32)
-        return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+def _unpack(stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:
+    data, limits = stored[f"{part}_jpeg"].tobytes(), stored[f"{part}_offsets"]
+    files = [BytesIO(data[start:end]) for start, end in pairwise(limits)]
+    return np.stack([np.asarray(Image.open(file)) for file in files])

@@ -63,6 +63,7 @@ class FileDataset:
     """A dataset made once from files below data_dir and then memory-mapped."""
 
     name: ClassVar[str]
+    remedy: ClassVar[str] = "put the files there"
 
     def files(self) -> tuple[str, ...]:
         """Return patterns below data_dir; each must match at least one file.
@@ -91,7 +92,7 @@ class FileDataset:
         if missing:
             raise ConfigError(
                 f"{self.name} is not in data_dir={data_dir}: it lacks "
-                f"{', '.join(missing)}; put the files there"
+                f"{', '.join(missing)}; {self.remedy}"
             )
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
@@ -127,6 +128,11 @@ def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         (each / np.float32(255)).astype(np.float32) if each.dtype == np.uint8 else each
         for each in inputs
     ]
+
+
+def channels_first(images: NDArray[Any]) -> NDArray[Any]:
+    """Return images (n, height, width) or (n, height, width, channels) as torch's."""
+    return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
 
 
 def named(part: str, **arrays: NDArray[Any]) -> dict[str, NDArray[Any]]:
