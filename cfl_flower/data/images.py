@@ -6,6 +6,7 @@ import gzip
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -70,6 +71,7 @@ class TorchvisionImages(FileDataset):
         if self.download:
             with intact(f"{self.name} in data_dir={data_dir}"):
                 self._open(data_dir, train=True, download=True)
+            return replace(self, download=False).load(data_dir)
         return super().load(data_dir)
 
     def arrays(self, data_dir: str) -> Arrays:

@@ -56,6 +56,8 @@ class Allocation:
         Which copy of the dataset they were allocated from, where there are several.
     draws : int array of shape (clients,)
         How often each client was allocated samples before.
+    number : int
+        Of allocations before.
     """
 
     layout: Layout
@@ -63,6 +65,7 @@ class Allocation:
     domains: IntArray
     copies: IntArray
     draws: IntArray
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -199,11 +202,12 @@ def allocate(world: World, layout: Layout, takers: BoolArray) -> World:
     mask = takers[:, None]
     copies = world.allocations[0].copies
     draws = times_allocated(world.allocations)
-    allocation = Allocation(layout, takers, world.domains, copies, draws)
+    number = len(world.allocations)
+    allocation = Allocation(layout, takers, world.domains, copies, draws, number)
     return replace(
         world,
         allocations=(*world.allocations, allocation),
-        allocation=np.where(mask, len(world.allocations), world.allocation),
+        allocation=np.where(mask, number, world.allocation),
         source=np.where(mask, np.arange(world.clients)[:, None], world.source),
         groups=np.where(mask, _groups(layout), world.groups),
     )
