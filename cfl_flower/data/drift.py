@@ -14,15 +14,14 @@ from typing import Annotated, Any, Literal, Protocol
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.data.partition import Partition
-from cfl_flower.data.timeline import Event, EventKey
+from cfl_flower.data.timeline import Event, Occasion
 from cfl_flower.data.world import (
     AT_RANDOM,
     BY_RANK,
     BY_TIME,
     World,
     allocate,
-    exchange_all,
+    alter,
     relabel_clients,
     traits,
 )
@@ -64,20 +63,14 @@ class Schedule:
         ok = all(one < two for one, two in pairwise(self.rounds))
         require(ok, "drift.rounds", self.rounds, "ascending rounds")
         for name, step in self.steps.items():
-            ok = isinstance(step, Change) and type(step).apply is not Change.apply
+            ok = isinstance(step, Change) and type(step).change is not Change.change
             kind = type(step).__name__
             require(ok, f"drift.steps.{name}", kind, "one kind of change")
 
 
 @dataclass(frozen=True)
 class Step:
-    """An event of a schedule; its errors name its full key.
-
-    Attributes
-    ----------
-    place : str
-    event : Event
-    """
+    """An event of a schedule; its errors name its full key, ``place``."""
 
     place: str
     event: Event
@@ -86,10 +79,10 @@ class Step:
         """Return the rounds at whose start it happens, of ``total`` rounds."""
         return self.event.times(total, seed, number)
 
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+    def apply(self, world: World, occasion: Occasion) -> World:
         """Return the world after it."""
         with located(self.place):
-            return self.event.apply(world, partition, key)
+            return self.event.apply(world, occasion)
 
 
 @settings("drift")
@@ -137,18 +130,16 @@ class Change:
         drawn = drawn[drawn >= self.first]
         return sorted({*self.rounds, *regular, *drawn.tolist()})
 
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
-        """Return the world after it."""
+    def apply(self, world: World, occasion: Occasion) -> World:
+        """Draw whom it concerns and return the world after it."""
+        chosen = self._choose(world.clients, occasion.rng)
+        return self.change(world, chosen, occasion)
+
+    def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
+        """Return the world after it, for some clients, a mask of shape (clients,)."""
         raise NotImplementedError
 
-    def chosen(self, clients: int, rng: np.random.Generator) -> BoolArray:
-        """Draw whom it concerns, shape (clients,).
-
-        Raises
-        ------
-        ConfigError
-            If it names a client that is not there.
-        """
+    def _choose(self, clients: int, rng: np.random.Generator) -> BoolArray:
         able = np.ones(clients, bool)
         if self.ids is not None:
             ok = all(0 <= client < clients for client in self.ids)
@@ -162,10 +153,6 @@ class Change:
         chosen[rng.permutation(candidates)[:count]] = True
         return chosen
 
-    def rng(self, key: EventKey) -> np.random.Generator:
-        """Return the generator of one event."""
-        return generator(key.seed, f"drift/{key.number}", key.round)
-
 
 @settings("drift")
 class Regroup(Change):
@@ -175,12 +162,10 @@ class Regroup(Change):
     mixtures: a new mixture and new samples, the main distribution remains.
     """
 
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+    def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        layout = partition.layout(
-            world.clients, world.classes, world.allocations, key.seed
-        )
-        chosen = self.chosen(world.clients, self.rng(key))
+        size, known = (world.clients, world.classes), world.allocations
+        layout = occasion.partition.layout(*size, known, occasion.seed)
         return allocate(world, layout, chosen) if chosen.any() else world
 
 
@@ -204,15 +189,12 @@ class Relabel(Change):
         allowed = "pairs of labels, or a permutation, or random_swaps"
         require(ok, "drift.swaps", self.swaps, allowed)
 
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+    def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        del partition
-        rng = self.rng(key)
-        chosen = self.chosen(world.clients, rng)
         world = relabel_clients(world, chosen, self._names(world.classes))
         if not self.random_swaps:
             return world
-        order = rng.random((world.clients, world.classes)).argsort(axis=1)
+        order = occasion.rng.random(world.relabel.shape).argsort(axis=1)
         # Labels that a client holds come first.
         absent = np.take_along_axis(world.groups < 0, order, axis=1)
         first = absent.argsort(axis=1, kind="stable")
@@ -248,17 +230,11 @@ class Restore(Change):
     After an exchange it takes all clients, or samples have two owners.
     """
 
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+    def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        chosen = self.chosen(world.clients, self.rng(key))
-        first = partition.begin(world.clients, world.classes, key.seed)
-        restored = {
-            name: np.where(
-                chosen if now.ndim == 1 else chosen[:, None], getattr(first, name), now
-            )
-            for name, now in traits(world).items()
-        }
-        return replace(world, **restored)
+        size = world.clients, world.classes
+        first = occasion.partition.begin(*size, occasion.seed)
+        return alter(world, chosen, **traits(first))
 
 
 @settings("drift")
@@ -268,13 +244,11 @@ class Rotate(Change):
     degrees: float = 90.0
     """By how much images are turned."""
 
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+    def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        del partition
-        chosen = self.chosen(world.clients, self.rng(key))
-        degrees = world.degrees + np.where(chosen, self.degrees, 0)
         # Rounded, so that any number of equal turns can come full circle.
-        return replace(world, degrees=np.round(degrees % 360, 9) % 360)
+        degrees = np.round((world.degrees + self.degrees) % 360, 9) % 360
+        return alter(world, chosen, degrees=degrees)
 
 
 @settings("drift")
@@ -293,43 +267,37 @@ class Exchange(Change):
     labels if neither has, as where everyone holds all. Rotations and names of labels
     stay with the client."""
 
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+    def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        del partition
-        rng = self.rng(key)
-        met = rng.permutation(np.flatnonzero(self.chosen(world.clients, rng)))
+        rng = occasion.rng
+        met = rng.permutation(np.flatnonzero(chosen))
         pairs = met[: len(met) // 2 * 2].reshape(-1, 2)
         pairs = pairs[rng.random(len(pairs)) < self.probability]
         if self.part:
-            return self._exchange_labels(world, pairs, rng)
+            return _exchange_labels(world, pairs, rng)
         order = np.arange(world.clients)
         order[pairs] = pairs[:, ::-1]
-        return exchange_all(world, order)
+        return replace(world, **{name: of[order] for name, of in traits(world).items()})
 
-    @staticmethod
-    def _exchange_labels(
-        world: World, pairs: IntArray, rng: np.random.Generator
-    ) -> World:
-        holding = world.groups >= 0
-        one, two = holding[pairs[:, 0]], holding[pairs[:, 1]]
-        own = np.stack([one & ~two, two & ~one], axis=1)
-        own[~own.any(axis=(1, 2))] = True
-        able = own[:, 0].any(axis=1) & own[:, 1].any(axis=1)
-        points = np.where(own, rng.random(own.shape), -1.0)
-        labels = points.argmax(axis=2)
-        # The second of two labels that both hold must be another one.
-        points[np.arange(len(pairs)), 1, labels[:, 0]] = -2.0
-        labels[:, 1] = points[:, 1].argmax(axis=1)
-        pairs, labels = pairs[able], labels[able]
-        tables = {}
-        for name in ("allocation", "source", "groups"):
-            old = getattr(world, name)
-            table = old.copy()
-            for label in labels.T:
-                table[pairs[:, 0], label] = old[pairs[:, 1], label]
-                table[pairs[:, 1], label] = old[pairs[:, 0], label]
-            tables[name] = table
-        return replace(world, **tables)
+
+def _exchange_labels(world: World, pairs: IntArray, rng: np.random.Generator) -> World:
+    """Let pairs of clients exchange two labels each, drawn for every pair."""
+    holding = world.groups >= 0
+    one, two = holding[pairs[:, 0]], holding[pairs[:, 1]]
+    own = np.stack([one & ~two, two & ~one], axis=1)
+    own[~own.any(axis=(1, 2))] = True
+    able = own[:, 0].any(axis=1) & own[:, 1].any(axis=1)
+    points = np.where(own, rng.random(own.shape), -1.0)
+    labels = points.argmax(axis=2)
+    # The second of two labels that both hold must be another one.
+    points[np.arange(len(pairs)), 1, labels[:, 0]] = -2.0
+    labels[:, 1] = points[:, 1].argmax(axis=1)
+    pairs, labels = pairs[able, :, None], labels[able, None]
+    tables = {}
+    for name in ("allocation", "source", "groups"):
+        tables[name] = getattr(world, name).copy()
+        tables[name][pairs, labels] = getattr(world, name)[pairs[:, ::-1], labels]
+    return replace(world, **tables)
 
 
 @settings("drift")
@@ -379,19 +347,13 @@ class Release(Arrival):
         ok = 1 in self.rounds or (self.every is not None and self.first == 1)
         require(ok, "drift.first", self.first, "1: samples arrive from round 1 on")
 
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+    def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        del partition
-        chosen = self.chosen(world.clients, self.rng(key))
-        start, end = self.present(key.occurrence)
+        start, end = self.present(occasion.occurrence)
         late = max(0, end - self.periods)
-        start, end = max(0, start - late), end - late
-        return replace(
-            world,
-            since=np.where(chosen, start / self.periods, world.since),
-            until=np.where(chosen, end / self.periods, world.until),
-            order=np.where(chosen, ORDERS[self.order], world.order),
-        )
+        since, until = max(0, start - late) / self.periods, (end - late) / self.periods
+        order = ORDERS[self.order]
+        return alter(world, chosen, since=since, until=until, order=order)
 
 
 @settings("drift")
@@ -411,17 +373,16 @@ class LabelBuckets(Arrival):
         most = f"rounds in which at most the {self.buckets} buckets arrive"
         require(ok, "drift.window", self.window, most)
 
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+    def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        del partition
         # The same buckets in every round, over the labels that a client holds.
-        points = generator(key.seed, f"buckets/{key.number}").random(world.groups.shape)
+        rng = generator(occasion.seed, f"buckets/{occasion.number}")
+        points = rng.random(world.groups.shape)
         held = world.groups >= 0
         rank = np.where(held, points, 2.0).argsort(axis=1).argsort(axis=1)
         count = held.sum(axis=1, keepdims=True)
         buckets = np.minimum(self.buckets, np.maximum(count, 1))
         bucket = rank * buckets // np.maximum(count, 1)
-        start, end = self.present(key.occurrence)
+        start, end = self.present(occasion.occurrence)
         arrived = (bucket - start) % buckets < end - start
-        chosen = self.chosen(world.clients, self.rng(key))[:, None]
-        return replace(world, visible=np.where(chosen, arrived, world.visible))
+        return alter(world, chosen, visible=arrived)

@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from cfl_flower.data.listed import ListedImages, Sample, split
-from cfl_flower.data.reading import (
-    Crop,
-    TestFraction,
-    find,
-    intact,
-    numbered,
-    table,
-)
+from cfl_flower.data.reading import TestFraction, find, intact, numbered, table
+from cfl_flower.data.samples import ColourImages, Crop, Sample, split
 from cfl_flower.settings import Count, settings
 
 
 @settings("dataset")
-class EkyaImages(ListedImages):
+class EkyaImages(ColourImages):
     """Objects in a camera's frames, as Ekya prepares them for classification."""
 
     test_fraction: TestFraction = 0.2
     """Share of each owner's samples held out for testing; the lists have no split."""
+    columns: ClassVar[tuple[str, ...]]
 
     def listed(self, path: Path, root: Path) -> list[Sample]:
-        """Return the samples of one list, in the order of the frames.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Return the samples of one list, in the order of the frames."""
         raise NotImplementedError
 
     def samples(self, data_dir: str) -> dict[str, list[Sample]]:
-        """Return the samples of the two parts.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Return the samples of the two parts."""
         (pattern,) = self.files()
         root = Path(data_dir, Path(pattern).parts[0])
         found = [
@@ -67,42 +50,29 @@ class Cityscapes(EkyaImages):
     blocks of samples come near its 217 clients: the cities have 3,475 frames."""
     name: ClassVar[str] = "cityscapes"
     classes: ClassVar[int] = 6
-    columns: ClassVar[tuple[str, ...]] = (
-        *("idx", "imgpath", "class"),
-        *("x0", "y0", "x1", "y1"),
-    )
+    columns = ("idx", "imgpath", "class", "x0", "y0", "x1", "y1")
 
     def files(self) -> tuple[str, ...]:
         """Return the lists, one per city."""
         return ("cityscapes/sample_lists/citywise/*_fine.csv",)
 
     def listed(self, path: Path, root: Path) -> list[Sample]:
-        """Return the samples of one city, in the order of the frames.
-
-        Raises
-        ------
-        ConfigError
-        """
-        city = path.stem.removesuffix("_fine")
+        """Return the samples of one city, in the order of the frames."""
+        city, images = path.stem.removesuffix("_fine"), root / "leftImg8bit"
         rows = table(path, self.columns, header=False)
         with intact(path):
             # Ekya's list may hold other objects too, and drops them when it is read.
             rows = [row for row in rows if 0 <= int(row["class"]) < self.classes]
             rows.sort(key=lambda row: (row["imgpath"], int(row["idx"])))
             frame = numbered(row["imgpath"] for row in rows)
-            return [
-                Sample(
-                    Crop(root / "leftImg8bit" / row["imgpath"], self._box(row)),
-                    int(row["class"]),
-                    f"{city}/{place // self.block:06d}",
-                    frame[row["imgpath"]],
-                )
-                for place, row in enumerate(rows)
-            ]
-
-    @staticmethod
-    def _box(row: Mapping[str, str]) -> tuple[int, int, int, int]:
-        return int(row["x0"]), int(row["y0"]), int(row["x1"]), int(row["y1"])
+            samples = []
+            for place, row in enumerate(rows):
+                image, label = row["imgpath"], int(row["class"])
+                box = int(row["x0"]), int(row["y0"]), int(row["x1"]), int(row["y1"])
+                owner = f"{city}/{place // self.block:06d}"
+                crop = Crop(images / image, box)
+                samples.append(Sample(crop, label, owner, frame[image]))
+            return samples
 
 
 @settings("dataset")
@@ -116,35 +86,21 @@ class Waymo(EkyaImages):
 
     name: ClassVar[str] = "waymo"
     classes: ClassVar[int] = 4
-    columns: ClassVar[tuple[str, ...]] = (
-        *("image name", "class", "segment"),
-        *("frame index", "camera name"),
-    )
+    columns = ("image name", "class", "segment", "frame index", "camera name")
 
     def files(self) -> tuple[str, ...]:
         """Return the lists."""
         return ("waymo_classification_images/sample_lists/citywise/*_labels.csv",)
 
     def listed(self, path: Path, root: Path) -> list[Sample]:
-        """Return the samples of one list, in the order of the frames.
-
-        Raises
-        ------
-        ConfigError
-        """
-        rows = table(path, self.columns)
+        """Return the samples of one list, in the order of the frames."""
+        samples = []
         with intact(path):
-            samples = [
-                Sample(
-                    Crop(
-                        root / row["segment"] / row["camera name"] / row["image name"]
-                    ),
-                    int(row["class"]),
-                    f"{row['segment']}/{row['camera name']}",
-                    int(row["frame index"]),
-                )
-                for row in rows
-            ]
+            for row in table(path, self.columns):
+                owner = f"{row['segment']}/{row['camera name']}"
+                crop = Crop(root / owner / row["image name"])
+                label, time = int(row["class"]), int(row["frame index"])
+                samples.append(Sample(crop, label, owner, time))
             if any(not 0 <= sample.label < self.classes for sample in samples):
                 raise ValueError(f"a class is outside of 0 to {self.classes - 1}")
         return sorted(samples, key=lambda sample: (sample.owner, sample.time))

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cfl_flower.data.pool import Arrays
-from cfl_flower.data.reading import (
-    Crop,
-    FileDataset,
-    images,
-    named,
-)
+from cfl_flower.data.samples import ColourImages, Crop, ImageTable, Sample
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 
@@ -36,24 +26,13 @@ def class_folders(folder: Path) -> dict[str, Path]:
     }
 
 
-@settings("dataset")
-class ClassFolders(FileDataset):
+class ClassFolders(ImageTable):
     """A dataset in ``<data_dir>/<folder>/<part>/<class>/*.png`` or ``*.jpg``.
 
     Classes are numbered by name.
     """
 
     folder: ClassVar[str]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
-        raise NotImplementedError
-
-    @property
-    def classes(self) -> int:
-        """Number of labels, L."""
-        raise NotImplementedError
 
     def sources(self) -> dict[str, tuple[str, ...]]:
         """Return the folders that make up the training and the test set."""
@@ -64,19 +43,11 @@ class ClassFolders(FileDataset):
 
         So a start need not look at each of 270,000 files.
         """
-        return tuple(
-            f"{self.folder}/{source}/*/"
-            for sources in self.sources().values()
-            for source in sources
-        )
+        sources = (source for some in self.sources().values() for source in some)
+        return tuple(f"{self.folder}/{source}/*/" for source in sources)
 
-    def arrays(self, data_dir: str) -> Arrays:
-        """Read all images.
-
-        Raises
-        ------
-        ConfigError
-        """
+    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
+        """Return the images, by the names of their classes and files."""
         root = Path(data_dir, self.folder)
         names = list(class_folders(root / "train"))
         if len(names) != self.classes:
@@ -84,34 +55,31 @@ class ClassFolders(FileDataset):
                 f"{root / 'train'} has {len(names)} class folders; {self.name} has "
                 f"{self.classes} classes"
             )
-        arrays: dict[str, NDArray[Any]] = {}
-        for part, sources in self.sources().items():
-            files = [
-                (path, label)
-                for source in sources
-                for path, label in self._listed(root / source, names)
-            ]
-            labels = np.asarray([label for _, label in files], np.int64)
-            x = images([Crop(path) for path, _ in files], self.shape)
-            arrays |= named(part, x=x, y=labels)
-        return arrays
+        return {
+            part: [s for source in sources for s in _listed(root / source, names)]
+            for part, sources in self.sources().items()
+        }
 
-    @staticmethod
-    def _listed(folder: Path, names: list[str]) -> Iterator[tuple[Path, int]]:
-        found = class_folders(folder)
-        differ = sorted(set(names) ^ set(found))
-        if differ:
+
+def _listed(folder: Path, names: list[str]) -> list[Sample]:
+    found = class_folders(folder)
+    differ = sorted(set(names) ^ set(found))
+    if differ:
+        raise ConfigError(
+            f"{folder} has other class folders than the training set: "
+            f"{', '.join(differ[:5])}"
+        )
+    files = {name: image_files(found[name]) for name in names}
+    for name, paths in files.items():
+        if not paths:
             raise ConfigError(
-                f"{folder} has other class folders than the training set: "
-                f"{', '.join(differ[:5])}"
+                f"{found[name]} has no image; put {', '.join(SUFFIXES)} files there"
             )
-        for label, name in enumerate(names):
-            files = image_files(found[name])
-            if not files:
-                raise ConfigError(
-                    f"{found[name]} has no image; put {', '.join(SUFFIXES)} files there"
-                )
-            yield from ((path, label) for path in files)
+    return [
+        Sample(Crop(path), label)
+        for label, name in enumerate(names)
+        for path in files[name]
+    ]
 
 
 @settings("dataset")
@@ -132,7 +100,7 @@ class Cinic10(ClassFolders):
 
 
 @settings("dataset")
-class MiniImagenet(ClassFolders):
+class MiniImagenet(ClassFolders, ColourImages):
     """mini-ImageNet: 60,000 photographs of 100 classes, colour.
 
     Both parts hold all classes, unlike the split for few-shot learning.
@@ -144,8 +112,3 @@ class MiniImagenet(ClassFolders):
     """Number of class folders."""
     name: ClassVar[str] = "mini_imagenet"
     folder: ClassVar[str] = "mini-imagenet"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
-        return (3, self.size, self.size)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -14,20 +14,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cfl_flower.data.pool import Arrays, Pool, cache_dir, cached_arrays
+from cfl_flower.data.pool import Arrays, Pool, cache_dir
 from cfl_flower.data.reading import (
+    PARTS,
+    FileDataset,
     TestFraction,
+    channels_first,
     held_out,
+    intact,
     named,
-    pools,
-    readable,
 )
-from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require, settings
 
 
 @settings("dataset")
-class TorchvisionImages:
+class TorchvisionImages(FileDataset):
     """A dataset with a loader in torchvision; pixels stay bytes, memory-mapped."""
 
     download: bool = False
@@ -41,70 +42,47 @@ class TorchvisionImages:
     normalise: list[float] | None = None
     """The mean and deviation in (x / 255 - mean) / deviation, which then is taken
     instead; of all pixels of all images, as many recipes have it."""
-    name: ClassVar[str]
+    remedy: ClassVar[str] = "put the files there or add dataset.download=true"
     folder: ClassVar[str]
-    files: ClassVar[tuple[str, ...]]
+    names: ClassVar[tuple[str, ...]]
     shape: ClassVar[tuple[int, ...]]
     classes: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
-        if self.normalise is not None:
-            self._check_normalise()
-
-    def _check_normalise(self) -> None:
         pair = self.normalise
-        try:
-            mean, deviation = map(float, pair or ())
-            ok = math.isfinite(mean) and 0 < deviation < math.inf
-        except (TypeError, ValueError):
-            ok = False
-        allowed = "[mean, deviation above 0] of pixels from 0 to 1, or null"
-        require(ok, "dataset.normalise", pair, allowed)
-        ok, allowed = not self.standardise, "null with dataset.standardise=true"
-        require(ok, "dataset.normalise", pair, allowed)
+        if pair is not None:
+            allowed = "[mean, deviation above 0] of pixels from 0 to 1, or null"
+            ok = len(pair) == 2 and pair[1] > 0
+            require(ok, "dataset.normalise", pair, allowed)
+            allowed = "null with dataset.standardise=true"
+            require(not self.standardise, "dataset.normalise", pair, allowed)
+
+    def files(self) -> tuple[str, ...]:
+        """Return torchvision's files, unpacked or as .gz."""
+        return tuple(f"{self.folder}/{name}*" for name in self.names)
 
     def check(self, data_dir: str) -> None:
-        """Require the files in ``data_dir``, unpacked or as .gz, unless downloaded.
-
-        Raises
-        ------
-        ConfigError
-        """
-        folder = Path(data_dir, self.folder)
-        missing = [name for name in self.files if not _found(folder / name)]
-        if missing and not self.download:
-            raise ConfigError(
-                f"{self.name} is not in data_dir={data_dir}: {self.folder} lacks "
-                f"{', '.join(missing)}; put the files there or add "
-                "dataset.download=true"
-            )
+        """Require the files in ``data_dir``, unless they may be downloaded."""
+        if not self.download:
+            super().check(data_dir)
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
-        """Return the official training and test sets.
-
-        Raises
-        ------
-        ConfigError
-        """
-        with readable(f"{self.name} in data_dir={data_dir}"):
-            if self.download:
+        """Return the official training and test sets."""
+        if self.download:
+            with intact(f"{self.name} in data_dir={data_dir}"):
                 self._open(data_dir, train=True, download=True)
-            paths = [_found(Path(data_dir, self.folder, name)) for name in self.files]
-            sources = [path for path in paths if path]
-            recipe = self.test_fraction, self.standardise, self.normalise
-            name = "-".join(map(str, (self.name.lower(), *recipe)))
-            arrays = cached_arrays(name, sources, lambda: self._arrays(data_dir))
-        return pools(arrays)
+            return replace(self, download=False).load(data_dir)
+        return super().load(data_dir)
 
-    def _arrays(self, data_dir: str) -> Arrays:
-        arrays = {}
-        with self._unpacked(data_dir) as root:
-            for part in ("train", "test"):
+    def arrays(self, data_dir: str) -> Arrays:
+        """Read what torchvision reads."""
+        arrays: dict[str, NDArray[Any]] = {}
+        where = f"{self.name} in data_dir={data_dir}"
+        with intact(where), self._unpacked(data_dir) as root:
+            for part in PARTS:
                 data = self._open(root, train=part == "train", download=False)
-                x, y = np.asarray(data.data), np.asarray(data.targets, np.int64)
-                # Channels first, also where there are none.
-                x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
-                arrays[f"x_{part}"], arrays[f"y_{part}"] = x, y
+                x = channels_first(np.asarray(data.data))
+                arrays |= named(part, x=x, y=np.asarray(data.targets, np.int64))
         if self.test_fraction is not None:
             arrays = split_anew(arrays, self.test_fraction)
         if self.normalise is not None:
@@ -115,13 +93,13 @@ class TorchvisionImages:
     def _unpacked(self, data_dir: str) -> Iterator[str]:
         """Give a root with unpacked files: data_dir, or one in the user's cache."""
         source = Path(data_dir, self.folder)
-        if all((source / name).is_file() for name in self.files):
+        if all((source / name).is_file() for name in self.names):
             yield data_dir
             return
         with TemporaryDirectory(dir=cache_dir()) as root:
             target = Path(root, self.folder)
             target.mkdir(parents=True)
-            for name in self.files:
+            for name in self.names:
                 with (
                     gzip.open(source / f"{name}.gz") as packed,
                     (target / name).open("wb") as file,
@@ -162,11 +140,6 @@ def normalised(
     return {**arrays, **x}
 
 
-def _found(path: Path) -> Path | None:
-    packed = path.with_name(f"{path.name}.gz")
-    return next((found for found in (path, packed) if found.is_file()), None)
-
-
 IDX = tuple(
     f"{part}-{kind}-ubyte"
     for part in ("train", "t10k")
@@ -181,7 +154,7 @@ class Mnist(TorchvisionImages):
 
     name: ClassVar[str] = "MNIST"
     folder: ClassVar[str] = "MNIST/raw"
-    files: ClassVar[tuple[str, ...]] = IDX
+    names: ClassVar[tuple[str, ...]] = IDX
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
 
 
@@ -199,7 +172,7 @@ class Cifar10(TorchvisionImages):
 
     name: ClassVar[str] = "CIFAR10"
     folder: ClassVar[str] = "cifar-10-batches-py"
-    files: ClassVar[tuple[str, ...]] = (
+    names: ClassVar[tuple[str, ...]] = (
         *(f"data_batch_{number}" for number in range(1, 6)),
         "test_batch",
         "batches.meta",
@@ -213,6 +186,6 @@ class Cifar100(TorchvisionImages):
 
     name: ClassVar[str] = "CIFAR100"
     folder: ClassVar[str] = "cifar-100-python"
-    files: ClassVar[tuple[str, ...]] = ("train", "test", "meta")
+    names: ClassVar[tuple[str, ...]] = ("train", "test", "meta")
     shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
     classes: ClassVar[int] = 100

@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfl_flower.data.pool import Arrays
-from cfl_flower.data.reading import (
-    PARTS,
-    FileDataset,
-    blank,
-    find,
-    intact,
-    named,
-    numbered,
-)
-from cfl_flower.errors import ConfigError
+from cfl_flower.data.reading import PARTS, blank, find, intact
+from cfl_flower.data.samples import Sample, SampleTable
 from cfl_flower.settings import settings
-from cfl_flower.types import IntArray
 
 LETTERS = range(36, 46)
 """'a' to 'j' among LEAF's 62 classes: digits, capitals, small letters."""
@@ -35,78 +25,41 @@ LETTERS = range(36, 46)
 TOKENS, VECTOR = 25, 300
 
 
-class User(NamedTuple):
-    """One user's samples in one file."""
-
-    name: str
-    x: Any
-    y: IntArray
-
-
-@settings("dataset")
-class LeafDataset(FileDataset):
+class LeafDataset(SampleTable):
     """A dataset in LEAF's layout, below ``<data_dir>/<name>/data``."""
 
     def files(self) -> tuple[str, ...]:
         """Return LEAF's two folders of json files."""
-        return tuple(self.part(part) for part in PARTS)
+        return tuple(f"{self.name}/data/{part}/*.json" for part in PARTS)
 
-    def part(self, part: str) -> str:
-        """Return the pattern of one part's files."""
-        return f"{self.name}/data/{part}/*.json"
-
-    def inputs(self, users: list[User], data_dir: str) -> NDArray[np.float32]:
-        """Return the inputs of these users, one after the other."""
-        raise NotImplementedError
-
-    def users(self, path: Path) -> list[User]:
-        """Read one file.
+    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterable[Sample]:
+        """Return one user's samples.
 
         Raises
         ------
-        ConfigError
+        ValueError
+            If anything is not as LEAF writes it.
         """
         raise NotImplementedError
 
-    def select(self, everyone: Mapping[str, list[User]]) -> Mapping[str, list[User]]:
-        """Return what is kept of each part: everything."""
-        return everyone
-
-    def arrays(self, data_dir: str) -> Arrays:
-        """Read all users, numbered by name over both parts.
-
-        Raises
-        ------
-        ConfigError
-        """
-        everyone = {
+    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
+        """Return the samples of all users."""
+        return {
             part: [
-                user
-                for path in find(data_dir, self.part(part))
-                for user in self.users(path)
+                sample
+                for path in find(data_dir, f"{self.name}/data/{part}/*.json")
+                for sample in self._read(path)
             ]
             for part in PARTS
         }
-        kept = {
-            part: [user for user in users if len(user.y)]
-            for part, users in self.select(everyone).items()
-        }
-        number = numbered(user.name for users in kept.values() for user in users)
-        arrays: dict[str, NDArray[Any]] = {}
-        for part, users in kept.items():
-            if not users:
-                raise ConfigError(
-                    f"{self.name} in data_dir={data_dir} has no sample of the chosen "
-                    f"classes in {self.part(part)}"
-                )
-            owner = [number[user.name] for user in users]
-            arrays |= named(
-                part,
-                x=self.inputs(users, data_dir),
-                y=np.concatenate([user.y for user in users]),
-                owner=np.repeat(owner, [len(user.y) for user in users]),
-            )
-        return arrays
+
+    def _read(self, path: Path) -> list[Sample]:
+        with intact(path):
+            return [
+                sample
+                for user in user_data(path)
+                for sample in self.user_samples(*user)
+            ]
 
 
 def user_data(path: Path) -> Iterable[tuple[str, list[Any], list[Any]]]:
@@ -141,48 +94,33 @@ class Femnist(LeafDataset):
         """Number of labels, L."""
         return len(LETTERS) if self.letters else 62
 
-    def users(self, path: Path) -> list[User]:
-        """Read one file; pixels stay as LEAF gives them, in [0, 1].
+    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Sample]:
+        """Return one writer's samples; pixels stay as LEAF gives them, in [0, 1]."""
+        pixels = np.asarray(x, np.float32).reshape(len(y), *self.shape)
+        for image, label in zip(pixels, map(int, y), strict=True):
+            if not 0 <= label < 62:
+                raise ValueError(f"user {name} has a label outside of 0 to 61")
+            yield Sample(image, label, name)
 
-        Raises
-        ------
-        ConfigError
-        """
-        with intact(path):
-            return [
-                User(name, *self._checked(name, x, y)) for name, x, y in user_data(path)
-            ]
-
-    @staticmethod
-    def _checked(
-        name: str, x: list[Any], y: list[Any]
-    ) -> tuple[NDArray[np.float32], IntArray]:
-        pixels = np.asarray(x, np.float32).reshape(len(y), *Femnist.shape)
-        labels = np.asarray(y, np.int64)
-        if len(y) and not (labels.min() >= 0 and labels.max() < 62):
-            raise ValueError(f"user {name} has a label outside of 0 to 61")
-        return pixels, labels
-
-    def select(self, everyone: Mapping[str, list[User]]) -> Mapping[str, list[User]]:
-        """Keep the letters, if only these are asked for."""
-        highest = max(
-            (user.y.max(initial=0) for users in everyone.values() for user in users),
-            default=0,
-        )
-        if not self.letters or highest < len(LETTERS):
+    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
+        """Return the samples of all writers, or the letters if only these are kept."""
+        everyone = super().samples(data_dir)
+        labels = (sample.label for samples in everyone.values() for sample in samples)
+        if not self.letters or max(labels, default=0) < len(LETTERS):
             return everyone
-        return {part: list(map(_letters, users)) for part, users in everyone.items()}
+        return {
+            part: [
+                sample._replace(label=sample.label - LETTERS.start)
+                for sample in samples
+                if sample.label in LETTERS
+            ]
+            for part, samples in everyone.items()
+        }
 
-    def inputs(self, users: list[User], data_dir: str) -> NDArray[np.float32]:
+    def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[np.float32]:
         """Return the pixels, shape (n, 1, 28, 28)."""
         del data_dir
-        x = blank((sum(len(user.y) for user in users), *self.shape), np.float32)
-        return np.concatenate([user.x for user in users], out=x)
-
-
-def _letters(user: User) -> User:
-    mask = np.isin(user.y, LETTERS)
-    return User(user.name, user.x[mask], user.y[mask] - LETTERS.start)
+        return np.stack(contents, out=blank((len(contents), *self.shape), np.float32))
 
 
 @settings("dataset")
@@ -202,26 +140,17 @@ class Sent140(LeafDataset):
         """Return LEAF's json files and the word vectors."""
         return (*super().files(), self.vectors)
 
-    def users(self, path: Path) -> list[User]:
-        """Read one file; x stays a list of token lists.
+    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Sample]:
+        """Return one user's tweets as lists of tokens."""
+        for tweet, label in zip(x, y, strict=True):
+            yield Sample(tokens(tweet[4]), sentiment(label), name)
 
-        Raises
-        ------
-        ConfigError
-        """
-        with intact(path):
-            return [
-                User(name, [tokens(tweet[4]) for tweet in x], sentiments(y))
-                for name, x, y in user_data(path)
-            ]
-
-    def inputs(self, users: list[User], data_dir: str) -> NDArray[np.float32]:
+    def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[np.float32]:
         """Return the word vectors, shape (n, 25, 300)."""
-        tweets = [tweet for user in users for tweet in user.x]
-        words = {word for tweet in tweets for word in tweet}
+        words = {word for tweet in contents for word in tweet}
         known = glove(Path(data_dir, self.vectors), words)
-        x = blank((len(tweets), *self.shape), np.float32)
-        for row, tweet in enumerate(tweets):
+        x = blank((len(contents), *self.shape), np.float32)
+        for row, tweet in enumerate(contents):
             for place, word in enumerate(tweet):
                 x[row, place] = known.get(word, 0)
         return x
@@ -238,18 +167,17 @@ def tokens(text: str) -> list[str]:
     return re.findall(r"[\w']+|[.,!?;]", text.lower())[:TOKENS]
 
 
-def sentiments(labels: list[Any]) -> IntArray:
+def sentiment(label: int | str) -> int:
     """Return 0 for negative and 1 for positive, which the raw tweets write as 4.
 
     Raises
     ------
     ValueError
-        If a label is anything else.
+        If the label is anything else.
     """
-    values = np.asarray(labels, dtype=str).astype(np.int64)
-    if not np.isin(values, (0, 1, 4)).all():
+    if int(label) not in (0, 1, 4):
         raise ValueError("a label is none of 0, 1 and 4")
-    return np.minimum(values, 1)
+    return min(int(label), 1)
 
 
 def glove(path: Path, words: set[str]) -> dict[str, NDArray[np.float32]]:

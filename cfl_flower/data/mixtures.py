@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.data.partition import Partition, Pools, SamplePair
+from cfl_flower.data.partition import Known, Partition, Pools, SamplePair
 from cfl_flower.data.world import Allocation, Layout, times_allocated
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Positive, require, settings
@@ -54,22 +52,13 @@ class Mixtures(Partition):
         """Degrees by which samples of each distribution are turned."""
         return tuple(number * 360 / self.clusters for number in range(self.clusters))
 
-    def layout(
-        self,
-        clients: int,
-        classes: int,
-        known: Sequence[Allocation],
-        seed: int,
-    ) -> Layout:
+    def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Draw the next mixture of each client."""
+        main = self.mains(clients, seed)
         draws = np.broadcast_to(times_allocated(known), clients)
-        return self._mixed(draws, classes, seed)
-
-    def _mixed(self, draws: IntArray, classes: int, seed: int) -> Layout:
-        demand = np.broadcast_to(1.0, (len(draws), classes))
-        main = self.mains(len(draws), seed)
         counts = self.counts(main, draws, seed)
-        return Layout(demand, main, counts / counts.sum(axis=1, keepdims=True))
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        return Layout(np.broadcast_to(1.0, (clients, classes)), main, shares)
 
     def mains(self, clients: int, seed: int) -> IntArray:
         """Draw the main distribution of each client, shape (clients,)."""
@@ -79,15 +68,8 @@ class Mixtures(Partition):
     def counts(self, main: IntArray, draws: IntArray, seed: int) -> IntArray:
         """Draw how many training samples of each distribution the clients get.
 
-        Parameters
-        ----------
-        main, draws : int arrays of shape (clients,)
-            Each client's main distribution, and how often it got samples before.
-        seed : int
-
-        Returns
-        -------
-        int array of shape (clients, K)
+        By each client's main distribution and how often it got samples before, both of
+        shape (clients,). Returns the shape (clients, K).
         """
         counts = np.empty((len(main), self.clusters), np.int64)
         for draw in np.unique(draws):
@@ -116,87 +98,60 @@ class Mixtures(Partition):
         return np.take_along_axis(counts, place.argsort(axis=1), axis=1)
 
     def allocate_samples(
-        self,
-        pools: Pools,
-        allocation: Allocation,
-        number: int,
-        seed: int,
-        before: SamplePair | None,
+        self, pools: Pools, allocation: Allocation, seed: int, first: SamplePair | None
     ) -> SamplePair:
-        """Return the indices of the samples of each client, drawn with replacement.
-
-        A client's are drawn when they are asked for: a run allocates them anew so often
-        that all of them would fill the memory.
-        """
-        del number, before
+        """Return the indices of the samples of each client, drawn with replacement."""
+        del first
         for pool in pools:
             self._count_domains(pool)
         main, draws = allocation.layout.groups, allocation.draws
         counts = self.counts(main, draws, seed)
-        tests = counts.sum(axis=1)
-        if self.test_samples is not None:
-            tests = np.full(len(main), self.test_samples)
-        tested = apportion(counts / counts.sum(axis=1, keepdims=True), tests)
-        train, test = (
-            Drawn(partial(self.hand, len(pool.labels), each, draws, purpose, seed))
-            for pool, each, purpose in zip(
-                pools, (counts, tested), ("deal", "deal-test"), strict=True
-            )
+        sums = counts.sum(axis=1)
+        tests = (
+            np.full(len(main), self.test_samples or 0) if self.test_samples else sums
         )
-        return train, test
-
-    @staticmethod
-    def hand(
-        size: int,
-        counts: IntArray,
-        draws: IntArray,
-        purpose: str,
-        seed: int,
-        client: int,
-    ) -> IntArray:
-        """Draw one client's samples, as its number of them of each distribution says.
-
-        Parameters
-        ----------
-        size : int
-            Samples in the pool.
-        counts : int array of shape (clients, K)
-        draws : int array of shape (clients,)
-            How often each client was allocated samples before.
-        purpose : {"deal", "deal-test"}
-            For training or for testing.
-        seed, client : int
-        """
-        rng = generator(seed, f"mixture-{purpose}", int(draws[client]), client)
-        turn = np.repeat(np.arange(counts.shape[1]), counts[client])
-        return np.sort(turn * size + rng.integers(0, size, len(turn)))
+        tested = apportion(counts / sums[:, None], tests)
+        return (
+            DrawnSamples(len(pools[0].labels), counts, draws, "deal", seed),
+            DrawnSamples(len(pools[1].labels), tested, draws, "deal-test", seed),
+        )
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Samples that are drawn when they are asked for.
+class DrawnSamples:
+    """Samples that are drawn when a client's are asked for.
+
+    A run allocates them anew so often that all of them would fill the memory.
 
     Attributes
     ----------
-    draw : callable
-        Returns one client's indices.
+    size : int
+        Samples in the pool.
+    counts : int array of shape (clients, K)
+        How many a client gets of each distribution.
+    draws : int array of shape (clients,)
+        How often it was allocated samples before.
+    purpose : {"deal", "deal-test"}
+        For training or for testing.
+    seed : int
     """
 
-    draw: Callable[[int], IntArray]
+    size: int
+    counts: IntArray
+    draws: IntArray
+    purpose: str
+    seed: int
 
     def __getitem__(self, client: int, /) -> IntArray:
         """Return the indices of one client's samples."""
-        return self.draw(client)
+        draw = int(self.draws[client])
+        rng = generator(self.seed, f"mixture-{self.purpose}", draw, client)
+        turn = np.repeat(np.arange(self.counts.shape[1]), self.counts[client])
+        return np.sort(turn * self.size + rng.integers(0, self.size, len(turn)))
 
 
 def apportion(shares: FloatArray, totals: IntArray) -> IntArray:
-    """Split whole numbers by shares, each part off by less than 1.
-
-    Parameters
-    ----------
-    shares : array of shape (n, K)
-        Rows that sum to 1.
-    totals : int array of shape (n,)
+    """Split whole numbers, shape (n,), by rows of shares, each part off by less than 1.
 
     Examples
     --------

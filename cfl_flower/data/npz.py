@@ -14,7 +14,14 @@ from PIL import Image
 from pydantic import Field
 
 from cfl_flower.data.pool import Arrays
-from cfl_flower.data.reading import PARTS, FileDataset, intact, named
+from cfl_flower.data.reading import (
+    PARTS,
+    FileDataset,
+    channels_first,
+    intact,
+    named,
+    require_fit,
+)
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 
@@ -42,43 +49,23 @@ class Npz(FileDataset):
         return (self.file,)
 
     def arrays(self, data_dir: str) -> Arrays:
-        """Read the file.
-
-        Raises
-        ------
-        ConfigError
-            If it is damaged or does not fit the settings.
-        """
+        """Read the file."""
         path = Path(data_dir, self.file)
         arrays: dict[str, NDArray[Any]] = {}
         with intact(path), np.load(path) as stored:
             for part in PARTS:
                 packed = f"{part}_jpeg" in stored
-                images = self._unpack(stored, part) if packed else None
-                x = self._inputs(stored[f"{part}_images"] if images is None else images)
+                x = _unpack(stored, part) if packed else stored[f"{part}_images"]
+                x = channels_first(x) if x.dtype == np.uint8 else x.astype(np.float32)
                 y = stored[f"{part}_labels"].astype(np.int64)
-                self._check(str(path), x, y)
+                require_fit(path, x, y, self.shape, self.classes)
+                if not len(y):
+                    raise ConfigError(f"{path} has no sample in {part}_labels; mend it")
                 arrays |= named(part, x=x, y=y)
         return arrays
 
-    def _unpack(self, stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:
-        data, limits = stored[f"{part}_jpeg"].tobytes(), stored[f"{part}_offsets"]
-        files = [BytesIO(data[start:end]) for start, end in pairwise(limits)]
-        return np.stack([np.asarray(Image.open(file)) for file in files])
 
-    def _inputs(self, images: NDArray[Any]) -> NDArray[Any]:
-        if images.dtype != np.uint8:
-            return images.astype(np.float32)
-        return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
-
-    def _check(self, path: str, x: NDArray[Any], y: NDArray[np.int64]) -> None:
-        if x.shape != (len(y), *self.shape):
-            raise ConfigError(
-                f"{path} holds inputs of shape {x.shape[1:]} and {len(y)} labels for "
-                f"{len(x)} of them; set dataset.shape or mend the file"
-            )
-        if len(y) == 0 or y.min() < 0 or y.max() >= self.classes:
-            raise ConfigError(
-                f"{path} has labels that are not from 0 to {self.classes - 1}; set "
-                "dataset.classes or mend the file"
-            )
+def _unpack(stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:
+    data, limits = stored[f"{part}_jpeg"].tobytes(), stored[f"{part}_offsets"]
+    files = [BytesIO(data[start:end]) for start, end in pairwise(limits)]
+    return np.stack([np.asarray(Image.open(file)) for file in files])

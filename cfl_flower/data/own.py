@@ -20,9 +20,10 @@ from cfl_flower.data.reading import (
     TestFraction,
     named,
     of_one_type,
-    pixels,
     pools,
+    require_fit,
 )
+from cfl_flower.data.samples import pixels
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import key
 from cfl_flower.settings import Count, require, settings
@@ -197,15 +198,7 @@ class Folder:
         if lacking:
             raise ConfigError(f"{path} has no array {', '.join(sorted(lacking))}")
         x, y = content["x"], content["y"]
-        if x.shape != (len(y), *self.shape):
-            raise ConfigError(
-                f"{path}: x has shape {x.shape}; dataset.shape={self.shape} and "
-                f"{len(y)} labels want {(len(y), *self.shape)}"
-            )
-        if y.dtype.kind not in "iu" or np.any((y < 0) | (y >= self.classes)):
-            raise ConfigError(
-                f"{path}: y must be integers from 0 to {self.classes - 1}"
-            )
+        require_fit(path, x, y, self.shape, self.classes)
         return (x if x.dtype == np.uint8 else x.astype(np.float32)), y.astype(np.int64)
 
 

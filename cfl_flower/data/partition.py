@@ -45,6 +45,9 @@ class ClientSamples(Protocol):
 SamplePair = tuple[ClientSamples, ClientSamples]
 """The indices of each client's samples in both pools."""
 
+Known = Sequence[Allocation]
+"""What was allocated before, in order."""
+
 
 @settings("partition")
 class Partition:
@@ -55,17 +58,13 @@ class Partition:
     exactly one client; where only some clients change later, these draw as many as they
     had at the start, with replacement from all samples."""
     test_samples: Count | None = None
-    """Samples per client, drawn with replacement. null allocates every sample to
-    exactly one client; where only some clients change later, these draw as many as they
-    had at the start, with replacement from all samples."""
+    """The same for testing."""
     minimum: NaturalNumber = 0
     """Samples of each label that a client wants at all, before the others are shared;
     fewer where they would take more than half of a label's samples, and none where
     samples are drawn."""
     test_minimum: NaturalNumber = 0
-    """Samples of each label that a client wants at all, before the others are shared;
-    fewer where they would take more than half of a label's samples, and none where
-    samples are drawn."""
+    """The same for testing."""
     rotations: Annotated[list[float], Field(min_length=1)] = field(
         default_factory=lambda: [0.0]
     )
@@ -106,22 +105,8 @@ class Partition:
         ]
         return np.concatenate([*drawn, np.zeros(0, np.int64)])
 
-    def layout(
-        self,
-        clients: int,
-        classes: int,
-        known: Sequence[Allocation],
-        seed: int,
-    ) -> Layout:
-        """Draw a layout, with no group of label distributions that is known.
-
-        Parameters
-        ----------
-        clients, classes : int
-        known : sequence of Allocation
-            What was allocated before.
-        seed : int
-        """
+    def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
+        """Draw a layout, with no group of label distributions that is known."""
         del known, seed
         return Layout(np.ones((clients, classes)), np.zeros(clients, np.int64))
 
@@ -144,27 +129,12 @@ class Partition:
         return replace(world, degrees=degrees % 360)
 
     def allocate_samples(
-        self,
-        pools: Pools,
-        allocation: Allocation,
-        number: int,
-        seed: int,
-        before: SamplePair | None,
+        self, pools: Pools, allocation: Allocation, seed: int, first: SamplePair | None
     ) -> SamplePair:
         """Return the indices of the samples that each taker of an allocation gets.
 
         They count through the pool once for each of ``turns``, one after the other.
-
-        Parameters
-        ----------
-        pools : (Pool, Pool)
-            For training and for testing.
-        allocation : Allocation
-        number : int
-            Of the allocation, 0 for the first.
-        seed : int
-        before : SamplePair or None
-            Of the first allocation, for later ones.
+        ``first`` are those of the first allocation, None if this is it.
         """
         options = (
             ("deal", self.samples, self.minimum),
@@ -173,24 +143,19 @@ class Partition:
         found = []
         for part, (purpose, count, least) in enumerate(options):
             labels, demand = self._strata(pools[part], allocation)
-            rng = generator(seed, purpose, number)
+            rng = generator(seed, purpose, allocation.number)
             allocated: list[IntArray] = [np.zeros(0, np.int64)] * len(demand)
             if count is None and allocation.takers.all():
                 for copy in np.unique(allocation.copies):
                     rows = np.flatnonzero(allocation.copies == copy)
-                    divided = divide_once(labels, demand[rows], rng, least)
-                    for row, own in zip(rows, divided, strict=True):
-                        allocated[row] = own
+                    own = divide_once(labels, demand[rows], rng, least)
+                    _put(allocated, rows, own)
             else:
                 rows = np.flatnonzero(allocation.takers)
-                sizes = np.full(len(rows), count or 0)
-                if count is None and before:
-                    had = (before[part][int(row)] for row in rows)
-                    sizes = np.array([len(own) for own in had], np.int64)
-                wishes = self.wishes(demand[rows], labels)
-                drawn = draw(labels, wishes, sizes, rng)
-                for row, own in zip(rows, drawn, strict=True):
-                    allocated[row] = own
+                had = [len(first[part][row]) if first else 0 for row in rows.tolist()]
+                sizes = np.array([count or size for size in had], np.int64)
+                own = draw(labels, self.wishes(demand[rows], labels), sizes, rng)
+                _put(allocated, rows, own)
             found.append(allocated)
         return found[0], found[1]
 
@@ -204,13 +169,7 @@ class Partition:
     def _strata(
         self, pool: Pool, allocation: Allocation
     ) -> tuple[IntArray, FloatArray]:
-        """Return labels and demand; in a hybrid, a label for each domain and label.
-
-        Raises
-        ------
-        ConfigError
-            If the dataset has another number of domains.
-        """
+        """Return labels and demand; in a hybrid, a label for each domain and label."""
         count = self._count_domains(pool)
         demand = allocation.layout.demand
         if pool.domains is None:
@@ -222,12 +181,8 @@ class Partition:
 
     def _count_domains(self, pool: Pool) -> int:
         count = 1 if pool.domains is None else int(pool.domains.max()) + 1
-        require(
-            count == self.domains,
-            "partition.domains",
-            self.domains,
-            f"{count}, the number of datasets in the dataset",
-        )
+        allowed = f"{count}, the number of datasets in the dataset"
+        require(count == self.domains, "partition.domains", self.domains, allowed)
         return count
 
 
@@ -248,13 +203,7 @@ class LabelGroups(Partition):
         allowed = f"labels for each of the {self.groups} groups, or none"
         require(ok, "partition.named", self.named, allowed)
 
-    def layout(
-        self,
-        clients: int,
-        classes: int,
-        known: Sequence[Allocation],
-        seed: int,
-    ) -> Layout:
+    def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Split the labels into groups that never existed, and spread the clients.
 
         A client's new group does not depend on its old one.
@@ -264,12 +213,8 @@ class LabelGroups(Partition):
         ConfigError
             If there are more groups than labels, or no new groups.
         """
-        require(
-            self.groups <= classes,
-            "partition.groups",
-            self.groups,
-            f"at most the {classes} labels of the dataset",
-        )
+        ok, allowed = self.groups <= classes, f"at most the {classes} labels"
+        require(ok, "partition.groups", self.groups, f"{allowed} of the dataset")
         rng = generator(seed, "layout", len(known))
         layouts = [allocation.layout for allocation in known]
         existed = {
@@ -320,13 +265,7 @@ class Dirichlet(Partition):
     alpha: Positive = 0.5
     """Concentration: small is uneven."""
 
-    def layout(
-        self,
-        clients: int,
-        classes: int,
-        known: Sequence[Allocation],
-        seed: int,
-    ) -> Layout:
+    def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Draw each label's shares."""
         rng = generator(seed, "layout", len(known))
         shares = rng.dirichlet(np.full(clients, self.alpha), classes).T
@@ -349,17 +288,11 @@ class FewClasses(Partition):
     size_sigma: NonNegative = 0.0
     """Sigma of the lognormal factor that all of a client's shares have in common."""
 
-    def layout(
-        self,
-        clients: int,
-        classes: int,
-        known: Sequence[Allocation],
-        seed: int,
-    ) -> Layout:
+    def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Draw each client's share of its labels."""
         rng = generator(seed, "layout", len(known))
-        ok, most = self.labels <= classes, f"at most the {classes} labels"
-        require(ok, "partition.labels", self.labels, f"{most} of the dataset")
+        ok, allowed = self.labels <= classes, f"at most the {classes} labels"
+        require(ok, "partition.labels", self.labels, f"{allowed} of the dataset")
         first = np.arange(clients) % classes
         distance = (np.arange(classes) - first[:, None]) % classes
         shares = rng.lognormal(0, self.sigma, (clients, classes))
@@ -376,13 +309,7 @@ class Natural(Partition):
     a client keeps its number when there are more.
     """
 
-    def layout(
-        self,
-        clients: int,
-        classes: int,
-        known: Sequence[Allocation],
-        seed: int,
-    ) -> Layout:
+    def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Return the owners' layout, of which there is only one.
 
         Raises
@@ -398,12 +325,7 @@ class Natural(Partition):
         return super().layout(clients, classes, known, seed)
 
     def allocate_samples(
-        self,
-        pools: Pools,
-        allocation: Allocation,
-        number: int,
-        seed: int,
-        before: SamplePair | None,
+        self, pools: Pools, allocation: Allocation, seed: int, first: SamplePair | None
     ) -> SamplePair:
         """Return the indices of each owner's samples.
 
@@ -412,7 +334,7 @@ class Natural(Partition):
         ConfigError
             If the dataset knows no owners, or fewer than clients.
         """
-        del number, before
+        del first
         owners = [pool.owners for pool in pools if pool.owners is not None]
         if len(owners) < len(pools):
             raise ConfigError(
@@ -433,6 +355,11 @@ class Natural(Partition):
         return train, test
 
 
+def _put(table: list[IntArray], rows: IntArray, values: list[IntArray]) -> None:
+    for row, value in zip(rows.tolist(), values, strict=True):
+        table[row] = value
+
+
 def _samples_of(owners: IntArray, chosen: IntArray) -> list[IntArray]:
     order = np.argsort(owners, kind="stable")
     starts = np.searchsorted(owners[order], chosen)
@@ -441,27 +368,14 @@ def _samples_of(owners: IntArray, chosen: IntArray) -> list[IntArray]:
 
 
 def divide_once(
-    labels: IntArray,
-    demand: FloatArray,
-    rng: np.random.Generator,
-    minimum: int = 0,
+    labels: IntArray, demand: FloatArray, rng: np.random.Generator, minimum: int = 0
 ) -> list[IntArray]:
     """Allocate every sample to exactly one client, label by label.
 
-    Parameters
-    ----------
-    labels : int array of shape (n,)
-    demand : array of shape (clients, L)
-        A label's samples are shared in proportion to its column; if that is 0, nobody
-        gets any.
-    minimum : int
-        Samples that each client with a demand for a label gets first; fewer where they
-        would take more than half, which leaves nothing of the demand.
-
-    Returns
-    -------
-    list of int arrays
-        Disjoint, together all indices of labels that anyone wants.
+    Of ``labels``, shape (n,), each is shared in proportion to its column of ``demand``,
+    shape (clients, L); nobody gets any if that is 0. ``minimum`` samples come first for
+    each client with a demand for a label; fewer where they would take more than half.
+    Returns each client's indices, ascending.
     """
     allocated: list[list[IntArray]] = [[] for _ in demand]
     for label in range(demand.shape[1]):
@@ -485,15 +399,10 @@ def divide_once(
 def draw(
     labels: IntArray, demand: FloatArray, counts: IntArray, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Draw samples for each client with replacement, following its distribution.
+    """Draw ``counts[i]`` samples for client i with replacement, by its distribution.
 
-    Parameters
-    ----------
-    labels : int array of shape (n,)
-        Labels that nobody holds a sample of are drawn by nobody.
-    demand : array of shape (clients, L)
-    counts : int array of shape (clients,)
-        Samples to draw for each client; may be 0.
+    ``labels`` has the shape (n,), ``demand`` (clients, L), ``counts`` (clients,).
+    Labels without a sample are drawn by nobody. Returns each client's indices.
     """
     order = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels, minlength=demand.shape[1])

@@ -7,35 +7,34 @@ import pickle
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from PIL import Image
 from pydantic import Field
 
 from cfl_flower.data.pool import Arrays, Pool, cache_dir, cached_arrays
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import require
 from cfl_flower.types import IntArray
 
 PARTS = ("train", "test")
 
-TAKEN_AT_ONCE = 1024
-"""Images decoded before they are written: bounds the memory a large set takes."""
+DAMAGE = (
+    *(OSError, EOFError, ValueError, AssertionError, RuntimeError, SyntaxError),
+    *(LookupError, TypeError, AttributeError),
+    *(struct.error, zlib.error, csv.Error, pickle.UnpicklingError, BadZipFile),
+)
+"""What readers raise on a damaged json, csv, npz, pickle or image."""
 
 
 @contextmanager
-def readable(what: str) -> Iterator[None]:
-    """Turn what loaders raise on a corrupt or truncated file into one line.
+def intact(what: object) -> Iterator[None]:
+    """Turn whatever a damaged file makes a reader raise into one line.
 
     Raises
     ------
@@ -43,18 +42,20 @@ def readable(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, EOFError, ValueError, AssertionError, RuntimeError, KeyError) as e:
-        detail = str(e).strip().splitlines() or [type(e).__name__]
-        raise _unreadable(what, detail[0]) from e
-    except (zlib.error, pickle.UnpicklingError) as error:
-        raise _unreadable(what, str(error)) from error
+    except DAMAGE as error:
+        raise ConfigError(
+            f"{what} cannot be read ({_detail(error)}); a file is corrupt or cut off, "
+            "fetch it again"
+        ) from error
 
 
-def _unreadable(what: str, detail: str) -> ConfigError:
-    return ConfigError(
-        f"{what} cannot be read ({detail}); a file is corrupt or cut off, fetch it "
-        "again"
-    )
+def _detail(error: Exception) -> str:
+    text = str(error).strip()
+    if isinstance(error, KeyError):
+        text = f"it lacks {text}"
+    elif isinstance(error, TypeError | AttributeError | IndexError):
+        text = f"not the expected structure: {text}"
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class FileDataset:
     """A dataset made once from files below data_dir and then memory-mapped."""
 
     name: ClassVar[str]
+    remedy: ClassVar[str] = "put the files there"
 
     def files(self) -> tuple[str, ...]:
         """Return patterns below data_dir; each must match at least one file.
@@ -90,7 +92,7 @@ class FileDataset:
         if missing:
             raise ConfigError(
                 f"{self.name} is not in data_dir={data_dir}: it lacks "
-                f"{', '.join(missing)}; put the files there"
+                f"{', '.join(missing)}; {self.remedy}"
             )
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
@@ -126,6 +128,11 @@ def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         (each / np.float32(255)).astype(np.float32) if each.dtype == np.uint8 else each
         for each in inputs
     ]
+
+
+def channels_first(images: NDArray[Any]) -> NDArray[Any]:
+    """Return images (n, height, width) or (n, height, width, channels) as torch's."""
+    return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
 
 
 def named(part: str, **arrays: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -166,15 +173,16 @@ def blank(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         return np.memmap(file, dtype, "w+", shape=shape)
 
 
-def numbered(names: Iterable[str]) -> dict[str, int]:
-    """Give distinct names numbers in their order.
+def numbered(names: Iterable[str | None]) -> dict[str | None, int]:
+    """Give distinct names numbers in their order; None gets none.
 
     Examples
     --------
     >>> numbered(["f12", "f03", "f12"])
     {'f03': 0, 'f12': 1}
     """
-    return {name: number for number, name in enumerate(sorted(set(names)))}
+    distinct = {name for name in names if name is not None}
+    return {name: number for number, name in enumerate(sorted(distinct))}
 
 
 def held_out(owners: IntArray, fraction: float) -> NDArray[np.bool_]:
@@ -196,43 +204,36 @@ TestFraction = Annotated[float, Field(ge=0.01, le=0.99)]
 """Share of the samples that are for testing; both parts get something."""
 
 
-def require_test_fraction(fraction: float) -> None:
-    """Require that both parts get something."""
-    allowed = "a number from 0.01 to 0.99"
-    require(0.01 <= fraction <= 0.99, "dataset.test_fraction", fraction, allowed)
-
-
-@contextmanager
-def intact(what: object) -> Iterator[None]:
-    """Turn whatever a damaged json, csv, npz or image makes a reader raise into a line.
+def require_fit(
+    path: Path,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    shape: tuple[int, ...],
+    classes: int,
+) -> None:
+    """Require inputs of a shape, and for each a label from 0 to below ``classes``.
 
     Raises
     ------
     ConfigError
     """
-    with readable(str(what)):
-        try:
-            yield
-        except KeyError as error:
-            raise ValueError(f"it lacks {error}") from error
-        except (TypeError, AttributeError, IndexError) as error:
-            raise ValueError(f"not the expected structure: {error}") from error
-        except (SyntaxError, struct.error, csv.Error, BadZipFile) as error:
-            raise ValueError(str(error)) from error
+    wanted = (len(y), *shape)
+    if x.shape != wanted:
+        raise ConfigError(
+            f"{path}: x has shape {x.shape}; dataset.shape={shape} and {len(y)} labels "
+            f"want {wanted}"
+        )
+    if y.dtype.kind not in "iu" or np.any((y < 0) | (y >= classes)):
+        raise ConfigError(
+            f"{path}: y must be integers from 0 to {classes - 1}, below "
+            f"dataset.classes={classes}"
+        )
 
 
 def table(
     path: Path, columns: Sequence[str], header: bool = True
 ) -> list[dict[str, str]]:
-    """Read columns of a csv.
-
-    Parameters
-    ----------
-    path : Path
-    columns : sequence of str
-        The columns to keep, or all of them if the file has no header.
-    header : bool
-        Whether the first line names the columns.
+    """Read columns of a csv: those to keep, or all if its first line may lack names.
 
     Raises
     ------
@@ -253,66 +254,3 @@ def table(
                 raise ValueError(f"line {reader.line_num} is cut off")
             rows.append({column: row[column] for column in columns})
         return rows
-
-
-Box: TypeAlias = tuple[int, int, int, int]
-"""Left, top, right, bottom, in pixels."""
-
-
-class Crop(NamedTuple):
-    """One input: an image, or a box in it.
-
-    Attributes
-    ----------
-    path : Path
-    box : Box or None
-        None for the whole.
-    """
-
-    path: Path
-    box: Box | None = None
-
-
-def pixels(
-    path: Path, boxes: Sequence[Box | None], shape: tuple[int, ...]
-) -> NDArray[np.uint8]:
-    """Read boxes of one image, each resized to a shape (1 or 3, height, width).
-
-    Raises
-    ------
-    ConfigError
-    """
-    channels, height, width = shape
-    found = np.empty((len(boxes), height, width, channels), np.uint8)
-    with intact(path), Image.open(path) as file:
-        image = file.convert("RGB" if channels == 3 else "L")
-        for row, box in enumerate(boxes):
-            part = image.crop(box) if box else image
-            part = part.resize((width, height), Image.Resampling.BILINEAR)
-            found[row] = np.asarray(part).reshape(height, width, channels)
-    return found.transpose(0, 3, 1, 2)
-
-
-def images(crops: Iterable[Crop], shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Read many inputs into one array on disk, shape (n, *shape).
-
-    Raises
-    ------
-    ConfigError
-    """
-    # Boxes of one image that follow each other cost one decoding.
-    groups = [
-        (path, [crop.box for crop in group])
-        for path, group in groupby(crops, key=attrgetter("path"))
-    ]
-    x = blank((sum(len(boxes) for _, boxes in groups), *shape), np.uint8)
-    done = 0
-    with ThreadPoolExecutor() as threads:
-        for start in range(0, len(groups), TAKEN_AT_ONCE):
-            some = groups[start : start + TAKEN_AT_ONCE]
-            for found in threads.map(
-                lambda group: pixels(group[0], group[1], shape), some
-            ):
-                x[done : done + len(found)] = found
-                done += len(found)
-    return x

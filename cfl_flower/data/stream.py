@@ -250,8 +250,8 @@ class Stream:
     def _samples_of_allocation(self, world: World, number: int) -> SamplePair:
         """Return who holds what after an allocation; made once, whatever the round."""
         if number not in self._allocated:
-            before = self._samples_of_allocation(world, 0) if number else None
+            first = self._samples_of_allocation(world, 0) if number else None
             self._allocated[number] = self._partition.allocate_samples(
-                self._pools, world.allocations[number], number, self._seed, before
+                self._pools, world.allocations[number], self._seed, first
             )
         return self._allocated[number]

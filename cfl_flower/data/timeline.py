@@ -6,12 +6,14 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.world import World
+from cfl_flower.seeding import generator
 from cfl_flower.types import IntArray
 
 KEPT = 3
@@ -22,25 +24,22 @@ class Event(Protocol):
     """One kind of change, and when it happens."""
 
     def times(self, total: int, seed: int, number: int) -> list[int]:
-        """Return the rounds at whose start it happens, of ``total`` rounds.
+        """Return the rounds, of ``total``, at whose start it happens.
 
-        Parameters
-        ----------
-        total, seed : int
-        number : int
-            Of the event in its schedule.
+        ``number`` is that of the event in its schedule.
         """
 
-    def apply(self, world: World, partition: Partition, key: EventKey) -> World:
+    def apply(self, world: World, occasion: Occasion) -> World:
         """Return the world after it."""
 
 
 @dataclass(frozen=True)
-class EventKey:
-    """What makes the random draws of one event: nothing else may.
+class Occasion:
+    """One time that an event happens; its random draws follow from this alone.
 
     Attributes
     ----------
+    partition : Partition
     seed, round : int
     number : int
         Of the event in its schedule.
@@ -48,10 +47,16 @@ class EventKey:
         How often it happened before.
     """
 
+    partition: Partition
     seed: int
     round: int
     number: int
     occurrence: int
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The generator of its draws."""
+        return generator(self.seed, f"drift/{self.number}", self.round)
 
 
 class Timeline:
@@ -107,11 +112,10 @@ class Timeline:
         earlier = [known for known in self._periods if known <= period]
         nearest = max(earlier, default=-1)
         for step in range(nearest + 1, period + 1):
-            world = (
-                self._after(self._periods[step - 1][0], step)
-                if step
-                else (self._partition.begin(*self._start, self._seed))
-            )
+            if step:
+                world = self._after(self._periods[step - 1][0], step)
+            else:
+                world = self._partition.begin(*self._start, self._seed)
             self._periods[step] = world, self._number(world)
             while len(self._periods) > KEPT:
                 self._periods.popitem(last=False)
@@ -122,20 +126,16 @@ class Timeline:
         round = self.rounds[period - 1]
         for number, (event, times) in enumerate(self._events):
             if round in times:
-                key = EventKey(self._seed, round, number, times.index(round))
-                world = event.apply(world, self._partition, key)
+                draw = self._seed, round, number, times.index(round)
+                world = event.apply(world, Occasion(self._partition, *draw))
         return world
 
     def _number(self, world: World) -> IntArray:
         rows = np.column_stack(
             (world.groups, world.domains, world.degrees, world.relabel)
         )
-        keys = [row.tobytes() for row in rows]
-        fresh = {
-            key: row
-            for key, row in zip(keys, rows, strict=True)
-            if key not in self._numbers
-        }
-        for key in sorted(fresh, key=lambda key: fresh[key].tolist()):
-            self._numbers[key] = len(self._numbers)
-        return np.array([self._numbers[key] for key in keys], np.int64)
+        kinds, kind = np.unique(rows, axis=0, return_inverse=True)
+        for each in kinds:
+            self._numbers.setdefault(each.tobytes(), len(self._numbers))
+        numbers = [self._numbers[kinds[each].tobytes()] for each in kind.reshape(-1)]
+        return np.array(numbers, np.int64)

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cfl_flower.types import BoolArray, FloatArray, IntArray
 
@@ -56,6 +57,8 @@ class Allocation:
         Which copy of the dataset they were allocated from, where there are several.
     draws : int array of shape (clients,)
         How often each client was allocated samples before.
+    number : int
+        Of allocations before.
     """
 
     layout: Layout
@@ -63,6 +66,7 @@ class Allocation:
     domains: IntArray
     copies: IntArray
     draws: IntArray
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -196,17 +200,22 @@ def first_world(
 
 def allocate(world: World, layout: Layout, takers: BoolArray) -> World:
     """Allocate samples of a new layout to some clients, a mask of shape (clients,)."""
-    mask = takers[:, None]
-    copies = world.allocations[0].copies
+    copies, number = world.allocations[0].copies, len(world.allocations)
     draws = times_allocated(world.allocations)
-    allocation = Allocation(layout, takers, world.domains, copies, draws)
-    return replace(
-        world,
-        allocations=(*world.allocations, allocation),
-        allocation=np.where(mask, len(world.allocations), world.allocation),
-        source=np.where(mask, np.arange(world.clients)[:, None], world.source),
-        groups=np.where(mask, _groups(layout), world.groups),
-    )
+    allocation = Allocation(layout, takers, world.domains, copies, draws, number)
+    world = replace(world, allocations=(*world.allocations, allocation))
+    source, groups = np.arange(world.clients)[:, None], _groups(layout)
+    return alter(world, takers, allocation=number, source=source, groups=groups)
+
+
+def alter(world: World, clients: BoolArray, **values: ArrayLike) -> World:
+    """Give some clients, a mask of shape (clients,), other values of traits."""
+    altered: dict[str, Any] = {}
+    for name, value in values.items():
+        old = getattr(world, name)
+        mask = clients if old.ndim == 1 else clients[:, None]
+        altered[name] = np.where(mask, value, old)
+    return replace(world, **altered)
 
 
 def times_allocated(allocations: Sequence[Allocation]) -> IntArray:
@@ -226,11 +235,6 @@ def traits(world: World) -> dict[str, Any]:
     return {name: getattr(world, name) for name in names}
 
 
-def exchange_all(world: World, order: IntArray) -> World:
-    """Give client i everything of client ``order[i]``."""
-    return replace(world, **{name: of[order] for name, of in traits(world).items()})
-
-
 def relabel_clients(world: World, clients: BoolArray, names: IntArray) -> World:
     """Let some clients call what they called label c ``names[..., c]`` from now on.
 
@@ -238,4 +242,4 @@ def relabel_clients(world: World, clients: BoolArray, names: IntArray) -> World:
     """
     table = np.broadcast_to(names, world.relabel.shape)
     renamed = np.take_along_axis(table, world.relabel, axis=1)
-    return replace(world, relabel=np.where(clients[:, None], renamed, world.relabel))
+    return alter(world, clients, relabel=renamed)

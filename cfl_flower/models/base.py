@@ -45,12 +45,7 @@ class Network(nn.Module):
 
 
 def require_inputs(fits: bool, model: str, shape: tuple[int, ...], takes: str) -> None:
-    """Raise the one-line error of a network that cannot take the dataset's inputs.
-
-    Raises
-    ------
-    ConfigError
-        If ``fits`` is false.
+    """Raise `ConfigError` for a network that cannot take the dataset's inputs.
 
     Examples
     --------
@@ -67,23 +62,6 @@ takes (tokens, dimensions); choose another dataset, or model=mlp
 
 
 def require_image(model: str, shape: tuple[int, ...], smallest: int) -> None:
-    """Require inputs of shape (channels, height, width) that are large enough.
-
-    Parameters
-    ----------
-    model : str
-        The network's name, for the error.
-    shape : tuple of int
-    smallest : int
-        Pixels that height and width must have at least.
-
-    Raises
-    ------
-    ConfigError
-    """
-    require_inputs(
-        len(shape) == 3 and min(shape[1:]) >= smallest,
-        model,
-        shape,
-        f"(channels, height, width) of at least {smallest}x{smallest} pixels",
-    )
+    """Require (channels, height, width) of at least ``smallest`` pixels on a side."""
+    takes = f"(channels, height, width) of at least {smallest}x{smallest} pixels"
+    require_inputs(len(shape) == 3 and min(shape[1:]) >= smallest, model, shape, takes)

@@ -6,7 +6,9 @@ other, these pad both sides alike; the outputs have the same size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -39,21 +41,33 @@ def _channels_last(x: Tensor) -> Tensor:
     return rows.flatten().view(rows.shape).permute(0, 3, 1, 2)
 
 
-def _two_stages(inputs: int, kernel: int) -> list[nn.Module]:
-    """Return two convolutions that keep the size, each with pooling and ReLU."""
+def _stages(channels: Sequence[int], kernel: int, padding: int = 0) -> list[nn.Module]:
+    """Return a convolution from each number of channels to the next, with pooling."""
+    # The same numbers and gradients as in the papers' order, ReLU first, which takes it
+    # of four times as many: a tenth of a training step.
     return [
-        nn.Conv2d(inputs, 32, kernel, padding=kernel // 2),
-        *_pooled_relu(),
-        nn.Conv2d(32, 64, kernel, padding=kernel // 2),
-        *_pooled_relu(),
-        nn.Flatten(),
+        layer
+        for one, two in pairwise(channels)
+        for layer in (
+            nn.Conv2d(one, two, kernel, padding=padding),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+        )
     ]
 
 
-def _pooled_relu() -> list[nn.Module]:
-    # The same numbers and gradients as in the papers' order, ReLU first, which takes it
-    # of four times as many: a tenth of a training step.
-    return [nn.MaxPool2d(2), nn.ReLU()]
+def _with_hidden_layer(
+    stages: Sequence[nn.Module],
+    hidden: int,
+    activation: nn.Module,
+    shape: tuple[int, ...],
+    classes: int,
+) -> Network:
+    """Put a dense layer and the classifier on top of convolutions."""
+    flat = nn.Sequential(*stages, nn.Flatten())
+    dense = nn.Linear(_output_width(flat, shape), hidden)
+    extractor = Convolutional(*flat, dense, activation)
+    return Network(extractor, nn.Linear(hidden, classes))
 
 
 @settings("model")
@@ -63,8 +77,9 @@ class FlexCflMnistCnn:
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for images of ``shape``."""
         require_image("flexcfl_cnn_mnist", shape, 4)
-        extractor = Convolutional(*_two_stages(shape[0], 3), nn.Dropout(0.5))
-        return Network(extractor, nn.Linear(output_width(extractor, shape), classes))
+        stages = _stages((shape[0], 32, 64), 3, padding=1)
+        extractor = Convolutional(*stages, nn.Flatten(), nn.Dropout(0.5))
+        return Network(extractor, nn.Linear(_output_width(extractor, shape), classes))
 
 
 @settings("model")
@@ -74,13 +89,8 @@ class FlexCflFemnistCnn:
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for images of ``shape``."""
         require_image("flexcfl_cnn_femnist", shape, 13)
-        stages = nn.Sequential(
-            *self._stage(shape[0], 32), *self._stage(32, 64), nn.Flatten()
-        )
-        extractor = Convolutional(
-            *stages, nn.Linear(output_width(stages, shape), 128), nn.ReLU()
-        )
-        return Network(extractor, nn.Linear(128, classes))
+        stages = [*self._stage(shape[0], 32), *self._stage(32, 64)]
+        return _with_hidden_layer(stages, 128, nn.ReLU(), shape, classes)
 
     @staticmethod
     def _stage(inputs: int, outputs: int) -> list[nn.Module]:
@@ -102,11 +112,8 @@ class FlexCflFashionCnn:
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for images of ``shape``."""
         require_image("flexcfl_cnn_fashion", shape, 4)
-        stages = nn.Sequential(*_two_stages(shape[0], 5))
-        extractor = Convolutional(
-            *stages, nn.Linear(output_width(stages, shape), 1024), nn.ReLU()
-        )
-        return Network(extractor, nn.Linear(1024, classes))
+        stages = _stages((shape[0], 32, 64), 5, padding=2)
+        return _with_hidden_layer(stages, 1024, nn.ReLU(), shape, classes)
 
 
 @settings("model")
@@ -119,22 +126,19 @@ class FedCcfaCnn:
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for images of ``shape``."""
-        require_image(
-            f"fedccfa_cnn of {self.blocks} blocks", shape, 4 + 4 * self.blocks
-        )
+        name = f"fedccfa_cnn of {self.blocks} blocks"
+        require_image(name, shape, 4 + 4 * self.blocks)
         convolutions = (
             nn.Conv2d(shape[0], 16, 5),
             nn.Conv2d(16, 32, 5, padding=1),
             nn.Conv2d(32, 64, 3, padding=1),
         )
-        stages = nn.Sequential()
-        for convolution in convolutions[: self.blocks]:
-            stages.extend([convolution, nn.LeakyReLU(), nn.MaxPool2d(2)])
-        stages.append(nn.Flatten())
-        extractor = Convolutional(
-            *stages, nn.Linear(output_width(stages, shape), 128), nn.LeakyReLU()
-        )
-        return Network(extractor, nn.Linear(128, classes))
+        stages = [
+            layer
+            for convolution in convolutions[: self.blocks]
+            for layer in (convolution, nn.LeakyReLU(), nn.MaxPool2d(2))
+        ]
+        return _with_hidden_layer(stages, 128, nn.LeakyReLU(), shape, classes)
 
 
 @settings("model")
@@ -154,18 +158,12 @@ class CcflCnn:
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for images of ``shape``."""
         require_image("ccfl_cnn", shape, 16)
-        stages, inputs = nn.Sequential(), shape[0]
-        for outputs in self.channels:
-            stages.extend([nn.Conv2d(inputs, outputs, 5), *_pooled_relu()])
-            inputs = outputs
-        stages.append(nn.Flatten())
-        width = output_width(stages, shape)
-        extractor = Convolutional(*stages, nn.Linear(width, 512), nn.ReLU())
-        return Network(extractor, nn.Linear(512, classes))
+        stages = _stages((shape[0], *self.channels), 5)
+        return _with_hidden_layer(stages, 512, nn.ReLU(), shape, classes)
 
 
 @torch.no_grad()
-def output_width(layers: nn.Sequential, shape: tuple[int, ...]) -> int:
+def _output_width(layers: nn.Sequential, shape: tuple[int, ...]) -> int:
     """Return how many numbers the layers make of one input, by trying one."""
     # Dropout would draw from torch's generator.
     width = layers.eval()(torch.zeros(1, *shape)).shape[1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,28 +78,21 @@ def split_module(module: nn.Module) -> Split:
     ConfigError
         If it does not end with a linear classifier with a bias.
     """
-    classifier = getattr(module, "classifier", None)
-    parameters = list(module.parameters())
+    classifier: Any = getattr(module, "classifier", None)
     linear = isinstance(classifier, nn.Linear) and classifier.bias is not None
     if not linear or not hasattr(module, "extractor"):
         raise ConfigError(
             f"model: {type(module).__name__} has no linear classifier with a bias on "
             "top of an extractor, which the strategy trains by itself; use another"
         )
-    assert isinstance(classifier, nn.Linear)
-    last = [
-        parameter is own
-        for parameter, own in zip(
-            parameters[-2:], (classifier.weight, classifier.bias), strict=True
-        )
-    ]
-    if not all(last):
+    weight, bias = classifier.weight, classifier.bias
+    *rest, last_weight, last_bias = module.parameters()
+    if last_weight is not weight or last_bias is not bias:
         raise ConfigError("model: its classifier's parameters must be its last ones")
-    stop = sum(parameter.numel() for parameter in parameters)
-    size = classifier.weight.numel() + classifier.bias.numel()
-    length = stop + sum(buffer.numel() for buffer in _statistics(module))
-    classes, width = classifier.weight.shape
-    return Split(stop - size, stop, classes, width, length)
+    start = _count(rest)
+    stop = start + _count([weight, bias])
+    classes, width = weight.shape
+    return Split(start, stop, classes, width, stop + _count(_statistics(module)))
 
 
 class FlatModel:
@@ -130,14 +125,12 @@ class FlatModel:
         self.vector = torch.cat([tensor.detach().flatten() for tensor in tensors])
         # Sets the data of a tensor, be it a parameter or a buffer, to its part.
         nn.utils.vector_to_parameters(self.vector, tensors)
-        self.weights = self.vector[: sum(p.numel() for p in parameters)]
+        self.weights = self.vector[: _count(parameters)]
         self.gradient = torch.zeros_like(self.weights)
         self.passes = 0
-        start = 0
-        for parameter in parameters:
-            end = start + parameter.numel()
-            parameter.grad = self.gradient[start:end].view_as(parameter)
-            start = end
+        parts = torch.split(self.gradient, [each.numel() for each in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.grad = part.view_as(parameter)
 
     @cached_property
     def split(self) -> Split:
@@ -160,6 +153,10 @@ class FlatModel:
         """Return a copy of the d floats."""
         array: Vector = self.vector.cpu().numpy().copy()
         return array
+
+
+def _count(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
 
 
 def _statistics(module: nn.Module) -> list[Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from cfl_flower.models.base import Network, require_image, require_inputs
-from cfl_flower.settings import require, settings
+from cfl_flower.settings import Count, require, settings
 
 SMALL = 64
 """Images with fewer pixels than this on a side keep their resolution in the stem."""
@@ -32,13 +32,11 @@ class ResNet18:
         """Build the network for images of ``shape``."""
         require_image("resnet18", shape, SMALLEST)
         network = _torchvision_models().resnet18(num_classes=classes)
-        kernel, stride = (3, 1) if is_small(shape) else (7, 2)
+        kernel, stride = (3, 1) if min(shape[1:]) < SMALL else (7, 2)
         stem = nn.Conv2d(shape[0], 64, kernel, stride, kernel // 2, bias=False)
         nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
         network.conv1 = stem
-        if is_small(shape):
-            network.maxpool = nn.Identity()
-        return _split(network, "fc")
+        return _without_pooling(network, stride)
 
 
 @settings("model")
@@ -52,11 +50,9 @@ class ShuffleNetV2:
         """Build the network for images of ``shape``."""
         require_image("shufflenet_v2", shape, SMALLEST)
         network = _torchvision_models().shufflenet_v2_x1_0(num_classes=classes)
-        stride = 1 if is_small(shape) else 2
+        stride = 1 if min(shape[1:]) < SMALL else 2
         network.conv1[0] = nn.Conv2d(shape[0], 24, 3, stride, 1, bias=False)
-        if is_small(shape):
-            network.maxpool = nn.Identity()
-        return _split(network, "fc")
+        return _without_pooling(network, stride)
 
 
 @settings("model")
@@ -66,50 +62,31 @@ class VisionTransformer:
     The defaults are ViT-B/16: 86,567,656 parameters on ImageNet at 224 pixels.
     """
 
-    patch: int = 16
+    patch: Count = 16
     """Height and width of a patch; must divide the image's."""
-    layers: int = 12
-    """Encoder layers, and attention heads in each."""
-    heads: int = 12
-    """Encoder layers, and attention heads in each."""
-    width: int = 768
-    """Width of a token, a multiple of `heads`, and of the hidden layers."""
-    hidden: int = 3072
-    """Width of a token, a multiple of `heads`, and of the hidden layers."""
+    layers: Count = 12
+    """Encoder layers."""
+    heads: Count = 12
+    """Attention heads in each layer."""
+    width: Count = 768
+    """Width of a token, a multiple of `heads`."""
+    hidden: Count = 3072
+    """Width of the hidden layers."""
 
     def __post_init__(self) -> None:
-        for name in ("patch", "layers", "heads", "width", "hidden"):
-            value = getattr(self, name)
-            require(value >= 1, f"model.{name}", value, "an integer of at least 1")
-        require(
-            self.width % self.heads == 0,
-            "model.width",
-            self.width,
-            f"a multiple of model.heads={self.heads}",
-        )
+        ok, allowed = self.width % self.heads == 0, f"model.heads={self.heads}"
+        require(ok, "model.width", self.width, f"a multiple of {allowed}")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for square images of ``shape``."""
         square = len(shape) == 3 and shape[1] == shape[2]
-        require_inputs(
-            square, "vit_b_16", shape, "square images (channels, size, size)"
-        )
+        takes = "square images (channels, size, size)"
+        require_inputs(square, "vit_b_16", shape, takes)
         channels, size, _ = shape
-        require(
-            size % self.patch == 0,
-            "model.patch",
-            self.patch,
-            f"a divisor of the image's {size} pixels",
-        )
-        network = _torchvision_models().VisionTransformer(
-            size,
-            self.patch,
-            self.layers,
-            self.heads,
-            self.width,
-            self.hidden,
-            num_classes=classes,
-        )
+        allowed = f"a divisor of the image's {size} pixels"
+        require(size % self.patch == 0, "model.patch", self.patch, allowed)
+        sizes = size, self.patch, self.layers, self.heads, self.width, self.hidden
+        network = _torchvision_models().VisionTransformer(*sizes, num_classes=classes)
         stem = nn.Conv2d(channels, self.width, self.patch, self.patch)
         nn.init.trunc_normal_(stem.weight, std=math.sqrt(1 / stem.weight[0].numel()))
         network.conv_proj = stem
@@ -118,16 +95,18 @@ class VisionTransformer:
         return _split(network, "heads")
 
 
-def is_small(shape: tuple[int, ...]) -> bool:
-    """Say whether an image cannot afford to be made smaller in the stem."""
-    return min(shape[1:]) < SMALL
-
-
 def _torchvision_models() -> Any:
     # Seconds, which only the networks of torchvision shall cost.
     from cfl_flower.data.vision import models  # noqa: PLC0415
 
     return models
+
+
+def _without_pooling(network: Any, stride: int) -> Network:
+    """Drop the stem's pooling where its convolution has no stride."""
+    if stride == 1:
+        network.maxpool = nn.Identity()
+    return _split(network, "fc")
 
 
 def _split(network: Any, name: str) -> Network:

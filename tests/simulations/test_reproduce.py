@@ -457,7 +457,7 @@ def test_missing_data_can_be_named_or_fetched(
         fetched.append(data_dir)
         raw = Path(data_dir, dataset.folder)
         raw.mkdir(parents=True)
-        for name in dataset.files:
+        for name in dataset.names:
             (raw / name).touch()
 
     monkeypatch.setattr(Mnist, "load", fetch)

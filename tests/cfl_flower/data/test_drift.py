@@ -28,7 +28,7 @@ from cfl_flower.data.partition import (
     LabelGroups,
     Partition,
 )
-from cfl_flower.data.timeline import Event, EventKey, Timeline
+from cfl_flower.data.timeline import Event, Occasion, Timeline
 from cfl_flower.data.world import Layout, World, first_world
 from cfl_flower.errors import ConfigError
 
@@ -240,8 +240,8 @@ def test_swap_part_without_a_label_of_ones_own_swaps_nothing_or_any_two() -> Non
     assert (before.source != after.source).sum() == 4
     # Client 0 holds all, client 1 two: only one of them has labels of its own.
     world = first_world(Layout(np.array([[1.0, 1, 1], [1, 1, 0]]), np.array([0, 1])))
-    key = EventKey(seed=0, round=2, number=0, occurrence=0)
-    assert same(Exchange([2], part=True).apply(world, Partition(), key), world)
+    occasion = Occasion(Partition(), seed=0, round=2, number=0, occurrence=0)
+    assert same(Exchange([2], part=True).apply(world, occasion), world)
 
 
 def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:

@@ -89,7 +89,7 @@ def test_femnist10_without_a_letter_is_refused(tmp_path: Path) -> None:
     for part in ("train", "test"):
         path = tmp_path / "femnist" / "data" / part / "all.json"
         leaf_file(path, {"f0001_41": ([image(0.5)], [10])})
-    with pytest.raises(ConfigError, match="no sample of the chosen classes"):
+    with pytest.raises(ConfigError, match="no sample for the train part"):
         Femnist(letters=True).load(str(tmp_path))
 
 

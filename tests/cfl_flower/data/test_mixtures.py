@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.data.mixtures import Mixtures, apportion
+from cfl_flower.data.mixtures import DrawnSamples, Mixtures, apportion
 from cfl_flower.data.pool import Pool
 from cfl_flower.errors import ConfigError
 from tests.cfl_flower.data.test_partition import allocate_again
@@ -70,7 +70,7 @@ def test_a_draw_follows_from_the_client_and_how_often_it_drew_alone() -> None:
         assert few[client].tolist() == mixed[client].tolist()
     assert partition.counts(main, draws, seed=6).tolist() != mixed.tolist()
     one, again, other = (
-        partition.hand(99, mixed, draws, "deal", 5, client).tolist()
+        DrawnSamples(99, mixed, draws, "deal", 5)[client].tolist()
         for client in (0, 0, 3)
     )
     assert one == again != other
@@ -81,7 +81,7 @@ def test_training_and_testing_follow_the_same_mixture() -> None:
         partition = Mixtures(test_samples=tests)
         world = partition.begin(20, 10, seed=1)
         pools = plain_pool(700), plain_pool(90)
-        hands = partition.allocate_samples(pools, world.allocations[0], 0, 1, None)
+        hands = partition.allocate_samples(pools, world.allocations[0], 1, None)
         for client in range(20):
             train, test = (
                 np.bincount(hand[client] // len(pool.labels), minlength=4)

@@ -240,9 +240,7 @@ def test_a_natural_client_is_the_same_owner_in_training_and_testing() -> None:
     pools = owned([2, 0, 1, 0, 2, 2]), owned([1, 2, 3, 0])
     for clients in (4, 2):
         world = first_world(Natural().layout(clients, 1, [], 0))
-        train, test = Natural().allocate_samples(
-            pools, world.allocations[0], 0, 0, None
-        )
+        train, test = Natural().allocate_samples(pools, world.allocations[0], 0, None)
         assert len(train) == len(test) == clients
         owner_of = [set(pools[1].owners[hand].tolist()) for hand in test]
         assert all(len(owner) == 1 for owner in owner_of)
@@ -257,7 +255,7 @@ def test_more_natural_clients_come_after_those_there_were() -> None:
 
     def dealt(clients: int) -> list[list[int]]:
         allocation = first_world(Natural().layout(clients, 1, [], 3)).allocations[0]
-        hands = Natural().allocate_samples(pools, allocation, 0, 3, None)
+        hands = Natural().allocate_samples(pools, allocation, 3, None)
         return [hands[0][client].tolist() for client in range(clients)]
 
     everyone = dealt(20)
@@ -269,12 +267,12 @@ def test_more_natural_clients_come_after_those_there_were() -> None:
 def test_natural_clients_need_owners_and_enough_of_them() -> None:
     allocation = first_world(Natural().layout(3, 1, [], 0)).allocations[0]
     with pytest.raises(ConfigError, match="at most the 2 owners"):
-        Natural().allocate_samples((owned([0, 1]), owned([0])), allocation, 0, 0, None)
+        Natural().allocate_samples((owned([0, 1]), owned([0])), allocation, 0, None)
     nobody = Pool.from_arrays(
         {"x": np.zeros((1, 2), np.float32), "y": np.zeros(1, int)}
     )
     with pytest.raises(ConfigError, match="use another partition"):
-        Natural().allocate_samples((nobody, nobody), allocation, 0, 0, None)
+        Natural().allocate_samples((nobody, nobody), allocation, 0, None)
 
 
 @pytest.mark.parametrize(
