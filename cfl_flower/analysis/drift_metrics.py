@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-import numpy as np
 from scipy.optimize import linear_sum_assignment
+from sklearn.metrics.cluster import contingency_matrix
 
 from cfl_flower.runs.record import device_seconds
 from cfl_flower.types import ClientId, Json
@@ -383,9 +383,6 @@ def count_moved(before: Sequence[int], after: Sequence[int]) -> int:
     """
     if before == after:
         return 0
-    old, rows = np.unique(before, return_inverse=True)
-    new, columns = np.unique(after, return_inverse=True)
-    shared = np.zeros((len(old), len(new)), np.int64)
-    np.add.at(shared, (rows, columns), 1)
+    shared = contingency_matrix(before, after)
     pairs = linear_sum_assignment(shared, maximize=True)
     return len(before) - int(shared[pairs].sum())

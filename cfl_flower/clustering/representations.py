@@ -145,6 +145,11 @@ def distances(a: FloatArray, b: FloatArray, metric: Distance) -> FloatArray:
     return _without_nan(cdist(a, b, METRICS[metric]), metric)
 
 
+def pair_distances(points: FloatArray, metric: Distance) -> FloatArray:
+    """Return the distances of all pairs of rows, each once: SciPy's condensed form."""
+    return _without_nan(pdist(points, METRICS[metric]), metric)
+
+
 def _without_nan(gaps: FloatArray, metric: Distance) -> FloatArray:
     # Rounding can make the divergence of two equal rows slightly negative: 0, not NaN.
     # A vector of zeros has no direction: it is at the distance of orthogonal ones.
@@ -187,16 +192,10 @@ def mean_client_distance(
 
     For each client the mean distance to the other members of its cluster, then the
     mean over all clients (not over clusters: Appendix B.2). A client alone in its
-    cluster has 0. None without any client.
+    cluster has 0. None without any client. Representations have shape (n, L).
 
-    Parameters
-    ----------
-    representations : array of shape (n, L)
-    clusters : int array of shape (n,)
-    rng : numpy.random.Generator, optional
-        Draws `SAMPLED` members of each cluster that has more; without one all pairs
-        are taken, which are minutes for 100,000 clients.
-
+    ``rng`` draws `SAMPLED` members of each cluster that has more; without it all pairs
+    are taken, which are minutes for 100,000 clients.
     """
     if len(clusters) == 0:
         return None
@@ -207,8 +206,7 @@ def mean_client_distance(
         if rng is not None and count > SAMPLED:
             members = members[rng.choice(count, SAMPLED, replace=False)]
         if len(members) > 1:
-            # Each pair once.
-            pairs = _without_nan(pdist(members, METRICS[metric]), metric)
+            pairs = pair_distances(members, metric)
             shown = 2 * float(pairs.sum()) / (len(members) - 1)
             total += shown * (count / len(members))
     return total / len(clusters)
