@@ -17,7 +17,6 @@ from sklearn.cluster import (
     MiniBatchKMeans,
     kmeans_plusplus,
 )
-from sklearn.metrics import silhouette_score
 
 from cfl_flower.clustering.representations import Distance, distances, pair_distances
 from cfl_flower.seeding import one_thread
@@ -153,16 +152,27 @@ def silhouettes(
 ) -> list[float]:
     """Return the mean silhouette (Rousseeuw, 1987) of many clusterings of one set.
 
-    ``points`` have shape (n, L), each of the labelings (n,); with a single cluster it
-    is -1.
+    ``points`` have shape (n, L), each of the labelings (n,). As scikit-learn's, which
+    takes four times as long; with a single cluster it is -1.
     """
-    gaps = squareform(pair_distances(points, metric))
-    return [
-        float(silhouette_score(gaps, labels, metric="precomputed"))
-        if labels.min() < labels.max()
-        else -1.0
-        for labels in labelings
-    ]
+    gaps = squareform(pair_distances(points, metric).astype(np.float32))
+    return [_silhouette(gaps, labels) for labels in labelings]
+
+
+def _silhouette(gaps: FloatArray, labels: IntArray) -> float:
+    """Return the mean of (b - a) / max(a, b), which is 0 for a client on its own."""
+    names, labels, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(names) == 1:
+        return -1.0
+    each, own = np.arange(len(labels)), sizes[labels]
+    sums = gaps @ np.eye(len(names), dtype=np.float32)[labels]
+    inside = sums[each, labels] / np.maximum(own - 1, 1)
+    means = sums / sizes
+    means[each, labels] = np.inf
+    outside = means.min(axis=1)
+    widest = np.maximum(inside, outside)
+    scores = np.where(own > 1, outside - inside, 0) / np.where(widest > 0, widest, 1)
+    return float(scores.mean())
 
 
 def choose_clusters(
