@@ -140,10 +140,7 @@ class Devices:
     def open(self, seed: int, data_dir: str = "") -> DeviceOf:
         """Return the device of each client.
 
-        Raises
-        ------
-        ConfigError
-            If the file of devices cannot be read.
+        Raises `ConfigError` if the file of devices cannot be read.
         """
         if self.path is None:
             return lambda client: self.draw(seed, client)
@@ -191,12 +188,8 @@ def read_devices(path: Path) -> tuple[Device, ...]:
     """Read a file of devices.
 
     A ``.csv`` has the columns; a ``.json`` a list of objects, or an object of them by
-    client; anything else is FedScale's pickle of the latter.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read, lacks a column, or a number is not above 0.
+    client; anything else is FedScale's pickle of the latter. Raises `ConfigError` if it
+    cannot be read, lacks a column, or a number is not above 0.
     """
     with intact(path):
         rows = _rows(path)

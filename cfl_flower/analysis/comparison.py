@@ -54,7 +54,8 @@ def compare(
     """Print the scorecards of several runs; seeds of one method share a row.
 
     Runs on different data are in different tables. Where a setting was swept, tables of
-    methods by its values follow.
+    methods by its values follow. Raises `ConfigError` if runs of one seed and one data
+    configuration saw different data nevertheless.
 
     Parameters
     ----------
@@ -63,11 +64,6 @@ def compare(
         Why runs failed, by their output_dir.
     markdown : bool
         Whether tables are Markdown.
-
-    Raises
-    ------
-    ConfigError
-        If runs of one seed and one data configuration saw different data nevertheless.
     """
     streams: dict[str, list[RunConfig]] = {}
     for config in configs:

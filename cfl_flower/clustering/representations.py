@@ -108,10 +108,7 @@ def digest(representation: Vector) -> str:
 def parse_vector(data: object, width: int, what: str) -> Vector:
     """Return a reported vector as a copy, after checking its type and values.
 
-    Raises
-    ------
-    InvalidResultError
-        If it is not ``width`` finite float32 numbers.
+    Raises `InvalidResultError` if it is not ``width`` finite float32 numbers.
     """
     if not isinstance(data, bytes) or len(data) != 4 * width:
         size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__

@@ -107,12 +107,8 @@ class NodeRegistry:
         """Ask new nodes for their identity; at the start, wait until there are enough.
 
         A device that left is forgotten, and asked again when it is back: it may have
-        come back as another client, or moved to another node.
-
-        Raises
-        ------
-        WorkerLostError
-            If no node appears, or a worker of a simulation runs other code.
+        come back as another client, or moved to another node. Raises `WorkerLostError`
+        if no node appears, or a worker of a simulation runs other code.
         """
         started, begun, expected = bool(self._nodes), time.monotonic(), 1
         while True:
@@ -258,12 +254,8 @@ class NodeRegistry:
 def read_identity(reply: Message) -> NodeIdentity:
     """Read what a node says about itself, trusting nothing.
 
-    Raises
-    ------
-    InvalidResultError
-        If it cannot run the app, runs other code, or makes no sense.
-    WorkerLostError
-        If a worker of a simulation runs other code.
+    Raises `InvalidResultError` if it cannot run the app, runs other code, or makes no
+    sense, and `WorkerLostError` if a worker of a simulation runs other code.
     """
     if reply.has_error():
         detail = f"a node cannot run the app: {last_sentence(reply)}"

@@ -199,10 +199,7 @@ def read_anchors(points: Vector, presence: str) -> Anchors:
 def parse_counts(data: object, classes: int) -> FloatArray:
     """Return a client's reported samples of each class after a check, shape (L,).
 
-    Raises
-    ------
-    InvalidResultError
-        If these are not L finite float32 numbers of at least 0.
+    Raises `InvalidResultError` if these are not L finite float32 numbers of at least 0.
     """
     counts = parse_vector(data, classes, "classes").astype(float)
     if (counts < 0).any():

@@ -226,12 +226,8 @@ def pretrain(
     """Return a model after training on the server, the same bits on any machine.
 
     The weights of ``model`` are overwritten; ``initial`` has shape (d,), ``x`` and
-    ``y`` (n, ...) and (n,). ``key`` is that of the settings, for errors.
-
-    Raises
-    ------
-    ConfigError
-        If the training diverged.
+    ``y`` (n, ...) and (n,). ``key`` is that of the settings, for errors. Raises
+    `ConfigError` if the training diverged.
     """
     with one_torch_thread():
         train(model.load(initial), x, y, settings, rng)
@@ -292,12 +288,8 @@ def evaluate(
     """Return the mean cross-entropy and the number of correct predictions.
 
     ``x`` and ``y`` have shapes (n, ...) and (n,). ``spread`` maps over the blocks; a
-    thread pool's ``map`` gives the same bits.
-
-    Raises
-    ------
-    ValueError
-        If there are no samples.
+    thread pool's ``map`` gives the same bits. Raises `ValueError` if there are no
+    samples.
     """
     if y.shape[0] == 0:
         raise ValueError("the client has no test samples in this round")
