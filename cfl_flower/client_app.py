@@ -72,12 +72,8 @@ def open_resources(
 ) -> WorkerResources:
     """Build what the settings on the wire describe, once per worker and run.
 
-    Parameters
-    ----------
-    node : NodeConfig, optional
-        The device, where it has data of its own.
-    version : str
-        Names the state of its data: another one has them read again.
+    ``node`` is a device with data of its own, ``version`` names the state of these:
+    another one has them read again.
     """
     del version
     settings = build(json.loads(text))

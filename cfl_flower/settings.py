@@ -68,16 +68,8 @@ PACKAGES = ("cfl_flower", "strategies", "clients")
 def settings(group: str) -> Callable[[type[T]], type[T]]:
     """Make a class a frozen dataclass of settings that checks itself.
 
-    Parameters
-    ----------
-    group : str
-        The key of these settings in the configuration, for error lines.
-
-    Raises
-    ------
-    ConfigError
-        When an object is made with a value out of its type or bounds, in one line:
-        ``strategy.threshold=-1 is not allowed; use a number of at least 0``.
+    An object with a value out of its type or bounds raises a `ConfigError` in one line,
+    in which ``group`` is the key of the settings in the configuration.
 
     Examples
     --------

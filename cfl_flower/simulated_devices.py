@@ -160,14 +160,8 @@ def first_to_finish(
 ) -> BoolArray:
     """Return the fastest of each stratum, in the order given on a tie, shape (m,).
 
-    Parameters
-    ----------
-    seconds : array of shape (m,)
-        Until each has finished.
-    strata : int array of shape (m,)
-        What each was drawn from: all clients, or a cluster.
-    shares : int array of shape (P,)
-        How many of each stratum are kept.
+    ``seconds`` until each has finished and ``strata``, what it was drawn from (all
+    clients, or a cluster), have shape (m,); ``shares``, how many are kept, (P,).
 
     Examples
     --------

@@ -59,19 +59,10 @@ class IdentityQuery:
 class NodeRegistry:
     """The clients of a run and the nodes that host them.
 
-    Parameters
-    ----------
-    expected : int
-        How many clients the run is configured for.
-    patience : float
-        Seconds to wait at the start for nodes that are busy; 0 for no limit.
-
-    Attributes
-    ----------
-    simulated : bool
-        Whether the nodes are a simulation's; known after `discover`.
-    disputes : dict
-        Clients that several nodes claim to be, with the nodes' names.
+    ``expected`` is how many clients the run is configured for, ``patience`` the seconds
+    to wait at the start for nodes that are busy; 0 for no limit. Whether nodes are
+    ``simulated`` is known after `discover`; ``disputes`` has the clients that several
+    nodes claim to be, with the nodes' names.
     """
 
     def __init__(self, grid: Grid, expected: int, patience: float = 0.0) -> None:

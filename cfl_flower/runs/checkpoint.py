@@ -70,14 +70,9 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
 def unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any = Any) -> Any:
     """Rebuild what `pack` made.
 
-    Raises `OtherVersionError` if the annotation has no such dataclass, or one of
-    another version.
-
-    Parameters
-    ----------
-    annotation : type
-        What is expected; a dataclass is found in it by its name, in unions, lists and
-        mappings, too: ``dict[ClientId, Result | Failure]``.
+    The annotation is what is expected; a dataclass is found in it by its name, in
+    unions, lists and mappings, too: ``dict[ClientId, Result | Failure]``. Raises
+    `OtherVersionError` if it has no such dataclass, or one of another version.
     """
     if isinstance(node, list):
         inner = _element_type(annotation, Sequence)

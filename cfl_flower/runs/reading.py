@@ -151,12 +151,7 @@ def read_tests(folder: Path) -> list[dict[str, Json]]:
 def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
     """Read a JSON-lines file without a torn last line, as kill -9 leaves it.
 
-    Raises `ConfigError` if another line is torn, or lacks a key.
-
-    Parameters
-    ----------
-    keys : collection of str
-        Required in every line.
+    Raises `ConfigError` if another line is torn, or lacks one of the keys.
     """
     if not path.exists():
         return []
