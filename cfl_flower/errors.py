@@ -18,14 +18,11 @@ def printable(text: str) -> str:
     'no memory\\nclient 7 is well'
     """
     # Cut first, so that little is escaped.
-    shown = "".join(map(_escape, text[: LONGEST + 1]))
+    shown = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in text[: LONGEST + 1]
+    )
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
-
-
-def _escape(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode("ascii")
 
 
 class CflError(Exception):

@@ -48,32 +48,9 @@ class Device:
     kbps: float
     """Bandwidth, kbit/s, of downloads and uploads alike."""
 
-    def compute_seconds(self, passes: float) -> float:
-        """Return the seconds of so many forward passes over one sample each.
-
-        A sample in a training step is three of them (`TRAINING_PASSES`): FedScale's
-        computation time, 3 x batch x steps x ms / 1000.
-
-        Examples
-        --------
-        >>> Device(40.0, 1000.0).compute_seconds(3 * 100)
-        12.0
-        """
-        return passes * self.milliseconds / 1000
-
-    def transfer_seconds(self, bytes: float) -> float:
-        """Return the seconds of so many bytes, down and up together.
-
-        Examples
-        --------
-        >>> Device(40.0, 1000.0).transfer_seconds(250_000)
-        2.0
-        """
-        return bytes * 8 / 1000 / self.kbps
-
     def seconds(self, passes: float, bytes: float) -> float:
         """Return the seconds of computing, then of sending and receiving."""
-        return self.compute_seconds(passes) + self.transfer_seconds(bytes)
+        return passes * self.milliseconds / 1000 + bytes * 8 / 1000 / self.kbps
 
 
 DeviceOf = Callable[[ClientId], Device]
