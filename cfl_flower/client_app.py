@@ -66,19 +66,23 @@ class WorkerResources:
         return self.initial.copy()
 
 
-@lru_cache(maxsize=2)
-def open_resources(
-    text: str, node: NodeConfig | None = None, version: str = ""
-) -> WorkerResources:
-    """Build what the settings on the wire describe, once per worker and run.
+def open_resources(text: str, node: NodeConfig | None = None) -> WorkerResources:
+    """Return what the settings on the wire describe, built once per worker and run.
 
-    Parameters
-    ----------
-    node : NodeConfig, optional
-        The device, where it has data of its own.
-    version : str
-        Names the state of its data: another one has them read again.
+    ``node`` is a device with data of its own: when these change, they are read again.
     """
+    version = ""
+    if node is not None:
+        dataset = build(json.loads(text)["dataset"])
+        known = hasattr(dataset, "version")
+        version = str(dataset.version(node.data_dir)) if known else ""
+    return _build_resources(text, node, version)
+
+
+@lru_cache(maxsize=2)
+def _build_resources(
+    text: str, node: NodeConfig | None, version: str
+) -> WorkerResources:
     del version
     settings = build(json.loads(text))
     state_root = Path(settings["output_dir"]) / "clients"
@@ -114,14 +118,6 @@ def open_resources(
     )
 
 
-def data_version(text: str, node: NodeConfig | None) -> str:
-    """Name the state of a device's data, without reading them."""
-    if node is None:
-        return ""
-    dataset = build(json.loads(text)["dataset"])
-    return str(dataset.version(node.data_dir)) if hasattr(dataset, "version") else ""
-
-
 @app.query("identify")
 def identify(message: Message, context: Context) -> Message:
     """Say which client this node is, or how many nodes the simulation has."""
@@ -142,8 +138,7 @@ def work(message: Message, context: Context) -> Message:
     batch, node = unpack_tasks(message.content), NodeConfig.of(context.node_config)
     # Devices that play virtual clients share what the workers of a simulation do.
     own = node if node is not None and node.data_dir else None
-    version = data_version(batch.settings, own)
-    resources = open_resources(batch.settings, own, version)
+    resources = open_resources(batch.settings, own)
     models = zip(batch.plan.models, batch.sharers, strict=True)
     evaluator = Evaluator(resources.model, {id(m): count for m, count in models})
     builder = PartialSumBuilder(batch.plan, batch.phase)
@@ -188,20 +183,6 @@ def own_round(batch: TaskBatch, task: Task) -> int:
     return int(task.config.get("round", batch.round))
 
 
-def own_data(
-    batch: TaskBatch, node: NodeConfig | None
-) -> tuple[Path | None, Callable[[], Stream] | None]:
-    """Return the folder of a device with data of its own, and how to read it again."""
-    if node is None or not node.data_dir:
-        return None, None
-
-    def look() -> Stream:
-        version = data_version(batch.settings, node)
-        return open_resources(batch.settings, node, version).stream
-
-    return Path(node.data_dir), look
-
-
 def make_context(
     resources: WorkerResources,
     batch: TaskBatch,
@@ -213,8 +194,7 @@ def make_context(
     settings, client = resources.settings, task.client
     kept = task.config.get("keep_from", batch.plan.config.get("keep_from", 0))
     root, alone = resources.state_root, node is not None
-    folder, look = own_data(batch, node)
-    return ClientContext(
+    context = ClientContext(
         client=client,
         round=own_round(batch, task),
         seed=settings["seed"],
@@ -225,10 +205,11 @@ def make_context(
         state=ClientState(root, client, int(kept), alone=alone),
         initial=resources.copy_initial,
         attack=settings["faults"].attack if client in resources.malicious else "",
-        place=None if folder is None else 0,
-        folder=folder,
-        look=look,
     )
+    if node is not None and node.data_dir:
+        context.place, context.folder = 0, Path(node.data_dir)
+        context.look = lambda: open_resources(batch.settings, node).stream
+    return context
 
 
 def call_client(

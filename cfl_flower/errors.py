@@ -21,14 +21,11 @@ def printable(text: str) -> str:
     'no memory\\nclient 7 is well'
     """
     # Cut first, so that little is escaped.
-    shown = "".join(map(_escape, text[: LONGEST + 1]))
+    shown = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in text[: LONGEST + 1]
+    )
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
-
-
-def _escape(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode("ascii")
 
 
 class CflError(Exception):
@@ -73,14 +70,8 @@ class InvalidResultError(ValueError):
     """A client's answer that must not enter the server's state.
 
     The text of a client reaches logs and files through this error only, which makes it
-    `printable`.
-
-    Parameters
-    ----------
-    reason : str
-        One of the reasons of `types.Failure`; a client may give any other.
-    detail : str
-        The value found and the value expected.
+    `printable`: the reason, one of `types.Failure` or what a client calls it, and the
+    detail, the value found and the value expected.
     """
 
     def __init__(self, reason: str, detail: str) -> None:

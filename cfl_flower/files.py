@@ -8,13 +8,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes, sync_name: bool = True) -> None:
-    """Replace a file in one step.
-
-    Parameters
-    ----------
-    sync_name : bool
-        Whether the file's name is synced to disk, too.
-    """
+    """Replace a file in one step; its name is synced to disk, too, if asked for."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(data)

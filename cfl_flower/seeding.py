@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 
 import numpy as np
@@ -73,17 +72,6 @@ def one_thread() -> AbstractContextManager[object]:
     """Limit the threads of numpy, scipy and scikit-learn to one in the body."""
     context: AbstractContextManager[object] = _controller().limit(limits=1)
     return context
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Limit torch to one thread in the body, as on the workers."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def usable_cores() -> int:

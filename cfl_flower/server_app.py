@@ -58,10 +58,7 @@ def main(grid: Grid, context: Context) -> None:
 def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
     """Run several configurations, and compare those that complete.
 
-    Raises
-    ------
-    FailedRunsError
-        If one failed, after all others are done.
+    Raises `FailedRunsError` if one failed, after all others are done.
     """
     reasons = {}
     for config in configs:
@@ -143,10 +140,7 @@ def make_callbacks(
 def open_stream(config: RunConfig) -> Stream:
     """Return the simulated clients' data, after a look at the first of them.
 
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read, or dataset and partition do not fit.
+    Raises `ConfigError` if a file cannot be read, or dataset and partition do not fit.
     """
     stream = Stream(
         config.dataset,

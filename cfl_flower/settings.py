@@ -68,16 +68,8 @@ PACKAGES = ("cfl_flower", "strategies", "clients")
 def settings(group: str) -> Callable[[type[T]], type[T]]:
     """Make a class a frozen dataclass of settings that checks itself.
 
-    Parameters
-    ----------
-    group : str
-        The key of these settings in the configuration, for error lines.
-
-    Raises
-    ------
-    ConfigError
-        When an object is made with a value out of its type or bounds, in one line:
-        ``strategy.threshold=-1 is not allowed; use a number of at least 0``.
+    An object with a value out of its type or bounds raises a `ConfigError` in one line,
+    in which ``group`` is the key of the settings in the configuration.
 
     Examples
     --------
@@ -195,10 +187,7 @@ def show_value(value: object, digits: int = 10) -> str:
 def locate(path: str) -> Any:
     """Import the object behind a dotted path of this project.
 
-    Raises
-    ------
-    ConfigError
-        If the path leaves this project's packages or does not exist.
+    Raises `ConfigError` if the path leaves this project's packages or does not exist.
     """
     module, _, name = str(path).rpartition(".")
     if module.split(".")[0] not in PACKAGES:
@@ -217,12 +206,8 @@ def locate(path: str) -> Any:
 def settings_class(path: str) -> Any:
     """Return the settings dataclass behind a ``_target_``.
 
-    The target is the dataclass itself, or a strategy, whose ``Settings`` it is.
-
-    Raises
-    ------
-    ConfigError
-        If it is anything else.
+    The target is the dataclass itself, or a strategy, whose ``Settings`` it is. Raises
+    `ConfigError` if it is anything else.
     """
     target = locate(path)
     settings = getattr(target, "Settings", target)
@@ -245,10 +230,8 @@ def build(node: Any) -> Any:
 def require(condition: bool, field: str, value: object, allowed: str) -> None:
     """Raise the one-line error of a setting out of its range.
 
-    Raises
-    ------
-    ConfigError
-        If ``condition`` is false; names the field, its value and what is allowed.
+    Raises `ConfigError` if ``condition`` is false; names the field, its value and what
+    is allowed.
 
     Examples
     --------

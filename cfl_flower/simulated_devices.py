@@ -48,32 +48,9 @@ class Device:
     kbps: float
     """Bandwidth, kbit/s, of downloads and uploads alike."""
 
-    def compute_seconds(self, passes: float) -> float:
-        """Return the seconds of so many forward passes over one sample each.
-
-        A sample in a training step is three of them (`TRAINING_PASSES`): FedScale's
-        computation time, 3 x batch x steps x ms / 1000.
-
-        Examples
-        --------
-        >>> Device(40.0, 1000.0).compute_seconds(3 * 100)
-        12.0
-        """
-        return passes * self.milliseconds / 1000
-
-    def transfer_seconds(self, bytes: float) -> float:
-        """Return the seconds of so many bytes, down and up together.
-
-        Examples
-        --------
-        >>> Device(40.0, 1000.0).transfer_seconds(250_000)
-        2.0
-        """
-        return bytes * 8 / 1000 / self.kbps
-
     def seconds(self, passes: float, bytes: float) -> float:
         """Return the seconds of computing, then of sending and receiving."""
-        return self.compute_seconds(passes) + self.transfer_seconds(bytes)
+        return passes * self.milliseconds / 1000 + bytes * 8 / 1000 / self.kbps
 
 
 DeviceOf = Callable[[ClientId], Device]
@@ -140,10 +117,7 @@ class Devices:
     def open(self, seed: int, data_dir: str = "") -> DeviceOf:
         """Return the device of each client.
 
-        Raises
-        ------
-        ConfigError
-            If the file of devices cannot be read.
+        Raises `ConfigError` if the file of devices cannot be read.
         """
         if self.path is None:
             return lambda client: self.draw(seed, client)
@@ -163,14 +137,8 @@ def first_to_finish(
 ) -> BoolArray:
     """Return the fastest of each stratum, in the order given on a tie, shape (m,).
 
-    Parameters
-    ----------
-    seconds : array of shape (m,)
-        Until each has finished.
-    strata : int array of shape (m,)
-        What each was drawn from: all clients, or a cluster.
-    shares : int array of shape (P,)
-        How many of each stratum are kept.
+    ``seconds`` until each has finished and ``strata``, what it was drawn from (all
+    clients, or a cluster), have shape (m,); ``shares``, how many are kept, (P,).
 
     Examples
     --------
@@ -191,12 +159,8 @@ def read_devices(path: Path) -> tuple[Device, ...]:
     """Read a file of devices.
 
     A ``.csv`` has the columns; a ``.json`` a list of objects, or an object of them by
-    client; anything else is FedScale's pickle of the latter.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read, lacks a column, or a number is not above 0.
+    client; anything else is FedScale's pickle of the latter. Raises `ConfigError` if it
+    cannot be read, lacks a column, or a number is not above 0.
     """
     with intact(path):
         rows = _rows(path)

@@ -54,27 +54,16 @@ def compare(
     """Print the scorecards of several runs; seeds of one method share a row.
 
     Runs on different data are in different tables. Where a setting was swept, tables of
-    methods by its values follow.
-
-    Parameters
-    ----------
-    configs : sequence of RunConfig
-    reasons : mapping of str to str, optional
-        Why runs failed, by their output_dir.
-    markdown : bool
-        Whether tables are Markdown.
-
-    Raises
-    ------
-    ConfigError
-        If runs of one seed and one data configuration saw different data nevertheless.
+    methods by its values follow. Raises `ConfigError` if runs of one seed and one data
+    configuration saw different data nevertheless. ``reasons`` say why runs failed, by
+    their output_dir.
     """
     streams: dict[str, list[RunConfig]] = {}
     for config in configs:
         data = [config.resolved[key] for key in DATA]
         streams.setdefault(json.dumps(data, sort_keys=True), []).append(config)
-    groups = [_tables_of_one_stream(each, reasons or {}) for each in streams.values()]
-    for each in [*chain.from_iterable(groups), *sweep_tables(configs)]:
+    found = [_tables_of_one_stream(each, reasons or {}) for each in streams.values()]
+    for each in [*chain.from_iterable(found), *sweep_tables(configs)]:
         if markdown:
             each.box = box.MARKDOWN
         console.print(each)
@@ -107,11 +96,7 @@ def _tables_of_one_stream(
 def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Table]:
     """Return the tables of methods on the data of the first configuration.
 
-    Parameters
-    ----------
-    runs : mapping of str to runs
-    failed : sequence of str
-        Lines of the caption on runs that failed.
+    ``failed`` are lines of the caption on runs that failed.
     """
     every = [run for seeds in runs.values() for run in seeds]
     # A drift of random rounds has others for each seed.
@@ -224,17 +209,8 @@ def require_one_stream(
 ) -> None:
     """Refuse to put runs on different data side by side.
 
-    Parameters
-    ----------
-    configs : mapping of str to mappings
-        The resolved configuration of each run.
-    fingerprints : mapping of str to str or None
-        The name of its data (`summary.json`), if known.
-
-    Raises
-    ------
-    ConfigError
-        Says which two, and which setting.
+    By their resolved configurations, and the names of their data (`summary.json`) if
+    known. Raises `ConfigError`, which says which two, and which setting.
     """
     first, *others = configs
     for other in others:
@@ -254,14 +230,7 @@ def require_one_stream(
 def require_same_data(data: Mapping[str, tuple[int, str | None]]) -> None:
     """Refuse runs of one seed whose clients did not hold the same.
 
-    Parameters
-    ----------
-    data : mapping of str to pairs
-        Of each run: its seed, and the name of its data, if known.
-
-    Examples
-    --------
-    >>> require_same_data({"a": (0, "x"), "b": (1, "y"), "c": (0, None)})
+    By the seed of each run, and the name of its data, if known. Raises `ConfigError`.
     """
     known: dict[int, tuple[str, str]] = {}
     for name, (seed, found) in data.items():

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-import numpy as np
 from scipy.optimize import linear_sum_assignment
+from sklearn.metrics.cluster import contingency_matrix
 
 from cfl_flower.runs.record import device_seconds
 from cfl_flower.types import ClientId, Json
@@ -22,47 +22,30 @@ RECOVERED_WITHIN = 0.02
 
 @dataclass(frozen=True)
 class Reference:
-    """The accuracy to reach and the time to beat: a single global model, same seed.
-
-    Attributes
-    ----------
-    target : float
-        The accuracy of its last round.
-    reached : int
-        The round from which it stays at or above that.
-    seconds : float or None
-        Simulated device time up to the end of that round.
-    """
+    """The accuracy to reach and the time to beat: a single global model, same seed."""
 
     target: float
+    """The accuracy of its last round."""
     reached: int
+    """The round from which it stays at or above that."""
     seconds: float | None
+    """Simulated device time up to the end of that round."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """The accuracy before and after one drift, None where it was not tested.
-
-    Attributes
-    ----------
-    start, end : int
-        The first round on the new data, and the last before the next drift.
-    before : float
-        In the last tested round on the data before.
-    just_after : float
-        In the first round on the new data.
-    recovered : float
-        In the last tested round on the new data.
-    rounds : int
-        From the drift up to the first test within 2 points of the accuracy before.
-    """
+    """The accuracy before and after one drift, None where it was not tested."""
 
     start: int
-    end: int
+    """The first round on the new data."""
     before: float | None
+    """In the last tested round on the data before."""
     just_after: float | None
+    """In the first round on the new data."""
     recovered: float | None
+    """In the last tested round on the new data."""
     rounds: int | None
+    """From the drift up to the first test within 2 points of the accuracy before."""
 
     @property
     def never(self) -> bool:
@@ -74,40 +57,7 @@ class Recovery:
 class Score:
     """One run in numbers; accuracies are shares, None where nothing was measured.
 
-    Attributes
-    ----------
-    before, just_after, recovered : float
-        Means over drifts of a `Recovery`'s accuracies; None if one of them is.
-    rounds_to_recover : float
-        Mean over drifts of its rounds; None if some drift was not recovered from.
-    bytes_to_recover : float
-        Mean over drifts of the bytes sent in those rounds, both ways.
-    seconds_to_recover : float
-        Mean over drifts of the simulated device time of those rounds.
-    final, best, mean : float
-        Accuracy in the last round, in the best, and its mean over the run, which is the
-        area under the curve per round.
-    last_ten : float
-        Mean of the accuracy over the last ten tested rounds: one round of a run under
-        drift is often far from its neighbours.
-    reached : int
-        The round from which the accuracy stays at or above a target.
-    seconds_to_reach : float
-        Simulated device time up to the end of that round: time-to-accuracy.
-    speedup : float
-        The reference's time to its target over the run's; in rounds where devices are
-        not simulated.
-    clusters, ari : float
-        Means over the rounds.
-    class_ari : float
-        Mean over the rounds of the mean over the classes whose meaning differs between
-        clients.
-    churn : float
-        See `churn`.
-    never_recovered : bool
-        Whether tests show that it did not recover from some drift.
-    target : float
-        The accuracy to reach.
+    What is of drifts is the mean over all of them, and None if one has no number.
     """
 
     before: float | None
@@ -115,22 +65,38 @@ class Score:
     recovered: float | None
     rounds_to_recover: float | None
     bytes_to_recover: float | None
+    """Sent in those rounds, both ways."""
     seconds_to_recover: float | None
+    """Simulated device time of those rounds."""
     final: float | None
+    """Accuracy in the last round."""
     best: float | None
     mean: float | None
+    """Over the run: the area under the curve per round."""
     last_ten: float | None
+    """Mean over the last ten tested rounds: one round of a run under drift is often far
+    from its neighbours."""
     reached: int | None
+    """The round from which the accuracy stays at or above the target."""
     seconds_to_reach: float | None
+    """Simulated device time up to the end of that round: time-to-accuracy."""
     speedup: float | None
+    """The reference's time to its target over the run's; in rounds where devices are
+    not simulated."""
     clusters: float | None
+    """Mean over the rounds, as ``ari``."""
     ari: float | None
     class_ari: float | None
+    """Mean over the rounds of that over the classes whose meaning differs between
+    clients."""
     churn: float | None
+    """See `churn`."""
     bytes_up: int
     bytes_down: int
     never_recovered: bool
+    """Whether tests show that it did not recover from some drift."""
     target: float | None
+    """The accuracy to reach."""
 
 
 def score(
@@ -139,16 +105,10 @@ def score(
     reference: Reference | None = None,
     tests: Sequence[Mapping[str, Json]] = (),
 ) -> Score:
-    """Score one run.
+    """Score one run by the lines of its `rounds.jsonl`.
 
-    Parameters
-    ----------
-    rounds : sequence of mappings
-        The lines of `rounds.jsonl`.
-    drifts : sequence of int
-        The rounds at whose start the data changed.
-    tests : sequence of mappings
-        The lines of `clients.jsonl`, which hold the clusters.
+    ``drifts`` are the rounds at whose start the data changed; ``tests``, the lines of
+    `clients.jsonl`, hold the clusters.
     """
     curve = _accuracies(rounds)
     last = max((row["round"] for row in rounds), default=0)
@@ -244,7 +204,6 @@ def measure_recoveries(
         found.append(
             Recovery(
                 start,
-                after - 1,
                 before,
                 curve.get(start),
                 _last_tested(curve, start, after),
@@ -330,15 +289,8 @@ def churn(tests: Iterable[Mapping[str, Json]]) -> float | None:
     these rounds: a client that leaves and returns in between is not seen. Clients that
     only one of the two tests has are left out.
 
-    Parameters
-    ----------
-    tests : iterable of mappings
-        The lines of `clients.jsonl`.
-
-    Returns
-    -------
-    float or None
-        The mean over the rounds; None unless two tests have a client in common.
+    From the lines of `clients.jsonl`, the mean over the rounds; None unless two tests
+    have a client in common.
 
     Examples
     --------
@@ -369,10 +321,7 @@ def churn(tests: Iterable[Mapping[str, Json]]) -> float | None:
 def count_moved(before: Sequence[int], after: Sequence[int]) -> int:
     """Count the clients outside of the cluster that is paired with their old one.
 
-    Parameters
-    ----------
-    before, after : sequence of int
-        The cluster of each client; the numbers of the two need not correspond.
+    By the cluster of each client; the numbers of the two need not correspond.
 
     Examples
     --------
@@ -383,9 +332,6 @@ def count_moved(before: Sequence[int], after: Sequence[int]) -> int:
     """
     if before == after:
         return 0
-    old, rows = np.unique(before, return_inverse=True)
-    new, columns = np.unique(after, return_inverse=True)
-    shared = np.zeros((len(old), len(new)), np.int64)
-    np.add.at(shared, (rows, columns), 1)
+    shared = contingency_matrix(before, after)
     pairs = linear_sum_assignment(shared, maximize=True)
     return len(before) - int(shared[pairs].sum())

@@ -17,17 +17,12 @@ class Lead:
 
     A seed fixes the data, the participants and the initial model of all methods, so the
     difference of each seed counts, not the spread of each method.
-
-    Attributes
-    ----------
-    mean : float
-        In the unit of what is compared.
-    error : float or None
-        The standard error of the mean; None with a single seed.
     """
 
     mean: float
+    """In the unit of what is compared."""
     error: float | None
+    """The standard error of the mean; None with a single seed."""
 
     @property
     def holds(self) -> bool:
@@ -54,10 +49,7 @@ class Lead:
 def find_lead(pairs: Iterable[tuple[float | None, float | None]]) -> Lead | None:
     """Return the lead of the first of each pair, which are of one seed.
 
-    Returns
-    -------
-    Lead or None
-        None if no seed has both values.
+    None if no seed has both values.
 
     Examples
     --------

@@ -16,12 +16,8 @@ def find_reference_runs(configs: Sequence[Mapping[str, Json]]) -> list[int | Non
 
     All settings outside of `strategy` that affect numbers are equal. Where several such
     runs of fedavg differ in their local training, that is equal, too. A run of fedavg
-    is its own reference. Where this leaves a choice, there is no reference.
-
-    Parameters
-    ----------
-    configs : sequence of mappings
-        The resolved configuration of each run.
+    is its own reference. Where this leaves a choice, there is no reference. The
+    configurations are resolved ones.
 
     Examples
     --------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from rich.table import Table
 
@@ -19,50 +20,34 @@ MOST_KEYS = 3
 Rounds = list[dict[str, Json]]
 
 
-def final_accuracy(rounds: Rounds) -> float | None:
-    """Return the accuracy of the last round."""
-    last: float | None = rounds[-1]["accuracy"]
-    return last
-
-
-def mean_accuracy(rounds: Rounds) -> float | None:
-    """Return the mean accuracy over the rounds that were tested."""
-    return mean_of_known(row["accuracy"] for row in rounds)
-
-
-def mean_of_honest(rounds: Rounds) -> float | None:
-    """Return the mean accuracy, over the rounds, of clients that do not attack.
-
-    In a round without attacks, of all clients.
+def mean_accuracy(rounds: Rounds, key: str = "accuracy") -> float | None:
+    """Return the mean of an accuracy over the rounds, of all clients' in its absence.
 
     Examples
     --------
-    >>> mean_of_honest([{"accuracy": 0.5, "accuracy_honest": 0.75}])
-    0.75
+    >>> mean_accuracy([{"accuracy": 0.5, "accuracy_honest": 0.7}], "accuracy_honest")
+    0.7
     """
-    return mean_of_known(row.get("accuracy_honest", row["accuracy"]) for row in rounds)
+    return mean_of_known(row.get(key, row["accuracy"]) for row in rounds)
 
 
 MEASURES: dict[str, Callable[[Rounds], float | None]] = {
-    "final accuracy": final_accuracy,
+    "final accuracy": lambda rounds: mean_accuracy(rounds[-1:]),
     "mean accuracy over the rounds": mean_accuracy,
 }
-ATTACKED = {"mean accuracy over the rounds of honest clients": mean_of_honest}
+ATTACKED = {
+    "mean accuracy over the rounds of honest clients": partial(
+        mean_accuracy, key="accuracy_honest"
+    )
+}
 """The measure that is added if a run has malicious clients."""
 
 
 def sweep_tables(configs: Sequence[RunConfig]) -> list[Table]:
     """Lay out final and mean accuracy, a row per method and a column per value.
 
-    Parameters
-    ----------
-    configs : sequence of RunConfig
-        Of any methods, seeds, and data: runs of a column saw the same ones.
-
-    Returns
-    -------
-    list of Table
-        Empty if only methods, their own settings and seeds differ.
+    The runs are of any methods, seeds and data: those of a column saw the same ones.
+    No table if only methods, their own settings and seeds differ.
     """
     columns = [_settings(config, own=False) for config in configs]
     swept = differing(columns)

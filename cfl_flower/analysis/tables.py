@@ -72,15 +72,10 @@ def table(
     columns: Sequence[Column] = ACCURACIES,
     caption: str = "",
 ) -> Table:
-    """Lay scores out as one table, a row per method.
+    """Lay the scores of each method's seeds out as one table, a row per method.
 
-    A column without any number is left out.
-
-    Parameters
-    ----------
-    scores : mapping of str to scores
-        One for each seed; more than one give their mean and standard deviation.
-    columns : sequence of Column
+    Several seeds give their mean and standard deviation. A column without any number is
+    left out.
     """
     done = [entries for entries in scores.values() if entries]
     shown = [
@@ -98,10 +93,7 @@ def table(
 def lead_table(title: str, pairs: Mapping[str, Sequence[tuple[Score, Score]]]) -> Table:
     """Lay out leads over a reference method, a row per method.
 
-    Parameters
-    ----------
-    pairs : mapping of str to pairs
-        The scores of a method and of the reference, of each seed that both have.
+    From the scores of a method and of the reference, for each seed that both have.
     """
     columns = [column for column in ACCURACIES if column[0] in LED]
     result = new_table(title, [heading for heading, *_ in columns])
@@ -121,12 +113,8 @@ def drift_table(
 ) -> Table:
     """Lay out the accuracy before and after each drift, a row per method.
 
-    Parameters
-    ----------
-    runs : mapping of str to sequences
-        The lines of `rounds.jsonl` of each seed of a method.
-    drifts : sequence of int
-        The rounds at whose start the data changed.
+    ``runs`` has the lines of `rounds.jsonl` of each seed of a method, ``drifts`` the
+    rounds at whose start the data changed.
     """
     result = new_table(title, [f"round {drift}" for drift in drifts])
     for name, seeds in runs.items():

@@ -75,11 +75,8 @@ class DriftReport:
     ) -> DriftReport:
         """Read a report of a representation of some length and kind, trusting nothing.
 
-        Raises
-        ------
-        InvalidResultError
-            If the representation is not that many finite float32 numbers, or the
-            number of samples is no number.
+        Raises `InvalidResultError` if the representation is not that many finite
+        float32 numbers, or the number of samples is no number.
         """
         count = metrics.get("samples")
         vector = parse_vector(metrics.get("representation"), length, kind)

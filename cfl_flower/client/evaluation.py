@@ -59,10 +59,7 @@ class Evaluator:
     def evaluate(self, vector: Vector, view: View) -> tuple[float, int]:
         """Return the mean cross-entropy and the correct answers on a client's samples.
 
-        Raises
-        ------
-        ValueError
-            If there are no samples.
+        Raises `ValueError` if there are no samples.
         """
         pool, indices = view.test_pool, view.test_indices
         if not self._pays(vector, view, pool, len(indices)):
@@ -82,12 +79,8 @@ class Evaluator:
         """Test a client's own classifier on an extractor that others receive, too.
 
         The representations of the pool are computed once for all classifiers. The two
-        are the parts of a model (`models.Split`).
-
-        Raises
-        ------
-        ValueError
-            If there are no samples.
+        are the parts of a model (`models.Split`). Raises `ValueError` if there are no
+        samples.
         """
         pool, indices, split = view.test_pool, view.test_indices, self._model.split
         if not self._pays(extractor, view, pool, len(indices)):

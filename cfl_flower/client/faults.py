@@ -9,7 +9,7 @@ import numpy as np
 
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Fraction, require, settings
-from cfl_flower.types import Answer, ClientId, Scalar
+from cfl_flower.types import Answer, ClientId
 
 FAULTS = ("raises", "nan", "shape", "hangs", "drops")
 """The faults that can happen in any task of a client."""
@@ -75,20 +75,18 @@ def inject_fault_after(fault: str | None, answer: Answer) -> Answer | None:
     if fault == "nan":
         answer.arrays = [np.full_like(array, np.nan) for array in answer.arrays]
         answer.loss = None if answer.loss is None else float("nan")
-        answer.metrics = {k: _with_nan(v) for k, v in answer.metrics.items()}
+        answer.metrics |= {
+            name: np.full(len(value) // 4, np.nan, np.float32).tobytes()
+            for name, value in answer.metrics.items()
+            if isinstance(value, bytes)
+        }
     if fault == "shape":
         answer.arrays = [array[:-1] for array in answer.arrays]
-        answer.metrics = {k: _cut(v) for k, v in answer.metrics.items()}
+        answer.metrics |= {
+            name: value[:-4]
+            for name, value in answer.metrics.items()
+            if isinstance(value, bytes)
+        }
         if not answer.arrays:
             answer.num_examples = -1
     return answer
-
-
-def _with_nan(value: Scalar) -> Scalar:
-    if isinstance(value, bytes):
-        return np.full(len(value) // 4, np.nan, np.float32).tobytes()
-    return value
-
-
-def _cut(value: Scalar) -> Scalar:
-    return value[:-4] if isinstance(value, bytes) else value

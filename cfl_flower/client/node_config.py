@@ -47,11 +47,8 @@ class NodeConfig(NamedTuple):
     def of(cls, node_config: Mapping[str, Any]) -> NodeConfig | None:
         """Return the device that a node config describes; None in a simulation.
 
-        Raises
-        ------
-        ConfigError
-            If the client id is not valid, the data folder does not exist, or a client
-            with a name, which is no virtual client, has no data folder.
+        Raises `ConfigError` if the client id is not valid, the data folder does not
+        exist, or a client with a name, which is no virtual client, has no data folder.
         """
         if CLIENT_ID not in node_config:
             return None

@@ -77,28 +77,17 @@ class LaplaceNoise:
     def spent(self, reports: IntArray) -> dict[str, float]:
         """Return the measures of the privacy lost by the client that reported most.
 
-        Parameters
-        ----------
-        reports : int array of shape (n,)
-            The number of reports of each client: they compose.
+        ``reports``, the number of each client's, have shape (n,): they compose.
         """
         return {"epsilon_spent": int(reports.max(initial=0)) * self.epsilon}
 
     def protect(
         self, histogram: Vector, count: int, rng: np.random.Generator
     ) -> Vector:
-        """Return a histogram with noise on its counts.
+        """Return a histogram with noise on the ``count`` samples behind it, shape (L,).
 
-        Parameters
-        ----------
-        histogram : Vector, shape (L,)
-        count : int
-            n, the samples behind it; with 0 the histogram stays as it is.
-
-        Returns
-        -------
-        Vector, shape (L,)
-            A distribution; uniform if no noisy count is above 0.
+        A distribution; uniform if no noisy count is above 0. Without samples the
+        histogram stays as it is.
         """
         if count == 0:
             return histogram

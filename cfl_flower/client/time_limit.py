@@ -50,12 +50,9 @@ def without_limit() -> Iterator[None]:
 
 
 class time_limit:  # noqa: N801 - a context manager, used as a function
-    """Raise `TaskTimeoutError` in the body when it runs for longer.
+    """Raise `TaskTimeoutError` in the body when it runs for longer, in seconds.
 
-    Parameters
-    ----------
-    seconds : float
-        0 for no limit. Outside of `interruptible`, there is no limit either.
+    With 0, and outside of `interruptible`, there is no limit.
     """
 
     def __init__(self, seconds: float) -> None:

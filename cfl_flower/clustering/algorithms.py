@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import squareform
 from scipy.stats import trim_mean
 from sklearn.cluster import (
     AgglomerativeClustering,
@@ -16,13 +18,10 @@ from sklearn.cluster import (
     kmeans_plusplus,
 )
 
-from cfl_flower.clustering.representations import Distance, distances
+from cfl_flower.clustering.representations import Distance, distances, pair_distances
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import Count, Fraction, require, settings
 from cfl_flower.types import FloatArray, IntArray
-
-BLOCK_ROWS = 1024
-"""Rows of the distance matrix in a block: 40 MB of float64 at 5,000 clients."""
 
 EXACT = 10_000
 """Clients up to which k-means uses all points and silhouettes use all pairs."""
@@ -55,11 +54,7 @@ class KMeansScan:
 def cluster_centres(points: FloatArray, labels: IntArray, count: int) -> FloatArray:
     """Return the mean of each cluster's points; NaN rows for empty clusters.
 
-    Parameters
-    ----------
-    points : array of shape (n, L)
-    labels : int array of shape (n,)
-        The cluster of each point, from 0 to ``count`` - 1.
+    ``points`` have shape (n, L), ``labels`` from 0 to ``count`` - 1 shape (n,).
     """
     each = np.arange(len(labels))
     members = csr_array((np.ones(len(each)), (labels, each)), (count, len(each)))
@@ -77,13 +72,7 @@ def trimmed_centres(
     Of m members the floor(trim m) smallest and largest values of each coordinate are
     ignored (Yin et al., ICML 2018): with at most that many forged members, each
     coordinate lies within the range of the honest ones. NaN rows for empty clusters.
-
-    Parameters
-    ----------
-    points : array of shape (n, L)
-    labels : int array of shape (n,)
-    trim : float
-        Below 0.5.
+    ``points`` have shape (n, L), ``labels`` (n,); ``trim`` is below 0.5.
 
     Examples
     --------
@@ -103,18 +92,8 @@ def put_stragglers_together(
 ) -> IntArray:
     """Merge all clusters that have too few members into one.
 
-    If that has too few, too, its members join the nearest of the others.
-
-    Parameters
-    ----------
-    points : array of shape (n, L)
-    labels : int array of shape (n,)
-        From 0 without gaps.
-
-    Returns
-    -------
-    int array of shape (n,)
-        From 0 without gaps; the common cluster is the last.
+    If that has too few, too, its members join the nearest of the others. Clusters of
+    points of shape (n, L) are numbered from 0 without gaps; the common one is the last.
 
     Examples
     --------
@@ -173,58 +152,27 @@ def silhouettes(
 ) -> list[float]:
     """Return the mean silhouette (Rousseeuw, 1987) of many clusterings of one set.
 
-    Half of the distances are computed, once, in blocks of rows, and summed per cluster
-    for all clusterings in one matrix product: the distance matrix is never stored.
-
-    Parameters
-    ----------
-    points : array of shape (n, L)
-    labelings : list of int arrays of shape (n,)
-        Each with at least two clusters, numbered from 0 without gaps.
-    metric : {"l1", "js"}
+    ``points`` have shape (n, L), each of the labelings (n,). As scikit-learn's, which
+    takes four times as long; with a single cluster it is -1.
     """
-    onehot = np.concatenate(
-        [np.eye(labels.max() + 1, dtype=np.float32)[labels] for labels in labelings], 1
-    )
-    sums = _distance_sums(points, onehot, metric)
-    widths = [int(labels.max()) + 1 for labels in labelings]
-    parts = np.split(sums, np.cumsum(widths)[:-1], axis=1)
-    return [_silhouette(*pair) for pair in zip(parts, labelings, strict=True)]
+    gaps = squareform(pair_distances(points, metric).astype(np.float32))
+    return [_silhouette(gaps, labels) for labels in labelings]
 
 
-def _distance_sums(
-    points: FloatArray, onehot: FloatArray, metric: Distance
-) -> FloatArray:
-    """Return the sum of each point's distances to every cluster, shape (n, sum K)."""
-    n = len(points)
-    sums = np.zeros(onehot.shape, np.float32)
-    for start in range(0, n, BLOCK_ROWS):
-        rows = slice(start, min(start + BLOCK_ROWS, n))
-        rest = slice(rows.stop, n)
-        block = distances(points[rows], points[start:], metric)
-        if metric == "cosine":
-            # A vector of zeros is 1 from itself.
-            np.fill_diagonal(block, 0.0)
-        half = block.astype(np.float32)
-        sums[rows] += half @ onehot[start:]
-        sums[rest] += half[:, rows.stop - start :].T @ onehot[rows]
-    return sums
-
-
-def _silhouette(sums: FloatArray, labels: IntArray) -> float:
-    """Turn a point's distance sums into the mean of (b - a) / max(a, b)."""
-    each = np.arange(len(labels))
-    sizes = np.bincount(labels)
-    own = sizes[labels]
+def _silhouette(gaps: FloatArray, labels: IntArray) -> float:
+    """Return the mean of (b - a) / max(a, b), which is 0 for a client on its own."""
+    names, labels, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(names) == 1:
+        return -1.0
+    each, own = np.arange(len(labels)), sizes[labels]
+    sums = gaps @ np.eye(len(names), dtype=np.float32)[labels]
     inside = sums[each, labels] / np.maximum(own - 1, 1)
     means = sums / sizes
     means[each, labels] = np.inf
     outside = means.min(axis=1)
     widest = np.maximum(inside, outside)
-    values = np.divide(
-        outside - inside, widest, out=np.zeros_like(widest), where=widest > 0
-    )
-    return float(np.where(own > 1, values, 0.0).mean())
+    scores = np.where(own > 1, outside - inside, 0) / np.where(widest > 0, widest, 1)
+    return float(scores.mean())
 
 
 def choose_clusters(
@@ -241,80 +189,54 @@ def choose_clusters(
     by chance: up to `KMeansScan.substantial` the smallest K is taken. K-means++
     minimises squared L2; the silhouette uses the representation's own distance.
 
-    Parameters
-    ----------
-    points : array of shape (n, L)
-    least : float
-        The silhouette below which all clients are one cluster.
-
-    Returns
-    -------
-    int array of shape (n,)
-        Numbered by first appearance, so that equal clusterings have equal ids. One
-        cluster if there are too few distinct points for two, or no silhouette reaches
-        ``least``.
+    Clusters of points of shape (n, L) are numbered by first appearance, so that equal
+    clusterings have equal ids. There is one if there are too few distinct points for
+    two, or no silhouette reaches ``least``.
     """
     distinct = len(np.unique(points, axis=0))
     largest = min(scan.largest, len(points) - 1, distinct)
     if largest < scan.smallest:
         return np.zeros(len(points), np.int64)
     with one_thread():
-        if len(points) <= EXACT:
-            labelings = _kmeans_for_each_k(points, scan, largest, rng)
-            scores = silhouettes(points, labelings, metric)
-        else:
-            labelings = _mini_batch_for_each_k(points, scan, largest, rng)
-            scores = _sampled_silhouettes(points, labelings, metric, rng)
+        labelings = tested = _kmeans_for_each_k(points, scan, largest, rng)
+        if len(points) > EXACT:
+            some = np.sort(rng.choice(len(points), SAMPLED, replace=False))
+            points, tested = points[some], [labels[some] for labels in labelings]
+        scores = silhouettes(points, tested, metric)
     best = max(scores)
     if best < least:
-        return np.zeros(len(points), np.int64)
+        return np.zeros_like(labelings[0])
     return labelings[scores.index(best) if best > scan.substantial else 0]
 
 
 def _kmeans_for_each_k(
     points: FloatArray, scan: KMeansScan, largest: int, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Return the best of several k-means clusterings for every K of the scan."""
+    """Return a k-means clustering for every K of the scan.
+
+    The best of several; of more than `EXACT` clients one by mini-batches (Sculley,
+    2010).
+    """
+    many = len(points) > EXACT
     restarts = max(1, min(scan.restarts, 5000 // len(points)))
     # The first K seeds of a longer k-means++ seeding are a k-means++ seeding for K
     # (with scikit-learn's number of trials for the longer one).
     seedings = [
         kmeans_plusplus(points, largest, random_state=int(rng.integers(2**31)))[0]
-        for _ in range(restarts)
+        for _ in range(0 if many else restarts)
     ]
-    labelings = []
-    for k in range(scan.smallest, largest + 1):
-        fits = [KMeans(k, init=seeds[:k], n_init=1).fit(points) for seeds in seedings]
-        best = min(fits, key=lambda fit: float(fit.inertia_))
-        labelings.append(number_by_appearance(best.labels_))
-    return labelings
 
+    def fit(k: int) -> IntArray:
+        if many:
+            state = int(rng.integers(2**31))
+            options = {"n_init": 3, "batch_size": 4096, "random_state": state}
+            fits = [MiniBatchKMeans(k, **options)]
+        else:
+            fits = [KMeans(k, init=seeds[:k], n_init=1) for seeds in seedings]
+        best = min((each.fit(points) for each in fits), key=attrgetter("inertia_"))
+        return number_by_appearance(best.labels_)
 
-def _mini_batch_for_each_k(
-    points: FloatArray, scan: KMeansScan, largest: int, rng: np.random.Generator
-) -> list[IntArray]:
-    """Return one mini-batch k-means clustering (Sculley, 2010) for every K."""
-    labelings = []
-    for k in range(scan.smallest, largest + 1):
-        state = int(rng.integers(2**31))
-        method = MiniBatchKMeans(k, n_init=3, batch_size=4096, random_state=state)
-        labelings.append(number_by_appearance(method.fit(points).labels_))
-    return labelings
-
-
-def _sampled_silhouettes(
-    points: FloatArray,
-    labelings: list[IntArray],
-    metric: Distance,
-    rng: np.random.Generator,
-) -> list[float]:
-    """Return the silhouettes of some of the points, the same for all clusterings."""
-    some = np.sort(rng.choice(len(points), SAMPLED, replace=False))
-    parts = [np.unique(labels[some], return_inverse=True)[1] for labels in labelings]
-    several = [part if part.max() else None for part in parts]
-    known = silhouettes(points[some], [p for p in several if p is not None], metric)
-    scores = iter(known)
-    return [-1.0 if part is None else next(scores) for part in several]
+    return [fit(k) for k in range(scan.smallest, largest + 1)]
 
 
 def kmeans(

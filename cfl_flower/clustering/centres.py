@@ -27,14 +27,7 @@ def move_drifted(
     """Assign each drifted client to the nearest centre: Algorithm 2, lines 1 and 2.
 
     The centres stay frozen (section 2.2), so that the order of clients has no effect.
-
-    Parameters
-    ----------
-    drifted : int array
-        Rows of the drifted clients.
-    representations : array of shape (n, L)
-    clusters : int array of shape (n,)
-    centres : array of shape (K, L)
+    ``drifted`` are rows of the n representations; the centres have shape (K, L).
     """
     moved = clusters.copy()
     moved[drifted] = nearest_centre(representations[drifted], centres, distance)

@@ -13,17 +13,9 @@ from cfl_flower.types import FloatArray, IntArray
 def class_distances(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the distances of clients' classifiers, class by class: eq. 4.
 
-    Parameters
-    ----------
-    rows : array of shape (m, L, D + 1)
-        Each client's classifier of each class.
-    weights : array of shape (m, L)
-        Positive where a client has samples of a class.
-
-    Returns
-    -------
-    array of shape (L, m, m), float32
-        NaN for pairs of which one has none.
+    ``rows``, each client's classifier of each class, have shape (m, L, D + 1);
+    ``weights``, positive where a client has samples of a class, (m, L). The distances
+    are float32, of shape (L, m, m), and NaN for pairs of which one has no samples.
     """
     count, classes = weights.shape
     gaps = np.full((classes, count, count), np.nan, np.float32)
@@ -36,45 +28,28 @@ def class_distances(rows: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def cluster_classes(gaps: FloatArray, reach: float) -> IntArray:
-    """Cluster clients class by class: DBSCAN with min_samples = 1.
+    """Cluster clients class by class: DBSCAN with min_samples = 1 and eps = ``reach``.
 
-    Parameters
-    ----------
-    gaps : array of shape (L, m, m)
-    reach : float
-        eps.
-
-    Returns
-    -------
-    int array of shape (m, L)
-        -1 where a client has no samples of a class.
+    From distances of shape (L, m, m) to clusters of shape (m, L), which are -1 where a
+    client has no samples of a class.
     """
     clusters = np.full(gaps.shape[1::-1], -1, np.int64)
     for label, matrix in enumerate(gaps):
         holders = np.flatnonzero(~np.isnan(np.diagonal(matrix)))
         if len(holders):
-            found = connected(matrix[np.ix_(holders, holders)], reach)
-            clusters[holders, label] = found
+            linked = connected(matrix[np.ix_(holders, holders)], reach)
+            clusters[holders, label] = linked
     return clusters
 
 
 def cluster_means(
     values: FloatArray, clusters: IntArray, weights: FloatArray
 ) -> FloatArray:
-    """Return what each client gets of its clusters: eq. 5 and 7.
+    """Return what each client gets of its clusters, float32: eq. 5 and 7.
 
-    Parameters
-    ----------
-    values : array of shape (m, L, k)
-        Classifiers or anchors, class by class.
-    clusters : int array of shape (m, L)
-    weights : array of shape (m, L)
-        Of the members in a mean.
-
-    Returns
-    -------
-    array of shape (m, L, k), float32
-        The mean over the members of its cluster; its own value where it is in none.
+    ``values``, classifiers or anchors class by class, have shape (m, L, k) as has what
+    is returned, the mean over the members of a client's cluster or, where it is in
+    none, its own value. Clusters and the members' ``weights`` have shape (m, L).
     """
     means = values.astype(np.float32)
     for label in range(values.shape[1]):

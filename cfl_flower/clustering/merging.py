@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from sklearn.metrics.cluster import contingency_matrix
 
-from cfl_flower.clustering.similarity import normalise
+from cfl_flower.clustering.similarity import cosines_of, normalise
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Json
 
 
@@ -18,6 +19,8 @@ def find_merges(
     products: FloatArray, threshold: float, recompute: bool = True
 ) -> list[tuple[int, int]]:
     """Return the pairs of clusters to merge, best first: Algorithm 1, lines 10-13.
+
+    The second of a pair goes into the first, which is the lower one.
 
     Parameters
     ----------
@@ -28,11 +31,6 @@ def find_merges(
         tau; a pair with a cosine of at most tau is not merged.
     recompute : bool
         False compares merged clusters by the best pair of their parts (single linkage).
-
-    Returns
-    -------
-    list of (int, int)
-        In order; the second goes into the first, which is the lower one.
 
     Examples
     --------
@@ -49,7 +47,7 @@ def find_merges(
     if len(products) < 2:
         return []
     products = (products + products.T) / 2
-    cosines = _cosines(products)
+    cosines = cosines_of(products)
     np.fill_diagonal(cosines, -np.inf)
     # The best partner of each: a merge costs O(t) instead of O(t^2).
     nearest = cosines.argmax(axis=1)
@@ -64,7 +62,7 @@ def find_merges(
         if recompute:
             products[first] += products[second]
             products[:, first] += products[:, second]
-            row = _cosines(products, first)
+            row = cosines_of(products, first)
         else:
             row = np.maximum(cosines[first], cosines[second])
         row[np.isneginf(cosines[first]) | np.isneginf(cosines[second])] = -np.inf
@@ -80,15 +78,6 @@ def find_merges(
         nearest[again] = cosines[again].argmax(axis=1)
         best[again] = cosines[again].max(axis=1)
     return merges
-
-
-def _cosines(products: FloatArray, rows: int | slice = slice(None)) -> FloatArray:
-    """Return cosines from inner products, all or those of a row; 0 for zero sums."""
-    lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
-    lengths = np.where(lengths > 0, lengths, 1)
-    scale = np.multiply.outer(lengths[rows], lengths)
-    cosines: FloatArray = np.clip(products[rows] / scale, -1, 1)
-    return cosines
 
 
 def objective(sums: Sequence[FloatArray]) -> float:
@@ -121,11 +110,8 @@ def purity(clusters: IntArray, truth: IntArray) -> float:
     >>> purity(np.array([1, 1, 1, 2]), np.array([0, 0, 5, 5]))
     0.75
     """
-    _, clusters = np.unique(clusters, return_inverse=True)
-    _, truth = np.unique(truth, return_inverse=True)
-    table = np.zeros((clusters.max() + 1, truth.max() + 1))
-    np.add.at(table, (clusters, truth), 1)
-    return float(table.max(axis=1).sum() / len(clusters))
+    counts = contingency_matrix(truth, clusters)
+    return float(counts.max(axis=0).sum() / len(clusters))
 
 
 def describe_clustering(
@@ -136,15 +122,8 @@ def describe_clustering(
 ) -> dict[str, Json]:
     """Return how far the clustering has come.
 
-    Parameters
-    ----------
-    clusters : int array of shape (n,)
-    known : bool array of shape (n,)
-        Which clients were seen.
-    sums : sequence of K arrays of shape (w,)
-        Of the members' psi.
-    truth : int array of shape (n,) or None
-        The true concept of each client.
+    Of n clients ``known`` are those that were seen, ``truth`` has the true concepts, if
+    they are known; ``sums`` are those of the members' psi, shape (w,), of K clusters.
 
     Examples
     --------
@@ -152,8 +131,12 @@ def describe_clustering(
     >>> describe_clustering(np.array([1, 0, 2]), known, axes, np.array([0, 0, 1]))
     {'known': 2, 'found': 2, 'objective': 0.0, 'purity': 1.0}
     """
-    measures = {"known": int(known.sum()), "found": len(sums)}
-    pure = None
+    found = None
     if truth is not None and known.any():
-        pure = purity(clusters[known], truth[known])
-    return {**measures, "objective": objective(sums), "purity": pure}
+        found = purity(clusters[known], truth[known])
+    return {
+        "known": int(known.sum()),
+        "found": len(sums),
+        "objective": objective(sums),
+        "purity": found,
+    }

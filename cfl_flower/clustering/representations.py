@@ -108,10 +108,7 @@ def digest(representation: Vector) -> str:
 def parse_vector(data: object, width: int, what: str) -> Vector:
     """Return a reported vector as a copy, after checking its type and values.
 
-    Raises
-    ------
-    InvalidResultError
-        If it is not ``width`` finite float32 numbers.
+    Raises `InvalidResultError` if it is not ``width`` finite float32 numbers.
     """
     if not isinstance(data, bytes) or len(data) != 4 * width:
         size = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
@@ -143,6 +140,11 @@ def unit(vector: Vector) -> Vector:
 def distances(a: FloatArray, b: FloatArray, metric: Distance) -> FloatArray:
     """Return the distances, (n, m), between rows of matrices (n, L) and (m, L)."""
     return _without_nan(cdist(a, b, METRICS[metric]), metric)
+
+
+def pair_distances(points: FloatArray, metric: Distance) -> FloatArray:
+    """Return the distances of all pairs of rows, each once: SciPy's condensed form."""
+    return _without_nan(pdist(points, METRICS[metric]), metric)
 
 
 def _without_nan(gaps: FloatArray, metric: Distance) -> FloatArray:
@@ -187,16 +189,10 @@ def mean_client_distance(
 
     For each client the mean distance to the other members of its cluster, then the
     mean over all clients (not over clusters: Appendix B.2). A client alone in its
-    cluster has 0. None without any client.
+    cluster has 0. None without any client. Representations have shape (n, L).
 
-    Parameters
-    ----------
-    representations : array of shape (n, L)
-    clusters : int array of shape (n,)
-    rng : numpy.random.Generator, optional
-        Draws `SAMPLED` members of each cluster that has more; without one all pairs
-        are taken, which are minutes for 100,000 clients.
-
+    ``rng`` draws `SAMPLED` members of each cluster that has more; without it all pairs
+    are taken, which are minutes for 100,000 clients.
     """
     if len(clusters) == 0:
         return None
@@ -207,8 +203,7 @@ def mean_client_distance(
         if rng is not None and count > SAMPLED:
             members = members[rng.choice(count, SAMPLED, replace=False)]
         if len(members) > 1:
-            # Each pair once.
-            pairs = _without_nan(pdist(members, METRICS[metric]), metric)
+            pairs = pair_distances(members, metric)
             shown = 2 * float(pairs.sum()) / (len(members) - 1)
             total += shown * (count / len(members))
     return total / len(clusters)

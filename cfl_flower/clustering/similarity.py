@@ -33,14 +33,10 @@ DENSE = 256
 def gram_matrix(
     vectors: Sequence[Vector], kind: type[np.floating] = np.float32
 ) -> FloatArray:
-    """Return all inner products, shape (n, n), float64.
+    """Return all inner products of n float32 vectors, shape (n, n), float64.
 
-    Parameters
-    ----------
-    vectors : sequence of n vectors of shape (d,), float32
-    kind : type
-        Precision of the products of one block of columns; their sum over blocks is
-        float64, so that the error does not grow with d.
+    ``kind`` is the precision of the products of one block of columns; their sum over
+    blocks is float64, so that the error does not grow with d.
     """
     count, length = len(vectors), len(vectors[0])
     step = max(1, BLOCK_FLOATS // count)
@@ -65,11 +61,17 @@ def cosine_matrix(vectors: Sequence[Vector]) -> FloatArray:
 
     A zero vector has cosine 0 with all others and 1 with itself.
     """
-    gram = gram_matrix(vectors)
-    norms = np.sqrt(np.diagonal(gram))
-    norms = np.where(norms == 0, 1, norms)
-    cosines: FloatArray = np.clip(gram / np.outer(norms, norms), -1, 1)
+    cosines = cosines_of(gram_matrix(vectors))
     np.fill_diagonal(cosines, 1)
+    return cosines
+
+
+def cosines_of(products: FloatArray, rows: int | slice = slice(None)) -> FloatArray:
+    """Return cosines from inner products, all or those of a row; 0 for zero vectors."""
+    lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
+    lengths = np.where(lengths > 0, lengths, 1)
+    scale = np.multiply.outer(lengths[rows], lengths)
+    cosines: FloatArray = np.clip(products[rows] / scale, -1, 1)
     return cosines
 
 
@@ -87,18 +89,9 @@ def decomposed_cosines(vectors: Sequence[Vector], directions: int) -> FloatArray
     updates but those a thousand times shorter than the longest. If one of the m is as
     weak, they are computed again in float64.
 
-    Parameters
-    ----------
-    vectors : sequence of n vectors of shape (d,), float32
-    directions : int
-        m; fewer if n or d is smaller.
-
-    Returns
-    -------
-    array of shape (n, min(m, n, d))
-        Largest singular value first. The sign of a column is that of its largest
-        entry, which becomes positive. Rows of zero vectors, and columns beyond the
-        rank, are zero.
+    Of n updates of shape (d,) and m ``directions`` the result has shape
+    (n, min(m, n, d)), the largest singular value first. The largest entry of a column
+    is positive. Rows of zero vectors, and columns beyond the rank, are zero.
     """
     m = min(directions, len(vectors), len(vectors[0]))
     for kind, share in RANKS:
@@ -155,12 +148,8 @@ def madc(cosines: FloatArray) -> FloatArray:
     """Return the mean absolute differences of cosines, shape (n, n): FlexCFL, eq. 6.
 
     MADC(i, j) = 1/(n-2) sum_{z != i, j} |S(i, z) - S(j, z)|; the cosine distance for
-    fewer than three updates, where it is undefined.
-
-    Parameters
-    ----------
-    cosines : array of shape (n, n)
-        Ones on the diagonal.
+    fewer than three updates, where it is undefined. ``cosines`` have shape (n, n), and
+    ones on the diagonal.
 
     Examples
     --------

@@ -44,11 +44,7 @@ class AsyncDispatcher:
         """Send tasks to every node that is free, of the most urgent clients first.
 
         ``waiting`` has the clients in this order; ``plan`` returns the plan of some.
-
-        Raises
-        ------
-        WorkerLostError
-            If a simulation's worker has left.
+        Raises `WorkerLostError` if a simulation's worker has left.
         """
         fleet = self._fleet
         for node, clients in self._spread(waiting):
@@ -72,10 +68,7 @@ class AsyncDispatcher:
     def wait(self, timeout: float) -> list[Result | Failure]:
         """Return the next answers, of a simulation within ``timeout`` seconds.
 
-        Raises
-        ------
-        WorkerLostError
-            If a simulation's worker died, or did not answer.
+        Raises `WorkerLostError` if a simulation's worker died, or did not answer.
         """
         start, simulated = time.monotonic(), self._fleet.simulated
         while self._fleet.outstanding.ids or not simulated:

@@ -97,10 +97,7 @@ class ExactSum:
 def check_range(model: Vector, weight: int) -> None:
     """Refuse a model that does not fit a sum.
 
-    Raises
-    ------
-    InvalidResultError
-        If an entry times the weight is not below `LARGEST`.
+    Raises `InvalidResultError` if an entry times the weight is not below `LARGEST`.
     """
     largest = float(max(model.max(initial=0), -model.min(initial=0)))
     if not largest * weight < LARGEST:

@@ -113,12 +113,8 @@ class Fleet(NodeRegistry):
     def collect(self, phase: str, replies: Iterable[Message]) -> Results:
         """Turn the replies of a phase into results and failures, trusting nothing.
 
-        Whatever is outstanding of the phase and has no reply is a failure.
-
-        Raises
-        ------
-        WorkerLostError
-            If a simulation worker died or did not answer.
+        Whatever is outstanding of the phase and has no reply is a failure. Raises
+        `WorkerLostError` if a simulation worker died or did not answer.
         """
         results = Results()
         for reply in replies:
@@ -135,10 +131,7 @@ class Fleet(NodeRegistry):
     ) -> None:
         """Sort the answers of one node, or their absence, into results and failures.
 
-        Raises
-        ------
-        WorkerLostError
-            If the node is a simulation's, and did not answer.
+        Raises `WorkerLostError` if the node is a simulation's, and did not answer.
         """
         plan, shared = pending.plan, self._shared(pending)
         answers, sums = self._open(pending, reply)

@@ -36,16 +36,6 @@ REFUSED_TIMEOUT = 10.0
 """Seconds to wait for another node at the start if all connected ones were refused."""
 
 
-@dataclass(frozen=True)
-class NodeIdentity:
-    """What a node says about itself."""
-
-    client: ClientId | None
-    """The client that the device is; None for a node of a simulation."""
-    nodes: int
-    """How many nodes the simulation has; 0 on a device."""
-
-
 @dataclass
 class IdentityQuery:
     """A query for its identity that a node has not answered yet."""
@@ -59,19 +49,10 @@ class IdentityQuery:
 class NodeRegistry:
     """The clients of a run and the nodes that host them.
 
-    Parameters
-    ----------
-    expected : int
-        How many clients the run is configured for.
-    patience : float
-        Seconds to wait at the start for nodes that are busy; 0 for no limit.
-
-    Attributes
-    ----------
-    simulated : bool
-        Whether the nodes are a simulation's; known after `discover`.
-    disputes : dict
-        Clients that several nodes claim to be, with the nodes' names.
+    ``expected`` is how many clients the run is configured for, ``patience`` the seconds
+    to wait at the start for nodes that are busy; 0 for no limit. Whether nodes are
+    ``simulated`` is known after `discover`; ``disputes`` has the clients that several
+    nodes claim to be, with the nodes' names.
     """
 
     def __init__(self, grid: Grid, expected: int, patience: float = 0.0) -> None:
@@ -107,12 +88,8 @@ class NodeRegistry:
         """Ask new nodes for their identity; at the start, wait until there are enough.
 
         A device that left is forgotten, and asked again when it is back: it may have
-        come back as another client, or moved to another node.
-
-        Raises
-        ------
-        WorkerLostError
-            If no node appears, or a worker of a simulation runs other code.
+        come back as another client, or moved to another node. Raises `WorkerLostError`
+        if no node appears, or a worker of a simulation runs other code.
         """
         started, begun, expected = bool(self._nodes), time.monotonic(), 1
         while True:
@@ -195,7 +172,7 @@ class NodeRegistry:
 
     def _register(self, replies: Iterable[Message]) -> int:
         """Register nodes by their identities; return how many there should be."""
-        identities: dict[int, NodeIdentity] = {}
+        identities: dict[int, tuple[ClientId | None, int]] = {}
         refusals: dict[int, str] = {}
         for reply in replies:
             # For a node that left, the SuperLink replies in its own name.
@@ -206,8 +183,8 @@ class NodeRegistry:
                 identities[node] = read_identity(reply)
             except InvalidResultError as error:
                 refusals[node] = error.detail
-        devices = {n: h.client for n, h in identities.items() if h.client is not None}
-        workers = {n: h.nodes for n, h in identities.items() if h.nodes}
+        devices = {node: c for node, (c, _) in identities.items() if c is not None}
+        workers = {node: count for node, (_, count) in identities.items() if count}
         if not self._claims and not devices and workers:
             self.simulated = True
             self._nodes += workers
@@ -255,15 +232,12 @@ class NodeRegistry:
             self._forget({self._hosts[client]}, set())
 
 
-def read_identity(reply: Message) -> NodeIdentity:
-    """Read what a node says about itself, trusting nothing.
+def read_identity(reply: Message) -> tuple[ClientId | None, int]:
+    """Read which client a device is, and how many nodes a simulation has; else 0.
 
-    Raises
-    ------
-    InvalidResultError
-        If it cannot run the app, runs other code, or makes no sense.
-    WorkerLostError
-        If a worker of a simulation runs other code.
+    Nothing is trusted.
+    Raises `InvalidResultError` if it cannot run the app, runs other code, or makes no
+    sense, and `WorkerLostError` if a worker of a simulation runs other code.
     """
     if reply.has_error():
         detail = f"a node cannot run the app: {last_sentence(reply)}"
@@ -279,7 +253,7 @@ def read_identity(reply: Message) -> NodeIdentity:
             "of another checkout?); stop the flower-superlink process"
         )
         raise WorkerLostError(detail) if nodes else InvalidResultError("node", detail)
-    return NodeIdentity(client if isinstance(client, int | str) else None, nodes)
+    return client if isinstance(client, int | str) else None, nodes
 
 
 def last_sentence(reply: Message) -> str:

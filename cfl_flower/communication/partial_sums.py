@@ -63,10 +63,7 @@ def remaining_reply(
 def read_sums(content: RecordDict, tasks: Sequence[Task], plan: Plan) -> PartialSums:
     """Return what a worker has added up of its tasks.
 
-    Raises
-    ------
-    InvalidResultError
-        If it cannot be read.
+    Raises `InvalidResultError` if it cannot be read.
     """
     numbers, sums = list(number_models(tasks)), PartialSums()
     for (array, number), each in unpack_sums(content).items():
@@ -84,10 +81,7 @@ def add_result(
 ) -> None:
     """Add the arrays of a valid result to their sums.
 
-    Raises
-    ------
-    InvalidResultError
-        If one does not fit; then none is added.
+    Raises `InvalidResultError` if one does not fit; then none is added.
     """
     weight = result.num_examples if sum_spec.by_samples else 1
     for array in result.arrays:

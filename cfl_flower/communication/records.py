@@ -224,10 +224,7 @@ def _pack_sums(
 def unpack_sums(content: RecordDict) -> dict[tuple[int, int], ExactSum]:
     """Read the sums that `pack_answers` wrote, by array and number of the model.
 
-    Raises
-    ------
-    InvalidResultError
-        If they cannot be read.
+    Raises `InvalidResultError` if they cannot be read.
     """
     try:
         rows = _parse_rows(content, "summed")
@@ -261,10 +258,7 @@ def _without_oddities(answer: Answer) -> Answer:
 def unpack_answers(content: RecordDict) -> list[Answer]:
     """Read what `pack_answers` wrote, trusting nothing but its form.
 
-    Raises
-    ------
-    InvalidResultError
-        If the reply as a whole cannot be read.
+    Raises `InvalidResultError` if the reply as a whole cannot be read.
     """
     try:
         rows = _parse_rows(content, "answers")

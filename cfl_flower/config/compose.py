@@ -141,15 +141,8 @@ class RunConfig(Basics):
 def compose_config(overrides: Sequence[str]) -> RunConfig:
     """Compose and check the configuration of one run.
 
-    Parameters
-    ----------
-    overrides : sequence of str
-        In Hydra's grammar, for example ``["strategy=fedavg", "rounds=20"]``.
-
-    Raises
-    ------
-    ConfigError
-        One line: the key, its value, what is allowed, the remedy.
+    From overrides in Hydra's grammar, for example ``["strategy=fedavg", "rounds=20"]``.
+    Raises `ConfigError`, one line: the key, its value, what is allowed, the remedy.
     """
     plain, choices = compose_plain(overrides)
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
@@ -193,13 +186,10 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
 
 
 def compose_sweep(text: str) -> list[RunConfig]:
-    """Compose every run of a line of overrides with Hydra's sweep grammar.
+    """Compose every run of lines of overrides, each a sweep in Hydra's grammar.
 
-    Parameters
-    ----------
-    text : str
-        For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders
-        below one `output_dir`, named by the swept values. Each line is a sweep.
+    For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders below one
+    `output_dir`, named by the swept values.
     """
     sweeps = (expand(with_folder(split(line))) for line in text.splitlines() or [""])
     return [compose_config(job) for jobs in sweeps for job in jobs]

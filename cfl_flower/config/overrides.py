@@ -23,10 +23,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 def split(text: str) -> list[str]:
     """Split a line as a shell would.
 
-    Raises
-    ------
-    ConfigError
-        If a quotation does not end.
+    Raises `ConfigError` if a quotation does not end.
     """
     try:
         return shlex.split(text)
@@ -39,10 +36,7 @@ def split(text: str) -> list[str]:
 def parse(overrides: Sequence[str]) -> list[Override]:
     """Read overrides.
 
-    Raises
-    ------
-    ConfigError
-        If one cannot be read.
+    Raises `ConfigError` if one cannot be read.
     """
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
@@ -61,10 +55,7 @@ def parse(overrides: Sequence[str]) -> list[Override]:
 def swept_keys(overrides: Sequence[str]) -> set[str]:
     """Return the keys that Hydra's grammar gives more than one value.
 
-    Raises
-    ------
-    ConfigError
-        If an override cannot be read.
+    Raises `ConfigError` if an override cannot be read.
     """
     parsed = parse(overrides)
     return {item.get_key_element() for item in parsed if item.is_sweep_override()}
@@ -74,12 +65,8 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     """Expand Hydra's sweep grammar into one list of overrides per run.
 
     Runs of one explicit output_dir go to folders below it, named by what they sweep.
-
-    Raises
-    ------
-    ConfigError
-        If an override cannot be read, a run occurs twice, or two runs would have the
-        same folder.
+    Raises `ConfigError` if an override cannot be read, a run occurs twice, or two runs
+    would have the same folder.
 
     Examples
     --------

@@ -47,12 +47,8 @@ def mean_model(
 ) -> Vector:
     """Return the mean of models, weighted (McMahan et al., 2017) or plain.
 
-    Parameters
-    ----------
-    models : list of Vector, each of shape (d,)
-        At least one; summed in float64, in the order given.
-    weights : array of shape (n,), optional
-        Non-negative, not all 0; for example the number of samples.
+    Of n models of shape (d,), at least one, summed in float64 in the order given.
+    Weights, such as the number of samples, are non-negative and not all 0, shape (n,).
 
     Examples
     --------
@@ -67,13 +63,9 @@ def mean_model(
 
 
 def mix_models(models: list[Vector], mixing: FloatArray) -> list[Vector]:
-    """Return one model per row of a mixing matrix.
+    """Return one model per row of a mixing matrix, shape (K_new, K_old).
 
-    Parameters
-    ----------
-    models : list of K_old vectors
-    mixing : array of shape (K_new, K_old)
-        Row k holds the share of each old model in new model k.
+    Row k holds the share of each old model in new model k.
     """
     return [
         mean_model([models[j] for j in np.flatnonzero(row)], row[np.flatnonzero(row)])
@@ -156,15 +148,9 @@ class QFedAvg(Average):
     ) -> Vector:
         """Return w - sum_i Delta_i / sum_i h_i: Li et al., Algorithm 2.
 
-        Parameters
-        ----------
-        model : Vector, shape (d,)
-            w, which all clients received.
-        results : list of m vectors of shape (d,)
-        losses : array of shape (m,)
-            F_i(w), before the training.
-        weights : int
-            p; the running statistics behind them are averaged.
+        ``model`` is w, shape (d,), which all clients received; ``losses`` are F_i(w),
+        before the training, shape (m,). The running statistics behind the p ``weights``
+        are averaged.
 
         Examples
         --------
@@ -192,17 +178,10 @@ def merge_models(
 ) -> tuple[Vector, bool]:
     """Return the model of two merged clusters, and whether it was trained (StoCFL).
 
-    Parameters
-    ----------
-    models : list of two vectors of shape (d,)
-        That of the cluster with the lower number first.
-    sizes : int array of shape (2,)
-        Members.
-    trained : bool array of shape (2,)
-        Whether anyone has trained the model.
-    rule : {"mean", "larger"}
-        The mean of the trained ones, weighted by members; or, as in the authors' code,
-        the first one, unless the second is of a larger cluster and was trained.
+    That of the cluster with the lower number is the first; ``sizes``, their members,
+    and ``trained``, whether anyone has trained them, have shape (2,). The rule ``mean``
+    weights those that were trained by members; ``larger``, as in the authors' code,
+    takes the first, unless the second is of a larger cluster and was trained.
 
     Examples
     --------

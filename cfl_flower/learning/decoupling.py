@@ -163,13 +163,8 @@ def aligned(alignment: Alignment, weight: float) -> Loss:
 def mean_anchors(points: FloatArray, counts: FloatArray, before: Anchors) -> Anchors:
     """Return global anchors: means of the clients', weighted by samples (FedFM).
 
-    Parameters
-    ----------
-    points : array of shape (m, L, D)
-    counts : array of shape (m, L)
-        Samples of each class; 0 where a client has no anchor.
-    before : Anchors
-        Kept for the classes without samples.
+    ``points`` have shape (m, L, D), the samples of each class, 0 where a client has no
+    anchor, (m, L). Those of ``before`` are kept for the classes without samples.
     """
     totals = counts.sum(axis=0)
     sums = np.einsum("mld,ml->ld", points.astype(float), counts)
@@ -199,10 +194,7 @@ def read_anchors(points: Vector, presence: str) -> Anchors:
 def parse_counts(data: object, classes: int) -> FloatArray:
     """Return a client's reported samples of each class after a check, shape (L,).
 
-    Raises
-    ------
-    InvalidResultError
-        If these are not L finite float32 numbers of at least 0.
+    Raises `InvalidResultError` if these are not L finite float32 numbers of at least 0.
     """
     counts = parse_vector(data, classes, "classes").astype(float)
     if (counts < 0).any():

@@ -20,16 +20,8 @@ def share_participants(
     Fielding, Algorithm 1, line 9: M/K from each cluster. The remainder of M/K goes to
     the largest clusters (lowest id on a tie); a cluster with fewer members gives all,
     which leaves fewer than M participants. If M < K, each round draws M clusters, so
-    that every model is trained.
-
-    Parameters
-    ----------
-    participants : int
-        M.
-    sizes : array of shape (K,)
-        Members of each cluster; empty clusters get no share and do not count in K.
-    rng : numpy.random.Generator
-        Draws only if M < K.
+    that every model is trained. ``sizes`` are the members of each cluster, shape (K,);
+    empty ones get no share and do not count in K.
 
     Examples
     --------

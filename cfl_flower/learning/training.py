@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.models import FlatModel, SoftmaxRegression
-from cfl_flower.seeding import one_torch_thread
 from cfl_flower.settings import Count, NonNegative, require, settings
 from cfl_flower.types import Vector
 
@@ -226,15 +225,16 @@ def pretrain(
     """Return a model after training on the server, the same bits on any machine.
 
     The weights of ``model`` are overwritten; ``initial`` has shape (d,), ``x`` and
-    ``y`` (n, ...) and (n,). ``key`` is that of the settings, for errors.
-
-    Raises
-    ------
-    ConfigError
-        If the training diverged.
+    ``y`` (n, ...) and (n,). ``key`` is that of the settings, for errors. Raises
+    `ConfigError` if the training diverged.
     """
-    with one_torch_thread():
+    threads = torch.get_num_threads()
+    # As on the workers: a sum in parallel would depend on the number of cores.
+    torch.set_num_threads(1)
+    try:
         train(model.load(initial), x, y, settings, rng)
+    finally:
+        torch.set_num_threads(threads)
     trained = model.to_vector()
     allowed = "a smaller one: the training on the server diverged"
     finite = bool(np.isfinite(trained).all())
@@ -271,19 +271,19 @@ def switch_mode(model: FlatModel, training: bool) -> None:
 @torch.no_grad()
 def predictions(model: FlatModel, x: Tensor) -> Tensor:
     """Return the most probable label of each sample, shape (n,)."""
-    switch_mode(model, training=False)
-    model.passes += len(x)
-    parts = [model.module(block).argmax(1) for block in torch.split(x, BLOCK)]
-    return torch.cat(parts)
+    return _logits(model, x).argmax(1)
 
 
 @torch.no_grad()
 def sample_losses(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     """Return the cross-entropy of each sample in evaluation mode, shape (n,)."""
+    return cross_entropy(_logits(model, x), y, reduction="none")
+
+
+def _logits(model: FlatModel, x: Tensor) -> Tensor:
     switch_mode(model, training=False)
-    model.passes += len(y)
-    logits = torch.cat([model.module(block) for block in torch.split(x, BLOCK)])
-    return cross_entropy(logits, y, reduction="none")
+    model.passes += len(x)
+    return torch.cat([model.module(block) for block in torch.split(x, BLOCK)])
 
 
 def evaluate(
@@ -292,12 +292,8 @@ def evaluate(
     """Return the mean cross-entropy and the number of correct predictions.
 
     ``x`` and ``y`` have shapes (n, ...) and (n,). ``spread`` maps over the blocks; a
-    thread pool's ``map`` gives the same bits.
-
-    Raises
-    ------
-    ValueError
-        If there are no samples.
+    thread pool's ``map`` gives the same bits. Raises `ValueError` if there are no
+    samples.
     """
     if y.shape[0] == 0:
         raise ValueError("the client has no test samples in this round")

@@ -129,14 +129,8 @@ def clock(seconds: float) -> str:
 class TensorBoard:
     """Writes a round's numbers and a histogram of clients' accuracies for TensorBoard.
 
-    The JSON lines stay the source.
-
-    Parameters
-    ----------
-    folder : Path
-        Gets TensorBoard's event files.
-    done : int
-        Rounds that are finished already; later events are dropped on resume.
+    The JSON lines stay the source. On resume, events after the rounds that are ``done``
+    are dropped.
     """
 
     def __init__(self, folder: Path, done: int = 0) -> None:

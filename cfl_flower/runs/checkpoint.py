@@ -70,16 +70,9 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
 def unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any = Any) -> Any:
     """Rebuild what `pack` made.
 
-    Parameters
-    ----------
-    annotation : type
-        What is expected; a dataclass is found in it by its name, in unions, lists and
-        mappings, too: ``dict[ClientId, Result | Failure]``.
-
-    Raises
-    ------
-    OtherVersionError
-        If the annotation has no such dataclass, or one of another version.
+    The annotation is what is expected; a dataclass is found in it by its name, in
+    unions, lists and mappings, too: ``dict[ClientId, Result | Failure]``. Raises
+    `OtherVersionError` if it has no such dataclass, or one of another version.
     """
     if isinstance(node, list):
         inner = _element_type(annotation, Sequence)
@@ -169,12 +162,8 @@ class Checkpoint:
     def load(self, state_class: type[State]) -> tuple[int, State]:
         """Return the round and the state of the checkpoint.
 
-        Raises
-        ------
-        CheckpointError
-            If it is damaged, or of a run with other settings.
-        ConfigError
-            If another version of this project wrote it.
+        Raises `CheckpointError` if it is damaged, or of a run with other settings, and
+        `ConfigError` if another version of this project wrote it.
         """
         header = self._read_header()
         try:

@@ -41,15 +41,9 @@ PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 class RunDirectory:
     """Writes a run's files; holds the directory for one process at a time.
 
-    Attributes
-    ----------
-    token : str
-        Identifies the run to devices; a resumed run keeps it.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be written, is in use, or holds a run and ``resume`` is false.
+    ``token`` identifies the run to devices; a resumed run keeps it. Raises
+    `ConfigError` if the directory cannot be written, is in use, or holds a run and
+    ``resume`` is false.
     """
 
     def __init__(self, config: RunConfig) -> None:

@@ -19,14 +19,9 @@ def note_tests(
 ) -> list[ClientRow]:
     """Record the accuracies of a round; nothing without tested clients.
 
-    Parameters
-    ----------
-    tested : sequence of n Result
-        With the metric ``correct``; also ``own_correct`` of ``own_tested`` if the test
-        is on more than a client's own samples.
-    clusters : int array of shape (n,)
-    malicious : collection of ClientId
-        Attackers; the accuracy of the others is recorded, too.
+    The n results have the metric ``correct``, and ``own_correct`` of ``own_tested`` if
+    the test is on more than a client's own samples; their clusters have shape (n,). The
+    accuracy of clients that are not malicious is recorded, too.
     """
     if not tested:
         return []
@@ -97,14 +92,9 @@ def note_class_agreement(
 ) -> None:
     """Note how well clusters fit what a class means, class by class.
 
-    Parameters
-    ----------
-    meanings : int array of shape (n, L)
-        Equal for clients that mean the same by a class.
-    clients : int array of shape (m,)
-        Of the n, those that were clustered.
-    clusters : int array of shape (m, L)
-        -1 where a client has no samples of a class.
+    ``meanings``, equal for clients that mean the same by a class, have shape (n, L);
+    ``clients`` are the m of the n that were clustered. Clusters have shape (m, L), and
+    are -1 where a client has no samples of a class.
     """
     record.measures["class_meanings"] = (meanings.max(axis=0) + 1).tolist()
     record.measures["class_ari"] = class_scores(meanings[clients], clusters)

@@ -35,10 +35,7 @@ TEST_KEYS = ("round", "client", "cluster", "accuracy")
 def finished(config: RunConfig) -> dict[str, Json] | None:
     """Return the summary of a run if it is complete and has the same settings.
 
-    Raises
-    ------
-    ConfigError
-        If its files cannot be read.
+    Raises `ConfigError` if its files cannot be read.
     """
     folder = Path(config.output_dir)
     if not (folder / "summary.json").exists() or changed_settings(config):
@@ -73,10 +70,7 @@ class Finished:
 def read_finished(config: RunConfig) -> Finished | None:
     """Read a run; None if it is not finished.
 
-    Raises
-    ------
-    ConfigError
-        If its files are damaged or contradict each other.
+    Raises `ConfigError` if its files are damaged or contradict each other.
     """
     summary = finished(config)
     if summary is None:
@@ -103,10 +97,8 @@ def changed_settings(config: RunConfig) -> list[str]:
 def refuse_other_settings(config: RunConfig) -> None:
     """Refuse an output folder whose finished rounds are not this run's.
 
-    Raises
-    ------
-    ConfigError
-        If they have other settings, or are more than ``config.rounds``.
+    Raises `ConfigError` if they have other settings, or are more than
+    ``config.rounds``.
     """
     path = Path(config.output_dir)
     changed, rounds = changed_settings(config), read_lines(path / "rounds.jsonl")
@@ -159,15 +151,7 @@ def read_tests(folder: Path) -> list[dict[str, Json]]:
 def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
     """Read a JSON-lines file without a torn last line, as kill -9 leaves it.
 
-    Parameters
-    ----------
-    keys : collection of str
-        Required in every line.
-
-    Raises
-    ------
-    ConfigError
-        If another line is torn, or lacks a key.
+    Raises `ConfigError` if another line is torn, or lacks one of the keys.
     """
     if not path.exists():
         return []

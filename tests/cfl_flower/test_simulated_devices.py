@@ -26,8 +26,8 @@ def test_seconds_are_those_of_fedscales_model() -> None:
     local = LocalTraining(steps=20, batch_size=20)
     passes = TRAINING_PASSES * local.count_samples(600)
     # 3 x batch 20 x 20 steps x 40 ms / 1000, and (down + up) kbit / kbit/s.
-    assert device.compute_seconds(passes) == 48.0
-    assert device.transfer_seconds(2 * 125_000) == 2.0
+    assert device.seconds(passes, 0) == 48.0
+    assert device.seconds(0, 2 * 125_000) == 2.0
     assert device.seconds(passes, 2 * 125_000) == 50.0
 
 
