@@ -13,9 +13,10 @@ import importlib
 import json
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, is_dataclass
+from difflib import get_close_matches
 from functools import wraps
 from importlib.util import find_spec
 from typing import (
@@ -105,12 +106,13 @@ def settings(group: str) -> Callable[[type[T]], type[T]]:
 def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
     """Return the one-line error of the first value that is not allowed."""
     problem = error.errors(include_url=False)[0]
-    name = str(problem["loc"][0]) if problem["loc"] else ""
+    if not problem["loc"]:
+        return ConfigError(f"{group}: {problem['msg']}")
+    name = str(problem["loc"][0])
     key = f"{group}.{name}".lstrip(".")
     known = cls.__pydantic_fields__
     if name not in known:
-        names = ", ".join(known)
-        return ConfigError(f"{key} is not a setting; known here: {names or 'none'}")
+        return ConfigError(f"{key} is not a setting; {known_names(name, known)}")
     if problem["type"] == "missing":
         return ConfigError(f"{key} is missing; set it to {allowed_values(known[name])}")
     value, allowed = problem["input"], allowed_values(known[name])
@@ -118,6 +120,19 @@ def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
         allowed = allowed.replace("a number", "a finite number")
     shown = json.dumps(value) if value is None or isinstance(value, bool) else value
     return ConfigError(f"{key}={shown} is not allowed; use {allowed}")
+
+
+def known_names(name: str, known: Collection[str]) -> str:
+    """Return the names that are known, with the nearest to a misspelt one.
+
+    Examples
+    --------
+    >>> known_names("treshold", ["distance", "threshold"])
+    'did you mean threshold? known here: distance, threshold'
+    """
+    close = get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}known here: {', '.join(known) or 'none'}"
 
 
 def allowed_values(declared: FieldInfo) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,8 +18,8 @@ from cfl_flower.config.compose import list_options
 from cfl_flower.config.overrides import CONF
 from cfl_flower.config.reference import method_settings
 from cfl_flower.errors import ConfigError
-from simulations.run import report
-from simulations.terminal import Parser
+from cfl_flower.settings import known_names
+from simulations.terminal import Parser, command
 
 
 def list_choices(name: str) -> tuple[list[str], list[Sequence[str]]]:
@@ -40,9 +39,8 @@ def list_choices(name: str) -> tuple[list[str], list[Sequence[str]]]:
     if name in methods:
         headings = ["strategy.", "default", "allowed", "meaning"]
         return headings, list(method_settings(name))
-    near = get_close_matches(name, [*groups, *methods], n=1)
-    hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(groups)}"
-    raise ConfigError(f"{name} is neither a group nor a method; {hint}")
+    known = known_names(name, [*groups, *methods])
+    raise ConfigError(f"{name} is neither a group nor a method; {known}")
 
 
 def title(group: str, option: str) -> str:
@@ -52,21 +50,18 @@ def title(group: str, option: str) -> str:
     return first.removeprefix("# ") if first.startswith("# ") else ""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the table and return the exit code."""
-    parser = Parser("choices", __doc__ or "")
+@command
+def main(arguments: Sequence[str]) -> None:
+    """Print the table."""
+    parser = Parser("choices", __doc__)
     parser.add_argument("name", nargs="?", default="", help="a group, or a method")
-    try:
-        headings, rows = list_choices(parser.parse_args(arguments).name)
-    except ConfigError as error:
-        return report(error)
+    headings, rows = list_choices(parser.parse_args(arguments).name)
     table = Table()
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
     Console().print(table)
-    return 0
 
 
 if __name__ == "__main__":

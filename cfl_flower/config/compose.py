@@ -41,6 +41,7 @@ from cfl_flower.settings import (
     Natural,
     NonNegative,
     System,
+    known_names,
     locate,
     located,
     require,
@@ -285,7 +286,10 @@ def _check_options(overrides: Sequence[Override]) -> None:
         if not known or item.is_delete() or item.is_sweep_override():
             continue
         asked = item.get_value_element_as_str()
-        require(item.value() in known, group, asked, f"one of {', '.join(known)}")
+        close = difflib.get_close_matches(asked, known, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        allowed = f"one of {', '.join(known)}{hint}"
+        require(item.value() in known, group, asked, allowed)
 
 
 def list_options(group: str) -> list[str]:
@@ -320,9 +324,7 @@ def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
     for part in filter(None, parent.split(".")):
         known = known.get(part, {}) if isinstance(known, dict) else {}
     allowed = sorted(known) if isinstance(known, dict) else []
-    close = difflib.get_close_matches(name, allowed, 1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"{key} is no setting; {hint}known here: {', '.join(allowed) or 'none'}"
+    return f"{key} is not a setting; {known_names(name, allowed)}"
 
 
 def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:

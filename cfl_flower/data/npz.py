@@ -37,7 +37,7 @@ class Npz(FileDataset):
     """
 
     file: str = "data.npz"
-    """Below data_dir."""
+    """Absolute, or below data_dir."""
     shape: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 32, 32)
     """Shape of one input, channels first."""
     classes: Count = 10

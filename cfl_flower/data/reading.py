@@ -110,8 +110,13 @@ class FileDataset:
 
 
 def find(data_dir: str, pattern: str) -> list[Path]:
-    """Return what matches a pattern below a folder, in the order of the names."""
-    return sorted(Path(data_dir).glob(pattern))
+    """Return what matches a pattern below a folder, in the order of the names.
+
+    An absolute pattern is not below it.
+    """
+    below = Path(pattern)
+    folder = Path(below.anchor or data_dir)
+    return sorted(folder.glob(str(below.relative_to(below.anchor))))
 
 
 def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

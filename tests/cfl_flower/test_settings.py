@@ -5,7 +5,14 @@ import pytest
 from cfl_flower.client.faults import Faults
 from cfl_flower.data.partition import LabelGroups
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import System, build, locate, require, settings_class
+from cfl_flower.settings import (
+    System,
+    build,
+    locate,
+    require,
+    settings,
+    settings_class,
+)
 from strategies.fielding import Fielding, FieldingSettings
 
 
@@ -94,5 +101,18 @@ def test_plain_data_without_a_target_stay_plain() -> None:
 
 def test_misspelt_field_of_rebuilt_settings_is_an_error() -> None:
     node = {"_target_": "cfl_flower.settings.System", "task_timeot": 3}
-    with pytest.raises(ConfigError, match="task_timeot is not a setting"):
+    message = r"task_timeot is not a setting; did you mean task_timeout\? known here"
+    with pytest.raises(ConfigError, match=message):
         build(node)
+
+
+def test_a_check_that_fails_by_itself_keeps_its_words() -> None:
+    @settings("strategy")
+    class Broken:
+        rate: float = 0.1
+
+        def __post_init__(self) -> None:
+            raise ValueError("a rate without a unit")
+
+    with pytest.raises(ConfigError, match=r"^strategy: .*a rate without a unit"):
+        Broken()

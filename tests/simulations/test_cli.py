@@ -91,4 +91,4 @@ def test_a_misspelt_name_is_met_with_the_nearest(
     with pytest.raises(ConfigError, match=r"feilding is neither .* fielding\?"):
         choices.list_choices("feilding")
     assert choices.main(["zzz"]) == 2
-    assert "use one of dataset, devices, drift" in capsys.readouterr().err
+    assert "known here: dataset, devices, drift" in capsys.readouterr().err

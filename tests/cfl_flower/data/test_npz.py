@@ -44,6 +44,14 @@ def test_images_are_read_with_channels_first(tmp_path: Path) -> None:
     assert test.x.shape == (2, 3, 6, 5)
 
 
+def test_a_file_may_be_named_by_its_absolute_path(tmp_path: Path) -> None:
+    file = str(Path(write(tmp_path), "some.npz"))
+    train, _ = Npz(file=file, shape=(3, 6, 5), classes=3).load("nowhere")
+    assert train.labels.tolist() == [0, 1, 2, 1]
+    with pytest.raises(ConfigError, match=r"lacks .*other\.npz"):
+        Npz(file=str(tmp_path / "other.npz")).load("nowhere")
+
+
 def test_grey_images_and_vectors_are_read_too(tmp_path: Path) -> None:
     grey = {
         f"{p}_images": np.zeros((n, 6, 5), np.uint8)
