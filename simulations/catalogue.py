@@ -88,14 +88,11 @@ def list_tables(
     size = "rounds x\nparticipants"
     for name in ("table", "row", "runs", size, "time of a run", "data"):
         result.add_column(name, overflow="fold")
-    rows = [
-        (table, row)
-        for table in tables.values()
-        for row in table.rows
-        if not options.rows or row.startswith(tuple(options.rows))
-    ]
-    names = sorted({row for table in tables.values() for row in table.rows})
-    require(bool(rows), "--rows", options.rows, f"rows {', '.join(names)}")
+    rows = [(table, row) for table in tables.values() for row in table.rows]
+    wanted = tuple(options.rows) or ("",)
+    some = [(table, row) for table, row in rows if row.startswith(wanted)]
+    names = sorted({row for _, row in rows})
+    require(bool(some), "--rows", options.rows, f"rows {', '.join(names)}")
 
     @cache
     def describe(overrides: tuple[str, ...], estimated: bool) -> tuple[str, ...]:
@@ -109,7 +106,7 @@ def list_tables(
         dataset = f"{config.names['dataset']}: here"
         return size, f"about {clock(seconds)}, one core", dataset
 
-    for table, row in track(rows, "reading the rows", console=Console(stderr=True)):
+    for table, row in track(some, "reading the rows", console=Console(stderr=True)):
         known = _time_of_runs(options.output / table.folder / row)
         overrides = tuple(table.cell(row, table.columns[0]).overrides)
         size, estimate, data = describe(overrides, known is None)
@@ -120,13 +117,7 @@ def list_tables(
 
 
 def _time_of_runs(folder: Path) -> str | None:
-    """Return the mean time of a row's finished runs, None if there are none.
-
-    Raises
-    ------
-    ConfigError
-        If the files of a run cannot be read.
-    """
+    """Return the mean time of a row's finished runs, None if there are none."""
     found = []
     for path in sorted(folder.glob("*/summary.json")):
         if "-x" in path.parent.name:  # a part of the rounds only

@@ -50,13 +50,7 @@ LOOK_EVERY = 0.5
 
 @dataclass(frozen=True)
 class Job:
-    """A run, and what it is called where it is watched.
-
-    Attributes
-    ----------
-    label : str
-    config : RunConfig
-    """
+    """A run, and what it is called where it is watched."""
 
     label: str
     config: RunConfig
@@ -96,14 +90,7 @@ class Job:
 
 @dataclass
 class Watch:
-    """Shows how far all runs are: one display on a terminal, else a line per run.
-
-    Attributes
-    ----------
-    title : str
-    jobs : sequence of Job
-    verbosity : Verbosity
-    """
+    """Shows how far all runs are: one display on a terminal, else a line per run."""
 
     title: str
     jobs: Sequence[Job]
@@ -190,59 +177,43 @@ def carry_out(
 ) -> dict[str, str]:
     """Carry out what is not finished; what was interrupted goes on.
 
-    Parameters
-    ----------
-    jobs : sequence of Job
-        Each with a folder of its own.
-    at_a_time : int
-        Processes. One at a time: runs on Ray share a SuperLink and its start.
-    verbosity : Verbosity
-    title : str
-
-    Returns
-    -------
-    dict of str to str
-        Why runs failed, by their output_dir.
+    Each job has a folder of its own, and each process one job; if it is one process at
+    a time, runs on Ray share one, with a SuperLink and its start. Returns why runs
+    failed, by their output_dir.
     """
     waiting = [job for job in jobs if not finished(job.config)]
-    reasons: dict[str, str] = {}
     if not waiting:
-        return reasons
+        return {}
     watch = Watch(title, waiting, verbosity)
     threads = ThreadPoolExecutor(at_a_time)
     try:
         with watch.open():
-            futures = {
-                threads.submit(work, unit, verbosity): unit
-                for unit in _units(waiting, at_a_time)
-            }
-            _follow(futures, watch, reasons)
+            units = _units(waiting, at_a_time)
+            futures = {threads.submit(work, unit, verbosity): unit for unit in units}
+            return _follow(futures, watch)
     finally:
         threads.shutdown(cancel_futures=True)
-    return reasons
 
 
 def _units(jobs: Sequence[Job], at_a_time: int) -> list[list[Job]]:
     """Divide jobs into processes: those on Ray share one, if only one can be."""
     if at_a_time > 1:
         return [[job] for job in jobs]
-    alone: list[list[Job]] = []
     shared: dict[tuple[int, float], list[Job]] = {}
     for job in jobs:
         if job.config.engine == "ray":
             place = job.config.workers, job.config.gpus_per_worker
             shared.setdefault(place, []).append(job)
-        else:
-            alone.append([job])
+    alone = [[job] for job in jobs if job.config.engine != "ray"]
     return [*shared.values(), *alone]
 
 
 Futures = dict["Future[str]", list[Job]]
 
 
-def _follow(futures: Futures, watch: Watch, reasons: dict[str, str]) -> None:
-    """Watch processes until all have ended; collect the reasons of failures."""
-    left = set(futures)
+def _follow(futures: Futures, watch: Watch) -> dict[str, str]:
+    """Watch processes until all have ended; return the reasons of failures."""
+    left, reasons = set(futures), {}
     while left:
         ended, left = wait(left, LOOK_EVERY, FIRST_COMPLETED)
         begun = [each for each in (*left, *ended) if each.running() or each.done()]
@@ -252,6 +223,7 @@ def _follow(futures: Futures, watch: Watch, reasons: dict[str, str]) -> None:
                 if reason := job.failure(future.result()):
                     reasons[job.config.output_dir] = reason
                     watch.tell(job, reason)
+    return reasons
 
 
 def _log_of(jobs: Sequence[Job]) -> Path:
@@ -261,10 +233,7 @@ def _log_of(jobs: Sequence[Job]) -> Path:
 def work(jobs: Sequence[Job], verbosity: Verbosity = Verbosity.NORMAL) -> str:
     """Carry out runs in a process of their own, which may die in any way.
 
-    Returns
-    -------
-    str
-        Its last line, and its exit code.
+    Returns its last line, and its exit code.
     """
     log = _log_of(jobs)
     for job in jobs:

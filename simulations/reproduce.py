@@ -92,39 +92,40 @@ class Outcome:
             self.never += 1
             return
         self.values[seed] = value
-        if tail is not None and table.is_accuracy:
+        if tail is not None and table.is_share and table.against is None:
             self.last_ten[seed] = 100 * tail
 
     def line(
         self, table: PublishedTable, cell: Cell, reference: Outcome | None = None
     ) -> list[str]:
         """Return the entries of the printed row, in the order of `HEADER`."""
-        digits, published = table.decimals, cell.published
-        known = "-" if published is None else f"{published:.{digits}f}"
+        form, published = f".{table.decimals}f", cell.published
+        known = "-" if published is None else f"{published:{form}}"
         if not self.values:
             ours = "never" if self.never else "failed"
             return [cell.row, cell.method, ours, "-", "-", known, "-", ""]
-        form = f".{digits}f"
         ours = mean_and_deviation(list(self.values.values()), 1, form) or "-"
         tail = mean_and_deviation(list(self.last_ten.values()), 1, form) or "-"
         gap = None if published is None else fmean(self.values.values()) - published
         judged = verdict(gap, table.tolerance)
         judged += f", without {self.never} never" if self.never else ""
         judged += f", without {len(self.reasons)} failed" if self.reasons else ""
-        difference = "-" if gap is None else f"{gap:+.{digits}f}"
+        difference = "-" if gap is None else f"{gap:+{form}}"
         lead = self._lead(table, reference)
         return [cell.row, cell.method, ours, tail, lead, known, difference, judged]
 
     def _lead(self, table: PublishedTable, reference: Outcome | None) -> str:
         """Write the lead over the reference; a difference is one already."""
-        if table.is_difference:
-            found = find_lead((value / 100, 0.0) for value in self.values.values())
-        elif table.is_accuracy and reference is not None:
+        if not table.is_share:
+            return "-"
+        if table.against is not None:
+            pairs = [(value, 0.0) for value in self.values.values()]
+        elif reference is not None:
             both = sorted(self.values.keys() & reference.values.keys())
-            pairs = ((self.values[s] / 100, reference.values[s] / 100) for s in both)
-            found = find_lead(pairs)
+            pairs = [(self.values[seed], reference.values[seed]) for seed in both]
         else:
             return "-"
+        found = find_lead((ours / 100, other / 100) for ours, other in pairs)
         return found.in_points() if found else "-"
 
 
@@ -151,11 +152,9 @@ def run_folder(cell: Cell, seed: int, options: argparse.Namespace) -> Path:
 
 
 def compose_cell(cell: Cell, seed: int, options: argparse.Namespace) -> RunConfig:
-    """Compose and check one run of a cell, which resumes if it was interrupted.
+    """Compose and check one run of a cell, or raise a `ConfigError`.
 
-    Raises
-    ------
-    ConfigError
+    It resumes if it was interrupted.
     """
     fixed = [f"seed={seed}", "engine=inprocess", "resume=true"]
     fixed.append(f"output_dir={quoted(str(run_folder(cell, seed, options)))}")
@@ -265,12 +264,7 @@ def markdown(rows: Iterable[Sequence[str]]) -> str:
 
 
 def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace:
-    """Read the command line.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Read the command line, or raise a `ConfigError`."""
     parser = Parser("reproduce", __doc__)
     add = parser.add_argument
     add("table", nargs="?")

@@ -30,15 +30,11 @@ HISTOGRAM = "label_histogram"
 def find(served: Path, representation: FloatArray) -> tuple[dict[str, Json], float]:
     """Return the nearest cluster, as the directory has it, and its distance.
 
-    Parameters
-    ----------
-    served : Path
-    representation : array of shape (r,)
-
     Raises
     ------
     ConfigError
-        If the method has no centres, or the representation does not fit them.
+        If the method has no centres, or the representation, of shape (r,), does not fit
+        them.
     """
     directory = read_directory(served)
     centres = load_file(served / "centres.safetensors")["centres"]
