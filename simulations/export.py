@@ -30,7 +30,7 @@ from torch import nn
 
 from cfl_flower.files import write_atomically
 from cfl_flower.models import FlatModel
-from cfl_flower.settings import build, require
+from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
 from simulations.saved import load_run
 from simulations.served import DIRECTORY
@@ -64,9 +64,7 @@ def export(run: Path, output: Path) -> list[int]:
     """
     saved = load_run(run)
     (done, state), serves = saved.load_state(), saved.common_models()
-    settings, dataset, kind = (
-        build(saved.config[name]) for name in ("strategy", "dataset", "model")
-    )
+    settings, dataset, kind = saved.build("strategy", "dataset", "model")
     network = kind.build(dataset.shape, dataset.classes)
     example = torch.zeros(2, *dataset.shape)
     sizes = np.bincount(state.clusters, minlength=len(state.models))

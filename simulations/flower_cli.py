@@ -26,12 +26,7 @@ QUIET = {
 
 
 def need(path: Path, remedy: str) -> Path:
-    """Return an absolute path, or say that nothing is there.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return an absolute path; a `ConfigError` says that nothing is there."""
     if not path.exists():
         raise ConfigError(f"{path} is not there; {remedy}")
     return path.absolute()

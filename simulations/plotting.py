@@ -42,12 +42,7 @@ def count_in_integers(axis: Axis, most: int | None = None) -> None:
 
 
 def check_format(output: Path) -> None:
-    """Refuse to draw into a file of an unknown kind.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Raise a `ConfigError` for a file of an unknown kind."""
     known = output.suffix.lower() in FORMATS
     require(known, "--output", output, f"a name that ends in {', '.join(FORMATS)}")
 

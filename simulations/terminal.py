@@ -95,12 +95,7 @@ def count(text: str) -> int:
 
 @contextmanager
 def writable(option: str, path: Path, remedy: str) -> Iterator[None]:
-    """Turn a failure to write a file that an option names into one line.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Turn a failure to write a file that an option names into a `ConfigError`."""
     try:
         yield
     except OSError as error:
