@@ -27,16 +27,16 @@ DIRECTORY = "clusters.json"
 HISTOGRAM = "label_histogram"
 
 
-def find(served: Path, representation: FloatArray) -> tuple[dict[str, Json], float]:
+def find(
+    served: Path, directory: dict[str, Json], representation: FloatArray
+) -> tuple[dict[str, Json], float]:
     """Return the nearest cluster, as the directory has it, and its distance.
 
     Raises
     ------
     ConfigError
-        If the method has no centres, or the representation, of shape (r,), does not fit
-        them.
+        If the representation, of shape (r,), does not fit the centres.
     """
-    directory = read_directory(served)
     centres = load_file(served / "centres.safetensors")["centres"]
     fits = representation.shape == centres.shape[1:]
     allowed = f"{centres.shape[1]} numbers"
@@ -79,7 +79,7 @@ def read_directory(served: Path) -> dict[str, Json]:
     return directory
 
 
-def histogram_of(served: Path, data: Path) -> FloatArray:
+def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
     """Return the label histogram of a folder's training samples, shape (L,).
 
     Raises
@@ -87,7 +87,6 @@ def histogram_of(served: Path, data: Path) -> FloatArray:
     ConfigError
         If the centres are not of histograms, or the folder has no samples.
     """
-    directory = read_directory(served)
     kind = directory["representation"]
     if kind != HISTOGRAM:
         raise ConfigError(f"centres are of {kind}; give one with --representation FILE")
@@ -111,11 +110,12 @@ def assign_from_served(asked: argparse.Namespace) -> None:
             f"{served} is a served folder; give the device's samples with --data-dir, "
             "or its representation with --representation FILE.npy"
         )
+    directory = read_directory(served)
     if asked.data_dir is not None:
-        point = histogram_of(served, Path(asked.data_dir))
+        point = histogram_of(directory, Path(asked.data_dir))
     else:
         path = need(asked.representation, "save one with numpy.save")
         point = np.load(path, allow_pickle=False)
-    cluster, gap = find(served, point)
+    cluster, gap = find(served, directory, point)
     model = served / cluster["torchscript"]
     print(f"cluster {cluster['cluster']}, distance {gap:.3f}: {model}")
