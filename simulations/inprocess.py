@@ -22,12 +22,8 @@ from cfl_flower.client_app import app as default_app
 class InProcessGrid(Grid):
     """Runs a ClientApp for each message at the moment it is pushed.
 
-    Parameters
-    ----------
-    node_configs : list of dict
-        One node each. ``{"client-id": 3}`` is a device; a node of which nothing is
-        said is a simulation's.
-    client_app : ClientApp
+    There is a node for each node config: ``{"client-id": 3}`` is a device, a node of
+    which nothing is said is a simulation's.
     """
 
     def __init__(
