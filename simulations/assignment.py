@@ -103,10 +103,7 @@ def assign(
 ) -> Assignment:
     """Find the cluster of a client by its data of a round.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such client, or it has no samples.
+    A `ConfigError` says that there is no such client, or that it has no samples.
     """
     resources, models = opened.resources, opened.state.models
     settings = resources.settings
@@ -167,13 +164,7 @@ def nearest_by_direction(
 
 
 def assign_from_run(asked: argparse.Namespace) -> None:
-    """Print the clusters of a saved run's clients, as the command line asks.
-
-    Raises
-    ------
-    CflError
-        If there is no such run, client or round, or labels are needed.
-    """
+    """Print the clusters of a saved run's clients, as the command line asks."""
     opened = open_run(asked.source, asked.clients, asked.data_dir)
     method, settings = opened.saved.strategy, opened.resources.settings
     by_direction = isinstance(opened.state, StoCFLState)

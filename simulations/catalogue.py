@@ -32,12 +32,8 @@ HYBRID = ("mnist", "fashion_mnist")
 def compose_here(overrides: Sequence[str], options: argparse.Namespace) -> RunConfig:
     """Compose a run on the data of `--data-dir`; fetch them first with `--download`.
 
-    The run's own settings do not say that its data were fetched.
-
-    Raises
-    ------
-    ConfigError
-        With this command's options as the remedy.
+    The run's own settings do not say that its data were fetched. The remedies in a
+    `ConfigError` are this command's options.
     """
     if options.data_dir:
         folder = quoted(str(options.data_dir.expanduser().absolute()))
@@ -77,12 +73,8 @@ def list_tables(
 ) -> Table:
     """List the rows of tables with the data that each needs and what it costs.
 
-    The time is that of finished runs below `options.output`, or else an estimate.
-
-    Raises
-    ------
-    ConfigError
-        If no row's name begins with one of `options.rows`, or a run cannot be read.
+    The time is that of finished runs below `options.output`, or else an estimate. A
+    `ConfigError` names rows that there are not, and runs that cannot be read.
     """
     result = Table(title="Published tables", title_justify="left")
     size = "rounds x\nparticipants"

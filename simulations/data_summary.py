@@ -153,12 +153,8 @@ def preview(stream: Stream, total: int) -> Preview:
     """Collect the numbers in one walk through the rounds.
 
     Only the periods of the table and those before them are looked at client by client,
-    of a run with so many rounds in total.
-
-    Raises
-    ------
-    ConfigError
-        If the samples cannot be dealt as the partition wants.
+    of a run with so many rounds in total. Samples that cannot be dealt as the partition
+    wants are a `ConfigError`.
     """
     timeline = stream.timeline
     starts = period_starts(timeline.rounds, total)

@@ -38,10 +38,7 @@ class Work(NamedTuple):
 def estimate_seconds(config: RunConfig) -> float:
     """Return the seconds that a run of one model takes one core.
 
-    Raises
-    ------
-    ConfigError
-        If its data are missing.
+    Without its data, this is a `ConfigError`.
     """
     work = count_work(config)
     of_step, of_test = time_step(config, work.batch)

@@ -55,12 +55,9 @@ class Centres(NamedTuple):
 
 
 def export(run: Path, output: Path) -> list[int]:
-    """Write the models of a run's clusters with members, which it returns.
+    """Write the models of a run's clusters with members, and return these clusters.
 
-    Raises
-    ------
-    CflError
-        If there is no run, its checkpoint is torn, or it has no models to serve.
+    A `CflError` says that there is no run, or that it has no models to serve.
     """
     saved = load_run(run)
     (done, state), serves = saved.load_state(), saved.common_models()

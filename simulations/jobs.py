@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -27,14 +28,13 @@ from rich.progress import (
 )
 
 from cfl_flower.config.compose import RunConfig, compose_sweep
-from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ERROR_MARK
 from cfl_flower.runs.callbacks import Verbosity, clock
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
 from cfl_flower.seeding import usable_cores
 from cfl_flower.server_app import VERBOSITY
-from simulations.run import run
+from simulations.run import overrides_elsewhere, run
 from simulations.superlink import PROJECT, die_with_parent, run_on_superlink
 from simulations.terminal import command, make_error_console
 
@@ -63,10 +63,7 @@ class Job:
     @property
     def line(self) -> str:
         """Its overrides in a line; in its folder it goes on where it was."""
-        fixed = [f"output_dir={quoted(self.config.output_dir)}", "resume=true"]
-        if Path(self.config.data_dir).is_dir():
-            fixed.append(f"data_dir={quoted(self.config.data_dir)}")
-        return shlex.join([*self.config.overrides, *fixed])
+        return shlex.join([*overrides_elsewhere(self.config), "resume=true"])
 
     def rounds(self) -> int:
         """Count the rounds that are on disk."""
@@ -103,7 +100,7 @@ class Watch:
     @contextmanager
     def open(self) -> Iterator[None]:
         """Show the display while the runs go on."""
-        columns = (
+        self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
@@ -111,9 +108,6 @@ class Watch:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-        )
-        self._progress = Progress(
-            *columns,
             console=self.console,
             disable=self.verbosity is Verbosity.QUIET or not self.console.is_terminal,
             speed_estimate_period=600.0,
@@ -126,10 +120,10 @@ class Watch:
 
     def look(self, units: Sequence[Sequence[Job]]) -> None:
         """Read how far the runs of the processes are, and tell which have ended."""
-        self._done.update((job.label, job.rounds()) for unit in units for job in unit)
         busy, ended = [], []
-        for job in (job for unit in units for job in unit):
-            done, total = self._done[job.label], job.config.rounds
+        for job in chain.from_iterable(units):
+            done, total = job.rounds(), job.config.rounds
+            self._done[job.label] = done
             if 0 < done < total:
                 busy.append(f"{job.label} {done}/{total}")
             elif done >= total and finished(job.config):

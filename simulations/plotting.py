@@ -48,13 +48,7 @@ def check_format(output: Path) -> None:
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Write a picture.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be written.
-    """
+    """Write a picture, or raise a `ConfigError`."""
     metadata = FORMATS[path.suffix.lower()]
     with (
         writable("--output", path, "name another file"),

@@ -45,16 +45,15 @@ AVERAGES = {"last": lambda known: known[-1], "mean": fmean, "median": median}
 
 @dataclass(frozen=True)
 class Cell:
-    """One published figure (None if the paper has none), and what reproduces it.
-
-    Its runs are kept in `folder`, below `--output`.
-    """
+    """One published figure, and what reproduces it."""
 
     row: str
     method: str
     published: float | None
+    """None if the paper has none."""
     overrides: list[str]
     folder: str = ""
+    """Where its runs are kept, below `--output`."""
 
 
 @dataclass(frozen=True)
@@ -154,12 +153,8 @@ class PublishedTable:
     def cells(self, rows: Sequence[str], methods: Sequence[str]) -> list[Cell]:
         """Return the cells of some methods and rows, of all if none are named.
 
-        A row is selected by its name, or several by the beginning of their names.
-
-        Raises
-        ------
-        ConfigError
-            If one is unknown.
+        A row is selected by its name, or several by the beginning of their names. One
+        that is unknown is a `ConfigError`.
         """
 
         def selected(name: str, begin: str) -> bool:

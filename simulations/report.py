@@ -174,13 +174,7 @@ def _slug(name: str) -> str:
 
 
 def render(runs: Mapping[str, SavedRun]) -> tuple[str, list[Picture]]:
-    """Return the page, and its pictures.
-
-    Raises
-    ------
-    ConfigError
-        If the runs are on different data.
-    """
+    """Return the page and its pictures; runs on different data are a `ConfigError`."""
     require_one_stream(
         {name: run.config for name, run in runs.items()},
         {name: run.data for name, run in runs.items()},
@@ -222,13 +216,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def write(
     page: str, pictures: Sequence[Picture], output: Path, folder: Path | None
 ) -> None:
-    """Write the page, and the pictures if there is a folder for them.
-
-    Raises
-    ------
-    ConfigError
-        If one of the two cannot be written.
-    """
+    """Write the page, and the pictures if there is a folder, or raise a `ConfigError`."""
     if output.is_dir():
         raise ConfigError(f"--output={output} is a folder; name a file in it")
     if folder:

@@ -43,10 +43,8 @@ from simulations.jobs import Job, at_once, carry_out
 from simulations.published import Cell, PublishedTable, load_elsewhere, load_tables
 from simulations.terminal import Parser, command, count
 
-HEADER = (
-    *("row", "method", "ours", "last ten", "lead", "published", "difference"),
-    "verdict",
-)
+NUMBERS = ("ours", "last ten", "lead", "published", "difference")
+HEADER = ("row", "method", *NUMBERS, "verdict")
 """Last ten: the mean accuracy of the last ten tests, beside a final or best one. Lead:
 over fedavg in the same row, or over what the figure is relative to, paired by seed."""
 
@@ -71,13 +69,7 @@ class Outcome:
         jobs: Sequence[Job],
         reasons: Mapping[str, str],
     ) -> None:
-        """Add a seed: its run, and its reference run if it has one.
-
-        Raises
-        ------
-        ConfigError
-            If their files cannot be read.
-        """
+        """Add a seed: its run, and its reference run if it has one."""
         for job in jobs:
             if reason := reasons.get(job.config.output_dir):
                 self.reasons.append(f"{job.label} failed: {reason}")
@@ -250,8 +242,7 @@ def draw(title: str, rows: Iterable[Sequence[str]], caption: str = "") -> Table:
         caption_justify="left",
     )
     for name in HEADER:
-        number = name not in ("row", "method", "verdict")
-        table.add_column(name, justify="right" if number else "left")
+        table.add_column(name, justify="right" if name in NUMBERS else "left")
     for row in rows:
         table.add_row(*map(escape, row))
     return table
@@ -259,7 +250,7 @@ def draw(title: str, rows: Iterable[Sequence[str]], caption: str = "") -> Table:
 
 def markdown(rows: Iterable[Sequence[str]]) -> str:
     """Lay a table out for a document."""
-    rule = ("---", "---", *["---:"] * 5, "---")
+    rule = ["---:" if name in NUMBERS else "---" for name in HEADER]
     return "\n".join("| " + " | ".join(row) + " |" for row in (HEADER, rule, *rows))
 
 
@@ -302,16 +293,12 @@ def main(arguments: Sequence[str]) -> int:
     table = tables[options.table]
     cells = table.cells(options.rows, options.methods)
     outcomes = reproduce(table, cells, options, tables)
-    references = {
-        cell.row: outcome
-        for cell, outcome in outcomes
-        if cell.method == REFERENCE_METHOD
-    }
+    found = {(cell.row, cell.method): outcome for cell, outcome in outcomes}
     rows = []
     for cell, outcome in outcomes:
-        ours = cell.method == REFERENCE_METHOD
-        reference = None if ours else references.get(cell.row)
-        rows.append(outcome.line(table, cell, reference))
+        reference = found.get((cell.row, REFERENCE_METHOD))
+        other = None if reference is outcome else reference
+        rows.append(outcome.line(table, cell, other))
     reasons = [reason for _, outcome in outcomes for reason in outcome.reasons]
     if options.markdown:
         print(markdown(rows), *(f"\n{reason}" for reason in reasons), sep="\n")

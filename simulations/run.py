@@ -50,21 +50,21 @@ INFORM = {
 
 
 def run(config: RunConfig) -> None:
-    """Run one configuration with the engine that it names.
-
-    Raises
-    ------
-    CflError
-        If it does not complete.
-    """
+    """Run one configuration with the engine that it names; raise if it fails."""
     if config.engine == "inprocess":
         execute(InProcessGrid(), config, make_console())
-        return
-    # The SuperLink works elsewhere, in another environment: whole paths, the last win.
-    overrides = [*config.overrides, f"output_dir={quoted(config.output_dir)}"]
+    else:
+        line = shlex.join(overrides_elsewhere(config))
+        run_on_superlink(line, config.workers, config.gpus_per_worker)
+
+
+def overrides_elsewhere(config: RunConfig) -> list[str]:
+    """Return overrides that mean the same in another folder and environment."""
+    # Whole paths: the last win.
+    whole = [f"output_dir={quoted(config.output_dir)}"]
     if Path(config.data_dir).is_dir():
-        overrides.append(f"data_dir={quoted(config.data_dir)}")
-    run_on_superlink(shlex.join(overrides), config.workers, config.gpus_per_worker)
+        whole.append(f"data_dir={quoted(config.data_dir)}")
+    return [*config.overrides, *whole]
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
@@ -88,12 +88,7 @@ def refuse_nothing(overrides: Sequence[str]) -> None:
 
 
 def check(arguments: Sequence[str]) -> list[RunConfig]:
-    """Compose and check every run before the first one starts.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Compose every run before the first one starts, or raise a `ConfigError`."""
     flags = [argument for argument in arguments if argument.startswith("-")]
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     for flag in flags:

@@ -80,11 +80,7 @@ class SavedRun:
     def common_models(self) -> str:
         """Say what the models that the server keeps are to the clients.
 
-        Raises
-        ------
-        ConfigError
-            If they are not fit for use, because what makes them so stays at the
-            clients.
+        A `ConfigError` says what they lack for use, as it stays at the clients.
         """
         settings, dataset, model = self.build("strategy", "dataset", "model")
         network = model.build(dataset.shape, dataset.classes)
@@ -113,10 +109,7 @@ class SavedRun:
     def load_state(self) -> tuple[int, ClusteredState]:
         """Return the last saved round and the strategy's own state after it.
 
-        Raises
-        ------
-        CheckpointError
-            If it is torn, or of another run.
+        What is torn, or of another run, is a `CheckpointError`.
         """
         return self.checkpoint.load(self.method.State)
 

@@ -32,10 +32,7 @@ def find(
 ) -> tuple[dict[str, Json], float]:
     """Return the nearest cluster, as the directory has it, and its distance.
 
-    Raises
-    ------
-    ConfigError
-        If the representation, of shape (r,), does not fit the centres.
+    A representation, of shape (r,), that does not fit is a `ConfigError`.
     """
     centres = load_file(served / "centres.safetensors")["centres"]
     fits = representation.shape == centres.shape[1:]
@@ -64,10 +61,7 @@ def measure(point: FloatArray, centres: FloatArray, distance: Distance) -> Float
 def read_directory(served: Path) -> dict[str, Json]:
     """Read what was exported.
 
-    Raises
-    ------
-    ConfigError
-        If it is not there, or the method compares clients in another way.
+    A `ConfigError` says that it is not there, or of a method without representations.
     """
     path = need(served / DIRECTORY, "write it with simulations.export")
     directory: dict[str, Json] = json.loads(path.read_text())
@@ -82,10 +76,7 @@ def read_directory(served: Path) -> dict[str, Json]:
 def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
     """Return the label histogram of a folder's training samples, shape (L,).
 
-    Raises
-    ------
-    ConfigError
-        If the centres are not of histograms, or the folder has no samples.
+    Centres of another kind, and a folder without samples, are a `ConfigError`.
     """
     kind = directory["representation"]
     if kind != HISTOGRAM:
@@ -97,13 +88,7 @@ def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
 
 
 def assign_from_served(asked: argparse.Namespace) -> None:
-    """Print the cluster and the model of a device, as the command line asks.
-
-    Raises
-    ------
-    ConfigError
-        If neither samples nor a representation are given, or they do not fit.
-    """
+    """Print the cluster and the model of a device, as the command line asks."""
     served, given = asked.source, (asked.data_dir, asked.representation)
     if sum(each is not None for each in given) != 1:
         raise ConfigError(

@@ -38,12 +38,8 @@ def run_on_superlink(
     """Run the app in a simulation on a private SuperLink, streaming its lines.
 
     The overrides are in one line, with absolute paths. Each worker process has one
-    simulated SuperNode.
-
-    Raises
-    ------
-    RunFailedError
-        If the run's status is anything but completed; says why.
+    simulated SuperNode. A status that is anything but completed is a `RunFailedError`,
+    which says why.
     """
     with (
         tempfile.TemporaryDirectory(prefix="cfl-flower-") as home,
