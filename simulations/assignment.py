@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -36,68 +36,41 @@ NO_DRIFT = {"_target_": "cfl_flower.data.drift.Regroup", "rounds": []}
 """What a device's own data are dealt by: all are its one client's, as they are."""
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A saved run and what its clients need.
-
-    Attributes
-    ----------
-    saved : SavedRun
-    resources : WorkerResources
-    state : ClusteredState
-        The strategy's own, after its last saved round.
-    done : int
-        That round.
-    """
+class Opened(NamedTuple):
+    """A saved run and what its clients need."""
 
     saved: SavedRun
     resources: WorkerResources
     state: ClusteredState
+    """The strategy's own, after its last saved round."""
     done: int
+    """That round."""
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """Where a client belongs.
-
-    Attributes
-    ----------
-    client : int
-    concept : int
-        Its true one.
-    cluster : int
-        The nearest.
-    fit : float
-        The cosine of their directions; for other methods than StoCFL the model's mean
-        loss on the client's training samples.
-    joins : bool
-        Whether the cosine is at least tau.
-    accuracy : float or None
-        Of the cluster's model on its test samples; None without any.
-    """
+class Assignment(NamedTuple):
+    """Where a client belongs."""
 
     client: int
     concept: int
+    """Its true one."""
     cluster: int
+    """The nearest."""
     fit: float
+    """The cosine of their directions; for other methods than StoCFL the model's mean
+    loss on the client's training samples."""
     joins: bool
+    """Whether the cosine is at least tau."""
     accuracy: float | None
+    """Of the cluster's model on the client's test samples; None without any."""
 
 
 def open_run(
     folder: Path, clients: int | None = None, data_dir: str | None = None
 ) -> Opened:
-    """Open a saved run.
+    """Open a saved run, with its data dealt to as many clients as it had, or as asked.
 
-    Parameters
-    ----------
-    folder : Path
-        The run's output_dir.
-    clients : int, optional
-        Deals the data to as many instead.
-    data_dir : str, optional
-        Where the data are, if not where the run found them; of a run on devices with
-        folders of their own, the folder of one.
+    The data are where the run found them, or in `data_dir`: of a run on devices with
+    folders of their own, the folder of one.
 
     Raises
     ------
@@ -130,10 +103,7 @@ def assign(
 ) -> Assignment:
     """Find the cluster of a client by its data of a round.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such client, or it has no samples.
+    A `ConfigError` says that there is no such client, or that it has no samples.
     """
     resources, models = opened.resources, opened.state.models
     settings = resources.settings
@@ -159,20 +129,18 @@ def assign(
 
 def make_device(resources: WorkerResources, client: int, round: int) -> ClusteredClient:
     """Return a client of a saved run, to be asked about its data of a round."""
-    settings = resources.settings
-    made = resources.client_class(
-        ClientContext(
-            client,
-            round,
-            settings["seed"],
-            resources.stream,
-            resources.model,
-            Evaluator(resources.model, {}),
-            settings["strategy"],
-            ClientState(resources.state_root, client),
-            resources.copy_initial,
-        )
+    context = ClientContext(
+        client,
+        round,
+        resources.settings["seed"],
+        resources.stream,
+        resources.model,
+        Evaluator(resources.model, {}),
+        resources.settings["strategy"],
+        ClientState(resources.state_root, client),
+        resources.copy_initial,
     )
+    made = resources.client_class(context)
     assert isinstance(made, ClusteredClient)
     return made
 
@@ -196,13 +164,7 @@ def nearest_by_direction(
 
 
 def assign_from_run(asked: argparse.Namespace) -> None:
-    """Print the clusters of a saved run's clients, as the command line asks.
-
-    Raises
-    ------
-    CflError
-        If there is no such run, client or round, or labels are needed.
-    """
+    """Print the clusters of a saved run's clients, as the command line asks."""
     opened = open_run(asked.source, asked.clients, asked.data_dir)
     method, settings = opened.saved.strategy, opened.resources.settings
     by_direction = isinstance(opened.state, StoCFLState)
@@ -231,13 +193,8 @@ def draw(found: Sequence[Assignment], title: str, fit: str) -> Table:
     for name in ("client", "true concept", "cluster", fit, "", "accuracy"):
         table.add_column(name)
     for each in found:
+        where = map(str, (each.client, each.concept, each.cluster))
         accuracy = "-" if each.accuracy is None else f"{100 * each.accuracy:.1f}"
-        table.add_row(
-            str(each.client),
-            str(each.concept),
-            str(each.cluster),
-            f"{each.fit:.3f}",
-            "joins" if each.joins else "one of its own, from that model",
-            accuracy,
-        )
+        joins = "joins" if each.joins else "one of its own, from that model"
+        table.add_row(*where, f"{each.fit:.3f}", joins, accuracy)
     return table

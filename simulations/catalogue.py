@@ -32,12 +32,8 @@ HYBRID = ("mnist", "fashion_mnist")
 def compose_here(overrides: Sequence[str], options: argparse.Namespace) -> RunConfig:
     """Compose a run on the data of `--data-dir`; fetch them first with `--download`.
 
-    The run's own settings do not say that its data were fetched.
-
-    Raises
-    ------
-    ConfigError
-        With this command's options as the remedy.
+    The run's own settings do not say that its data were fetched. The remedies in a
+    `ConfigError` are this command's options.
     """
     if options.data_dir:
         folder = quoted(str(options.data_dir.expanduser().absolute()))
@@ -77,25 +73,18 @@ def list_tables(
 ) -> Table:
     """List the rows of tables with the data that each needs and what it costs.
 
-    The time is that of finished runs below `options.output`, or else an estimate.
-
-    Raises
-    ------
-    ConfigError
-        If no row's name begins with one of `options.rows`, or a run cannot be read.
+    The time is that of finished runs below `options.output`, or else an estimate. A
+    `ConfigError` names rows that there are not, and runs that cannot be read.
     """
     result = Table(title="Published tables", title_justify="left")
     size = "rounds x\nparticipants"
     for name in ("table", "row", "runs", size, "time of a run", "data"):
         result.add_column(name, overflow="fold")
-    rows = [
-        (table, row)
-        for table in tables.values()
-        for row in table.rows
-        if not options.rows or row.startswith(tuple(options.rows))
-    ]
-    names = sorted({row for table in tables.values() for row in table.rows})
-    require(bool(rows), "--rows", options.rows, f"rows {', '.join(names)}")
+    rows = [(table, row) for table in tables.values() for row in table.rows]
+    wanted = tuple(options.rows) or ("",)
+    some = [(table, row) for table, row in rows if row.startswith(wanted)]
+    names = sorted({row for _, row in rows})
+    require(bool(some), "--rows", options.rows, f"rows {', '.join(names)}")
 
     @cache
     def describe(overrides: tuple[str, ...], estimated: bool) -> tuple[str, ...]:
@@ -109,7 +98,7 @@ def list_tables(
         dataset = f"{config.names['dataset']}: here"
         return size, f"about {clock(seconds)}, one core", dataset
 
-    for table, row in track(rows, "reading the rows", console=Console(stderr=True)):
+    for table, row in track(some, "reading the rows", console=Console(stderr=True)):
         known = _time_of_runs(options.output / table.folder / row)
         overrides = tuple(table.cell(row, table.columns[0]).overrides)
         size, estimate, data = describe(overrides, known is None)
@@ -120,13 +109,7 @@ def list_tables(
 
 
 def _time_of_runs(folder: Path) -> str | None:
-    """Return the mean time of a row's finished runs, None if there are none.
-
-    Raises
-    ------
-    ConfigError
-        If the files of a run cannot be read.
-    """
+    """Return the mean time of a row's finished runs, None if there are none."""
     found = []
     for path in sorted(folder.glob("*/summary.json")):
         if "-x" in path.parent.name:  # a part of the rounds only

@@ -83,11 +83,8 @@ def by_settings(overrides: Sequence[str]) -> list[list[str]]:
     methods = [i for i in parsed if i.key_or_group == "strategy"]
     if not methods or not methods[-1].is_sweep_override():
         return [list(overrides)]
-    paths = {
-        item.key_or_group.replace("/", ".").partition(".")[2]
-        for item in parsed
-        if item.key_or_group.startswith(("strategy.", "strategy/"))
-    }
+    keys = [item.key_or_group.replace("/", ".") for item in parsed]
+    paths = {key.partition(".")[2] for key in keys if key.startswith("strategy.")}
     names = list(methods[-1].sweep_string_iterator())
     has = {n: frozenset(p for p in paths if strategy_has(n, p)) for n in names}
     nowhere = frozenset(paths).difference(*has.values())
@@ -99,23 +96,15 @@ def by_settings(overrides: Sequence[str]) -> list[list[str]]:
     found = []
     for known, some in lines.items():
         hidden = {f"strategy.{path}" for path in paths - known}
-        line = []
-        for override, item in zip(overrides, parsed, strict=True):
-            if item.key_or_group == "strategy":
-                line.append(f"strategy=choice({','.join(some)})")
-            elif item.key_or_group.replace("/", ".") not in hidden:
-                line.append(override)
-        found.append(line)
+        choice = f"strategy=choice({','.join(some)})"
+        pairs = zip(overrides, keys, strict=True)
+        kept = [(each, key) for each, key in pairs if key not in hidden]
+        found.append([choice if key == "strategy" else each for each, key in kept])
     return found
 
 
 def make_jobs(overrides: Sequence[str]) -> list[Job]:
-    """Compose and check every run, before the first starts.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Compose every run before the first starts, or raise a `ConfigError`."""
     lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
     configs = compose_sweep("\n".join(lines))
     for config in configs:
@@ -144,12 +133,7 @@ def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Read the command line, or raise a `ConfigError`."""
     parser = Parser("compare", __doc__)
     parser.add_overrides()
     parser.add_argument("--bare", action="store_true", help="run no marks")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -65,42 +64,29 @@ class Period(NamedTuple):
     """Training samples of each client, shape (clients,)."""
 
 
-@dataclass(frozen=True)
-class Preview:
-    """The numbers of a preview.
-
-    Attributes
-    ----------
-    total : int
-        Rounds of the run.
-    starts : list of int
-        The first round of every period.
-    late : list of int
-        Rounds of changes that come after the run.
-    periods : list of Period
-        At most `ROWS`, the last one included.
-    columns : Columns
-        What the samples are counted by.
-    counts : list of int arrays of shape (clients, columns)
-        Training samples in the first, the second and the last period, or in the first
-        alone if there is no other.
-    sampled : list of int
-        Starts of at most `ROUNDS` periods, evenly.
-    history : int array of shape (clients, len(sampled))
-        The true concepts in these periods.
-    sizes : int array of shape (clients in the picture, len(sampled)) or None
-        Training samples in these periods, where they change and no concept does.
-    """
+class Preview(NamedTuple):
+    """The numbers of a preview."""
 
     total: int
+    """Rounds of the run."""
     starts: list[int]
+    """The first round of every period."""
     late: list[int]
+    """Rounds of changes that come after the run."""
     periods: list[Period]
+    """At most `ROWS`, the last one included."""
     columns: Columns
+    """What the samples are counted by."""
     counts: list[IntArray]
+    """Training samples, shape (clients, columns), in the first, the second and the last
+    period, or in the first alone if there is no other."""
     sampled: list[int]
+    """Starts of at most `ROUNDS` periods, evenly."""
     history: IntArray
+    """The true concepts in these periods, shape (clients, len(sampled))."""
     sizes: IntArray | None
+    """Training samples in these periods, of the clients in the picture, where they
+    change and no concept does."""
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -166,18 +152,9 @@ def summarise(
 def preview(stream: Stream, total: int) -> Preview:
     """Collect the numbers in one walk through the rounds.
 
-    Only the periods of the table and those before them are looked at client by client.
-
-    Parameters
-    ----------
-    stream : Stream
-    total : int
-        Rounds of the run.
-
-    Raises
-    ------
-    ConfigError
-        If the samples cannot be dealt as the partition wants.
+    Only the periods of the table and those before them are looked at client by client,
+    of a run with so many rounds in total. Samples that cannot be dealt as the partition
+    wants are a `ConfigError`.
     """
     timeline = stream.timeline
     starts = period_starts(timeline.rounds, total)

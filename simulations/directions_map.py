@@ -71,16 +71,10 @@ def draw(
     clusters: IntArray,
     rounds: Sequence[Mapping[str, Json]],
 ) -> Figure:
-    """Return the picture.
+    """Return the picture of n clients, from their places, of shape (n, 2).
 
-    Parameters
-    ----------
-    places : array of shape (n, 2)
-    truth : int array of shape (n,), or None
-        None where nobody knows it: on real devices.
-    clusters : int array of shape (n,)
-    rounds : sequence of dict
-        The lines of rounds.jsonl.
+    Their true concepts, of shape (n,) as their clusters, are None where nobody knows
+    them: on real devices. The rounds are the lines of rounds.jsonl.
     """
     figure = new_figure(9, 7)
     grid = figure.add_gridspec(2, 2, height_ratios=(2, 1))

@@ -6,9 +6,8 @@ a method that trains two models, or tests several, takes a multiple.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
+from timeit import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -39,10 +38,7 @@ class Work(NamedTuple):
 def estimate_seconds(config: RunConfig) -> float:
     """Return the seconds that a run of one model takes one core.
 
-    Raises
-    ------
-    ConfigError
-        If its data are missing.
+    Without its data, this is a `ConfigError`.
     """
     work = count_work(config)
     of_step, of_test = time_step(config, work.batch)
@@ -78,17 +74,7 @@ def time_step(config: RunConfig, batch: int) -> tuple[float, float]:
     count = max(batch * STEPS, BLOCK)
     x, y = torch.rand(count, *shape), torch.arange(count) % classes
     rng = np.random.default_rng(0)
-    return (
-        _best_of_two(lambda: train(model, x, y, local, rng)) / STEPS,
-        _best_of_two(lambda: evaluate(model, x[:BLOCK], y[:BLOCK])) / BLOCK,
-    )
-
-
-def _best_of_two(step: Callable[[], object]) -> float:
-    """Return the seconds of a step once caches are warm."""
-    times = []
-    for _ in range(2):
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    # Twice: at first, caches are cold.
+    steps = repeat(lambda: train(model, x, y, local, rng), number=1, repeat=2)
+    tests = repeat(lambda: evaluate(model, x[:BLOCK], y[:BLOCK]), number=1, repeat=2)
+    return min(steps) / STEPS, min(tests) / BLOCK

@@ -20,9 +20,8 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,12 +30,12 @@ from torch import nn
 
 from cfl_flower.files import write_atomically
 from cfl_flower.models import FlatModel
-from cfl_flower.settings import build, require
-from cfl_flower.types import FloatArray, Json, Vector
+from cfl_flower.settings import require
+from cfl_flower.types import FloatArray, Json
 from simulations.saved import load_run
+from simulations.served import DIRECTORY
 from simulations.terminal import Parser, command, writable
 
-DIRECTORY = "clusters.json"
 CENTRES = "centres.safetensors"
 """One row for each cluster in the directory, in its order; NaN for one without."""
 
@@ -44,43 +43,27 @@ OURS = re.compile(r"cluster-\d+\.(pt|safetensors)|centres\.safetensors")
 """What an older export may have left."""
 
 
-@dataclass(frozen=True)
-class Centres:
-    """What clusters are told apart by.
-
-    Attributes
-    ----------
-    representation : str
-        What a client is described by, such as ``label_histogram``.
-    distance : str
-        ``l1``, ``js`` or ``cosine``.
-    points : array of shape (K, r)
-    """
+class Centres(NamedTuple):
+    """What clusters are told apart by."""
 
     representation: str
+    """What a client is described by, such as ``label_histogram``."""
     distance: str
+    """``l1``, ``js`` or ``cosine``."""
     points: FloatArray
+    """One for each cluster, shape (K, r)."""
 
 
 def export(run: Path, output: Path) -> list[int]:
-    """Write the models of a run's clusters, and what leads to them.
+    """Write the models of a run's clusters with members, and return these clusters.
 
-    Returns
-    -------
-    list of int
-        The clusters that have members.
-
-    Raises
-    ------
-    CflError
-        If there is no run, its checkpoint is torn, or it has no models to serve.
+    A `CflError` says that there is no run, or that it has no models to serve.
     """
     saved = load_run(run)
     (done, state), serves = saved.load_state(), saved.common_models()
-    settings, dataset, kind = (
-        build(saved.config[name]) for name in ("strategy", "dataset", "model")
-    )
+    settings, dataset, kind = saved.build("strategy", "dataset", "model")
     network = kind.build(dataset.shape, dataset.classes)
+    example = torch.zeros(2, *dataset.shape)
     sizes = np.bincount(state.clusters, minlength=len(state.models))
     clusters = np.flatnonzero(sizes).tolist()
     require(bool(clusters), "RUN", run, "a run in which clients took part")
@@ -111,9 +94,8 @@ def export(run: Path, output: Path) -> list[int]:
     with writable("--output", output, "name another folder"):
         output.mkdir(parents=True, exist_ok=True)
         for cluster in clusters:
-            kept |= write_model(
-                network, state.models[cluster], dataset, output, cluster
-            )
+            module = FlatModel(network).load(state.models[cluster]).module.eval()
+            kept |= write_model(module, example, output / f"cluster-{cluster}")
         if centres:
             rows = torch.from_numpy(centres.points[clusters].astype(np.float32))
             save_file({"centres": rows}, output / CENTRES)
@@ -125,25 +107,16 @@ def export(run: Path, output: Path) -> list[int]:
     return clusters
 
 
-def write_model(
-    network: nn.Module, model: Vector, dataset: Any, output: Path, cluster: int
-) -> set[str]:
-    """Write one model in both forms; return the names of the files."""
-    module = FlatModel(network).load(model).module.eval()
+def write_model(module: nn.Module, example: torch.Tensor, path: Path) -> set[str]:
+    """Write a model in both forms, beside each other; return the names of the files."""
     named = {name: t.detach().clone() for name, t in module.state_dict().items()}
-    names = f"cluster-{cluster}.safetensors", f"cluster-{cluster}.pt"
-    save_file(named, output / names[0])
+    tensors, script = path.with_suffix(".safetensors"), path.with_suffix(".pt")
+    save_file(named, tensors)
     with torch.no_grad(), warnings.catch_warnings():
         # Python 3.14 is the end of TorchScript; the format remains readable.
         warnings.simplefilter("ignore", DeprecationWarning)
-        traced = torch.jit.trace(module, example(dataset))  # type: ignore[no-untyped-call]
-        traced.save(str(output / names[1]))
-    return set(names)
-
-
-def example(dataset: Any) -> torch.Tensor:
-    """Return two inputs of a dataset's shape."""
-    return torch.zeros(2, *dataset.shape)
+        torch.jit.trace(module, example).save(str(script))  # type: ignore[no-untyped-call]
+    return {tensors.name, script.name}
 
 
 def centres_of(state: Any, settings: Any) -> Centres | None:

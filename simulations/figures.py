@@ -58,10 +58,10 @@ def traffic(runs: Runs) -> Figure:
     figure, axes = _canvas(3.4)
     for number, (name, run) in enumerate(runs.items()):
         sent = np.cumsum([row["bytes_up"] + row["bytes_down"] for row in run.rounds])
-        rounds, values = run.series("accuracy")
-        place = {row["round"]: i for i, row in enumerate(run.rounds)}
-        spent = sent[[place[round] for round in rounds.tolist()]] / 1e6
-        axes.plot(spent, values, color=LINES[number % len(LINES)], label=name)
+        tested = [row.get("accuracy") is not None for row in run.rounds]
+        _, values = run.series("accuracy")
+        colour = LINES[number % len(LINES)]
+        axes.plot(sent[tested] / 1e6, values, color=colour, label=name)
     axes.set_xlabel("megabytes sent, up and down")
     axes.set_ylabel("accuracy over all samples")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))

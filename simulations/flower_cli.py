@@ -26,12 +26,7 @@ QUIET = {
 
 
 def need(path: Path, remedy: str) -> Path:
-    """Return an absolute path, or say that nothing is there.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return an absolute path; a `ConfigError` says that nothing is there."""
     if not path.exists():
         raise ConfigError(f"{path} is not there; {remedy}")
     return path.absolute()
@@ -40,10 +35,7 @@ def need(path: Path, remedy: str) -> Path:
 def environment(home: Path | None = None) -> dict[str, str]:
     """Return the environment of Flower's commands, found beside this Python.
 
-    Parameters
-    ----------
-    home : Path, optional
-        FLWR_HOME, if not the user's own.
+    FLWR_HOME is `home`, or the user's own.
     """
     beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     own = {"FLWR_HOME": str(home)} if home else {}
@@ -57,13 +49,9 @@ def flwr(
     *arguments: str, variables: Mapping[str, str], folder: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Return what Flower's CLI answered."""
+    command, env = ["flwr", *arguments], dict(variables)
     return subprocess.run(
-        ["flwr", *arguments],
-        env=dict(variables),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, env=env, cwd=folder, capture_output=True, text=True, check=False
     )
 
 
@@ -75,16 +63,8 @@ def wait_for_end(
 ) -> str:
     """Return the status of a run once it has ended, or its last one.
 
-    Parameters
-    ----------
-    arguments : str
-        After `flwr list`; the run is the first in the list.
-    variables : mapping of str to str
-        The environment.
-    patience : float
-        Seconds.
-    folder : str, optional
-        Where the command is called.
+    The run is the first that `flwr list` shows with these arguments, in a folder;
+    patience is in seconds.
     """
     deadline, last = time.monotonic() + patience, "unknown"
     words = ("list", *arguments, "--format", "json")

@@ -22,12 +22,8 @@ from cfl_flower.client_app import app as default_app
 class InProcessGrid(Grid):
     """Runs a ClientApp for each message at the moment it is pushed.
 
-    Parameters
-    ----------
-    node_configs : list of dict
-        One node each. ``{"client-id": 3}`` is a device; a node of which nothing is
-        said is a simulation's.
-    client_app : ClientApp
+    There is a node for each node config: ``{"client-id": 3}`` is a device, a node of
+    which nothing is said is a simulation's.
     """
 
     def __init__(
@@ -76,10 +72,6 @@ class InProcessGrid(Grid):
     def get_node_ids(self) -> list[int]:
         """Return the nodes that are there."""
         return list(self.node_configs)
-
-    def get_nodes(self) -> list[Any]:
-        """Return nothing: no node has a record."""
-        return []
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Do the work of each message and keep the reply."""

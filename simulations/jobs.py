@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -27,14 +28,13 @@ from rich.progress import (
 )
 
 from cfl_flower.config.compose import RunConfig, compose_sweep
-from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ERROR_MARK
 from cfl_flower.runs.callbacks import Verbosity, clock
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
 from cfl_flower.seeding import usable_cores
 from cfl_flower.server_app import VERBOSITY
-from simulations.run import run
+from simulations.run import overrides_elsewhere, run
 from simulations.superlink import PROJECT, die_with_parent, run_on_superlink
 from simulations.terminal import command, make_error_console
 
@@ -50,13 +50,7 @@ LOOK_EVERY = 0.5
 
 @dataclass(frozen=True)
 class Job:
-    """A run, and what it is called where it is watched.
-
-    Attributes
-    ----------
-    label : str
-    config : RunConfig
-    """
+    """A run, and what it is called where it is watched."""
 
     label: str
     config: RunConfig
@@ -69,10 +63,7 @@ class Job:
     @property
     def line(self) -> str:
         """Its overrides in a line; in its folder it goes on where it was."""
-        fixed = [f"output_dir={quoted(self.config.output_dir)}", "resume=true"]
-        if Path(self.config.data_dir).is_dir():
-            fixed.append(f"data_dir={quoted(self.config.data_dir)}")
-        return shlex.join([*self.config.overrides, *fixed])
+        return shlex.join([*overrides_elsewhere(self.config), "resume=true"])
 
     def rounds(self) -> int:
         """Count the rounds that are on disk."""
@@ -96,14 +87,7 @@ class Job:
 
 @dataclass
 class Watch:
-    """Shows how far all runs are: one display on a terminal, else a line per run.
-
-    Attributes
-    ----------
-    title : str
-    jobs : sequence of Job
-    verbosity : Verbosity
-    """
+    """Shows how far all runs are: one display on a terminal, else a line per run."""
 
     title: str
     jobs: Sequence[Job]
@@ -116,7 +100,7 @@ class Watch:
     @contextmanager
     def open(self) -> Iterator[None]:
         """Show the display while the runs go on."""
-        columns = (
+        self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
@@ -124,9 +108,6 @@ class Watch:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-        )
-        self._progress = Progress(
-            *columns,
             console=self.console,
             disable=self.verbosity is Verbosity.QUIET or not self.console.is_terminal,
             speed_estimate_period=600.0,
@@ -139,10 +120,10 @@ class Watch:
 
     def look(self, units: Sequence[Sequence[Job]]) -> None:
         """Read how far the runs of the processes are, and tell which have ended."""
-        self._done.update((job.label, job.rounds()) for unit in units for job in unit)
         busy, ended = [], []
-        for job in (job for unit in units for job in unit):
-            done, total = self._done[job.label], job.config.rounds
+        for job in chain.from_iterable(units):
+            done, total = job.rounds(), job.config.rounds
+            self._done[job.label] = done
             if 0 < done < total:
                 busy.append(f"{job.label} {done}/{total}")
             elif done >= total and finished(job.config):
@@ -190,59 +171,43 @@ def carry_out(
 ) -> dict[str, str]:
     """Carry out what is not finished; what was interrupted goes on.
 
-    Parameters
-    ----------
-    jobs : sequence of Job
-        Each with a folder of its own.
-    at_a_time : int
-        Processes. One at a time: runs on Ray share a SuperLink and its start.
-    verbosity : Verbosity
-    title : str
-
-    Returns
-    -------
-    dict of str to str
-        Why runs failed, by their output_dir.
+    Each job has a folder of its own, and each process one job; if it is one process at
+    a time, runs on Ray share one, with a SuperLink and its start. Returns why runs
+    failed, by their output_dir.
     """
     waiting = [job for job in jobs if not finished(job.config)]
-    reasons: dict[str, str] = {}
     if not waiting:
-        return reasons
+        return {}
     watch = Watch(title, waiting, verbosity)
     threads = ThreadPoolExecutor(at_a_time)
     try:
         with watch.open():
-            futures = {
-                threads.submit(work, unit, verbosity): unit
-                for unit in _units(waiting, at_a_time)
-            }
-            _follow(futures, watch, reasons)
+            units = _units(waiting, at_a_time)
+            futures = {threads.submit(work, unit, verbosity): unit for unit in units}
+            return _follow(futures, watch)
     finally:
         threads.shutdown(cancel_futures=True)
-    return reasons
 
 
 def _units(jobs: Sequence[Job], at_a_time: int) -> list[list[Job]]:
     """Divide jobs into processes: those on Ray share one, if only one can be."""
     if at_a_time > 1:
         return [[job] for job in jobs]
-    alone: list[list[Job]] = []
     shared: dict[tuple[int, float], list[Job]] = {}
     for job in jobs:
         if job.config.engine == "ray":
             place = job.config.workers, job.config.gpus_per_worker
             shared.setdefault(place, []).append(job)
-        else:
-            alone.append([job])
+    alone = [[job] for job in jobs if job.config.engine != "ray"]
     return [*shared.values(), *alone]
 
 
 Futures = dict["Future[str]", list[Job]]
 
 
-def _follow(futures: Futures, watch: Watch, reasons: dict[str, str]) -> None:
-    """Watch processes until all have ended; collect the reasons of failures."""
-    left = set(futures)
+def _follow(futures: Futures, watch: Watch) -> dict[str, str]:
+    """Watch processes until all have ended; return the reasons of failures."""
+    left, reasons = set(futures), {}
     while left:
         ended, left = wait(left, LOOK_EVERY, FIRST_COMPLETED)
         begun = [each for each in (*left, *ended) if each.running() or each.done()]
@@ -252,6 +217,7 @@ def _follow(futures: Futures, watch: Watch, reasons: dict[str, str]) -> None:
                 if reason := job.failure(future.result()):
                     reasons[job.config.output_dir] = reason
                     watch.tell(job, reason)
+    return reasons
 
 
 def _log_of(jobs: Sequence[Job]) -> Path:
@@ -261,10 +227,7 @@ def _log_of(jobs: Sequence[Job]) -> Path:
 def work(jobs: Sequence[Job], verbosity: Verbosity = Verbosity.NORMAL) -> str:
     """Carry out runs in a process of their own, which may die in any way.
 
-    Returns
-    -------
-    str
-        Its last line, and its exit code.
+    Returns its last line, and its exit code.
     """
     log = _log_of(jobs)
     for job in jobs:

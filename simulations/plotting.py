@@ -42,24 +42,13 @@ def count_in_integers(axis: Axis, most: int | None = None) -> None:
 
 
 def check_format(output: Path) -> None:
-    """Refuse to draw into a file of an unknown kind.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Raise a `ConfigError` for a file of an unknown kind."""
     known = output.suffix.lower() in FORMATS
     require(known, "--output", output, f"a name that ends in {', '.join(FORMATS)}")
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Write a picture.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be written.
-    """
+    """Write a picture, or raise a `ConfigError`."""
     metadata = FORMATS[path.suffix.lower()]
     with (
         writable("--output", path, "name another file"),

@@ -140,12 +140,7 @@ def notes(found: Preview) -> list[str]:
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path]:
-    """Return the overrides and the picture's path.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Return the overrides and the picture's path, or raise a `ConfigError`."""
     parser = Parser("preview", __doc__)
     parser.add_overrides()
     parser.add_argument("--output", type=Path, default=Path("preview.png"))

@@ -18,7 +18,7 @@ from matplotlib.colors import (
     Normalize,
 )
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, PercentFormatter, StrMethodFormatter
 
 from cfl_flower.types import FloatArray, IntArray
 from simulations.data_summary import (
@@ -31,25 +31,13 @@ from simulations.data_summary import (
 )
 from simulations.plotting import AREAS, count_in_integers, new_figure
 
+COUNT = StrMethodFormatter("{x:,.0f}")
+
 LINES = 60
 """Changes that are drawn as lines through the ribbon; more would hide it."""
 
 # From a light colour on, which still is no white: few samples are not none.
 AMOUNTS = ListedColormap(mpl.colormaps["Blues"](np.linspace(0.18, 1, 256)))
-
-
-def log_ticks(largest: int) -> list[int]:
-    """Return round numbers up to the largest one, at most eight, for a log scale.
-
-    Examples
-    --------
-    >>> log_ticks(40)
-    [1, 2, 5, 10, 20]
-    """
-    decades = [10**power for power in range(len(str(largest)))]
-    fine = [digit * ten for ten in decades for digit in (1, 2, 5)]
-    ticks = fine if len(decades) <= 3 else decades
-    return [tick for tick in ticks if tick <= largest]
 
 
 def draw(found: Preview, title: str) -> Figure:
@@ -104,8 +92,9 @@ def _draw_counts(
     what = "training samples of a client" if labels else "share of a client's samples"
     bar = _explain(figure, panels, picture, f"{what} (white: none)")
     if labels:
-        ticks = log_ticks(largest)
-        bar.set_ticks(ticks, labels=[f"{tick:,}" for tick in ticks])
+        fine = (1.0, 2.0, 5.0) if largest < 1000 else (1.0,)
+        bar.set_ticks(LogLocator(subs=fine), minor=False)
+        bar.ax.xaxis.set_major_formatter(COUNT)
         bar.minorticks_off()
     else:
         bar.ax.xaxis.set_major_formatter(PercentFormatter(1))
@@ -148,7 +137,7 @@ def _draw_sizes(figure: Figure, panel: Axes, found: Preview, rows: IntArray) -> 
     what = "training samples of a client (no concept changes)"
     bar = _explain(figure, panel, picture, what)
     count_in_integers(bar.ax.xaxis, 8)
-    bar.ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    bar.ax.xaxis.set_major_formatter(COUNT)
 
 
 def _draw_rounds(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -44,152 +45,133 @@ AVERAGES = {"last": lambda known: known[-1], "mean": fmean, "median": median}
 
 @dataclass(frozen=True)
 class Cell:
-    """One published figure (None if the paper has none), and what reproduces it.
-
-    Its runs are kept in `folder`, below `--output`.
-    """
+    """One published figure, and what reproduces it."""
 
     row: str
     method: str
     published: float | None
+    """None if the paper has none."""
     overrides: list[str]
     folder: str = ""
+    """Where its runs are kept, below `--output`."""
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a paper.
-
-    Attributes
-    ----------
-    name, title, source : str
-    measure : str
-        What is compared: ``best`` or ``final``, whose accuracy is in `summary.json`;
-        ``last KEY``, ``mean KEY`` or ``median KEY``, of all rounds that have it in
-        `rounds.jsonl`; ``bytes``, both ways, relative to the models of a FedAvg of as
-        many rounds; or ``speed-up KEY``, how many times sooner than the reference run
-        it stays at the reference's last value.
-    tolerance : float
-        The largest difference that counts as reproduced.
-    methods : dict of str to list of str
-        The overrides of each method.
-    columns : list of str
-        The methods that have figures; others only serve as references.
-    rows : dict of str to dict
-        The ``values`` of each row in the order of the columns, its ``overrides``, and
-        its own further overrides of some ``methods``.
-    overrides : list of str
-        Those of all rows.
-    runs : str, optional
-        The table whose runs these are, measured in another way.
-    against : str, optional
-        The reference runs: a method of this table, or another table.
-    state, evidence : str
-        How it stands here, of `STATES`, and what that rests on.
-    """
+    """A table of a paper."""
 
     name: str
     title: str
     source: str
     measure: str
+    """What is compared: ``best`` or ``final``, whose accuracy is in `summary.json`;
+    ``last KEY``, ``mean KEY`` or ``median KEY``, of all rounds that have it in
+    `rounds.jsonl`; ``bytes``, both ways, relative to the models of a FedAvg of as many
+    rounds; or ``speed-up KEY``, how many times sooner than the reference run it stays
+    at the reference's last value."""
     tolerance: float
+    """The largest difference that counts as reproduced."""
     methods: Mapping[str, list[str]]
+    """The overrides of each method."""
     columns: list[str]
+    """The methods that have figures; others only serve as references."""
     rows: Mapping[str, Mapping[str, Json]]
+    """The ``values`` of each row in the order of the columns, its ``overrides``, and
+    its own further overrides of some ``methods``."""
     overrides: Sequence[str] = ()
+    """Those of all rows."""
     runs: str | None = None
+    """The table whose runs these are, measured in another way."""
     against: str | None = None
+    """The reference runs: a method of this table, or another table."""
     state: str = "not run"
+    """How it stands here, of `STATES`."""
     evidence: str = ""
+    """What that rests on."""
 
     @property
     def folder(self) -> str:
         """Where its runs are kept."""
         return self.runs or self.name
 
+    @cached_property
+    def kind(self) -> str:
+        """What is done with the values of a run."""
+        return self.measure.partition(" ")[0]
+
+    @cached_property
+    def key(self) -> str:
+        """Which values these are, if not a summary's."""
+        return self.measure.partition(" ")[2]
+
     @property
     def unit(self) -> str:
         """What the figures are."""
-        kind, _, key = self.measure.partition(" ")
-        if kind == "bytes":
+        if self.kind == "bytes":
             return "bytes in % of FedAvg's"
-        if kind == SPEEDUP:
-            return f"times as fast as {self.against} to its last {key}"
-        what = self.measure if key in DISTANCES else f"accuracy in %, {self.measure}"
-        return f"{what}, less that of {self.against}" if self.against else what
+        if self.kind == SPEEDUP:
+            return f"times as fast as {self.against} to its last {self.key}"
+        what = "" if self.key in DISTANCES else "accuracy in %, "
+        less = f", less that of {self.against}" if self.against else ""
+        return f"{what}{self.measure}{less}"
 
     @property
-    def is_accuracy(self) -> bool:
-        """Whether the figures are accuracies."""
-        return self._is_share and self.against is None
-
-    @property
-    def is_difference(self) -> bool:
-        """Whether they are differences of two accuracies of one seed."""
-        return self._is_share and self.against is not None
-
-    @property
-    def _is_share(self) -> bool:
-        kind, _, key = self.measure.partition(" ")
-        return kind not in ("bytes", SPEEDUP) and key not in DISTANCES
+    def is_share(self) -> bool:
+        """Whether the figures are accuracies, or, `against` others, differences."""
+        return self.kind not in ("bytes", SPEEDUP) and self.key not in DISTANCES
 
     @property
     def decimals(self) -> int:
         """With how many a figure is printed."""
-        kind, _, key = self.measure.partition(" ")
-        return 2 if kind == SPEEDUP or key in DISTANCES else 1
+        return 2 if self.kind == SPEEDUP or self.key in DISTANCES else 1
 
     def value(self, run: Finished, reference: Finished | None = None) -> float | None:
         """Return the figure of a run, relative to its reference if it has one.
 
-        Returns
-        -------
-        float or None
-            Shares in percent; None if it never became as good as the reference.
+        Shares are in percent; None if it never became as good as the reference.
         """
-        kind, _, key = self.measure.partition(" ")
         if reference is None:
             return self._figure(run)
-        if kind == SPEEDUP:
-            goal = make_reference(_curve(reference, key))
-            return score(_curve(run, key), (), goal).speedup
+        if self.kind == SPEEDUP:
+            goal = make_reference(self._curve(reference))
+            return score(self._curve(run), (), goal).speedup
         return self._figure(run) - self._figure(reference)
 
     def _figure(self, run: Finished) -> float:
-        kind, _, key = self.measure.partition(" ")
-        if kind == "bytes":
+        if self.kind == "bytes":
             return _share_of_bytes(run)
-        if not key:
-            return 100 * float(run.summary[kind]["accuracy"])
-        known = [row[key] for row in run.rounds if row.get(key) is not None]
-        found = float(AVERAGES[kind](known))
-        return found if key in DISTANCES else 100 * found
+        if not self.key:
+            return 100 * float(run.summary[self.kind]["accuracy"])
+        known = [row[self.key] for row in run.rounds if row.get(self.key) is not None]
+        found = float(AVERAGES[self.kind](known))
+        return found if self.key in DISTANCES else 100 * found
+
+    def _curve(self, run: Finished) -> list[dict[str, Json]]:
+        """Return the rounds with the values as their accuracy."""
+        return [{**row, "accuracy": row.get(self.key)} for row in run.rounds]
 
     def cells(self, rows: Sequence[str], methods: Sequence[str]) -> list[Cell]:
         """Return the cells of some methods and rows, of all if none are named.
 
-        A row is selected by its name, or several by the beginning of their names.
-
-        Raises
-        ------
-        ConfigError
-            If one is unknown.
+        A row is selected by its name, or several by the beginning of their names. One
+        that is unknown is a `ConfigError`.
         """
-        prefixes = tuple(each for each in rows if each not in self.rows)
-        known = f"rows {', '.join(self.rows)} and methods {', '.join(self.columns)}"
+
+        def selected(name: str, begin: str) -> bool:
+            return name == begin if begin in self.rows else name.startswith(begin)
+
         unknown = [each for each in methods if each not in self.columns]
         unknown += [
-            each
-            for each in rows
-            if not any(name.startswith(each) for name in self.rows)
+            each for each in rows if not any(selected(name, each) for name in self.rows)
         ]
+        known = f"rows {', '.join(self.rows)} and methods {', '.join(self.columns)}"
         require(not unknown, "--rows or --methods", unknown, known)
         return [
             self.cell(name, method)
             for name in self.rows
+            if not rows or any(selected(name, each) for each in rows)
             for method in self.columns
-            if (not rows or name in rows or name.startswith(prefixes))
-            and (not methods or method in methods)
+            if not methods or method in methods
         ]
 
     def cell(self, row: str, method: str) -> Cell:
@@ -221,11 +203,6 @@ def _flatten(overrides: Iterable[Any]) -> list[str]:
     for each in overrides:
         found += [each] if isinstance(each, str) else _flatten(each)
     return found
-
-
-def _curve(run: Finished, key: str) -> list[dict[str, Json]]:
-    """Return the rounds with this as their accuracy."""
-    return [{**row, "accuracy": row.get(key)} for row in run.rounds]
 
 
 def _share_of_bytes(run: Finished) -> float:

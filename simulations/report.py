@@ -16,7 +16,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -25,9 +24,15 @@ from matplotlib.figure import Figure
 
 from cfl_flower.analysis.comparison import require_one_stream
 from cfl_flower.analysis.drift_metrics import Score, make_reference, score
-from cfl_flower.analysis.leads import find_lead
 from cfl_flower.analysis.reference import find_reference_runs
-from cfl_flower.analysis.tables import ACCURACIES, CLUSTERS, COSTS, LED, cell
+from cfl_flower.analysis.tables import (
+    ACCURACIES,
+    CLUSTERS,
+    COSTS,
+    LED,
+    cell,
+    write_leads,
+)
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
 from cfl_flower.types import Json
@@ -37,35 +42,15 @@ from simulations.saved import SavedRun, load_run, name_runs
 from simulations.terminal import Parser, command, writable
 
 ROUND_COLUMNS = (
-    "round",
-    "accuracy",
-    "accuracy_mean",
-    "loss",
-    "num_clusters",
-    "drifted",
-    "moved",
-    "reclustered",
-    "participants",
-    "bytes_up",
-    "bytes_down",
-    "seconds",
-    "virtual_seconds",
-    "heterogeneity",
-    "ari",
+    *("round", "accuracy", "accuracy_mean", "loss", "num_clusters", "drifted", "moved"),
+    *("reclustered", "participants", "bytes_up", "bytes_down", "seconds"),
+    *("virtual_seconds", "heterogeneity", "ari"),
 )
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the page.
-
-    Attributes
-    ----------
-    name : str
-        Of its file.
-    caption : str
-    figure : Figure
-    """
+    """A figure of the page, and the name of its file."""
 
     name: str
     caption: str
@@ -152,10 +137,6 @@ def score_rows(runs: figures.Runs) -> list[list[str]]:
     ]
 
 
-OVER_SEEDS = tuple(column for column in ACCURACIES if column[0] in LED)
-"""The columns of the table of methods with several seeds."""
-
-
 def seed_rows(runs: figures.Runs) -> list[list[str]]:
     """Return the lines of methods with several seeds: means, and leads over fedavg.
 
@@ -167,22 +148,12 @@ def seed_rows(runs: figures.Runs) -> list[list[str]]:
         same = {k: v for k, v in run.config.items() if k not in ("seed", "output_dir")}
         groups.setdefault(json.dumps(same, sort_keys=True), []).append(name)
     rows = []
-    for names in groups.values():
-        if len(names) < 2:
-            continue
-        means = [cell([scores[name] for name in names], each) for each in OVER_SEEDS]
-        pairs = [
-            (scores[name], scores[other])
-            for name in names
-            if (other := references[name]) not in (None, name)
-        ]
-        leads = [
-            find_lead((number(one), number(other)) for one, other in pairs)
-            for _, number, *_ in OVER_SEEDS
-        ]
-        written = [lead.in_points() if lead else "-" for lead in leads]
-        method = runs[names[0]].strategy
-        rows.append([f"{method}: {', '.join(names)}", *means, *written])
+    for names in (names for names in groups.values() if len(names) > 1):
+        means = [cell([scores[name] for name in names], column) for column in LED]
+        others = [(scores[name], references[name]) for name in names]
+        pairs = [(one, scores[n]) for one, n in others if n and scores[n] is not one]
+        title = f"{runs[names[0]].strategy}: {', '.join(names)}"
+        rows.append([title, *means, *write_leads(pairs)])
     return rows
 
 
@@ -194,36 +165,16 @@ def _cell(value: Json) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
+def _to_yaml(config: Mapping[str, Json]) -> str:
+    return yaml.safe_dump(dict(config), sort_keys=False)
+
+
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def describe(name: str, run: SavedRun) -> dict[str, Any]:
-    """Return what the page shows of one run."""
-    return {
-        "name": name,
-        "anchor": f"run-{_slug(name)}",
-        "complete": run.complete,
-        "failure": run.failure,
-        "done": len(run.rounds),
-        "total": run.config["rounds"],
-        "figures": own_pictures(name, run),
-        "command": run.command,
-        "command_to_go_on": "" if run.complete else run.command_to_go_on,
-        "config": yaml.safe_dump(dict(run.config), sort_keys=False),
-        "columns": ROUND_COLUMNS,
-        "rows": [[_cell(row.get(key)) for key in ROUND_COLUMNS] for row in run.rounds],
-    }
-
-
 def render(runs: Mapping[str, SavedRun]) -> tuple[str, list[Picture]]:
-    """Return the page, and its pictures.
-
-    Raises
-    ------
-    ConfigError
-        If the runs are on different data.
-    """
+    """Return the page and its pictures; runs on different data are a `ConfigError`."""
     require_one_stream(
         {name: run.config for name, run in runs.items()},
         {name: run.data for name, run in runs.items()},
@@ -232,12 +183,13 @@ def render(runs: Mapping[str, SavedRun]) -> tuple[str, list[Picture]]:
     names = {key: first[key]["name"] for key in ("dataset", "drift", "partition")}
     begun = {name: run for name, run in runs.items() if run.rounds}
     common = common_pictures(begun) if begun else []
-    described = [describe(name, run) for name, run in runs.items()]
+    own = [(name, run, own_pictures(name, run)) for name, run in runs.items()]
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
     )
+    environment.filters |= {"slug": _slug, "number": _cell, "yaml": _to_yaml}
     page = environment.get_template("report.html").render(
         title=f"{names['dataset']} under drift {names['drift']}: {', '.join(runs)}",
         subtitle=f"{first['clients']} clients, partition {names['partition']}, "
@@ -246,18 +198,14 @@ def render(runs: Mapping[str, SavedRun]) -> tuple[str, list[Picture]]:
         table=score_rows(begun),
         seeds=seed_rows(begun),
         figures=common,
-        runs=described,
+        round_columns=ROUND_COLUMNS,
+        runs=own,
     )
-    return page, common + [each for run in described for each in run["figures"]]
+    return page, common + [picture for *_, pictures in own for picture in pictures]
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Read the command line, or raise a `ConfigError`."""
     parser = Parser("report", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--output", type=Path, default=Path("report.html"))
@@ -268,13 +216,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def write(
     page: str, pictures: Sequence[Picture], output: Path, folder: Path | None
 ) -> None:
-    """Write the page, and the pictures if there is a folder for them.
-
-    Raises
-    ------
-    ConfigError
-        If one of the two cannot be written.
-    """
+    """Write the page, and the pictures if there is a folder, or raise a `ConfigError`."""
     if output.is_dir():
         raise ConfigError(f"--output={output} is a folder; name a file in it")
     if folder:

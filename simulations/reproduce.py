@@ -43,10 +43,8 @@ from simulations.jobs import Job, at_once, carry_out
 from simulations.published import Cell, PublishedTable, load_elsewhere, load_tables
 from simulations.terminal import Parser, command, count
 
-HEADER = (
-    *("row", "method", "ours", "last ten", "lead", "published", "difference"),
-    "verdict",
-)
+NUMBERS = ("ours", "last ten", "lead", "published", "difference")
+HEADER = ("row", "method", *NUMBERS, "verdict")
 """Last ten: the mean accuracy of the last ten tests, beside a final or best one. Lead:
 over fedavg in the same row, or over what the figure is relative to, paired by seed."""
 
@@ -71,13 +69,7 @@ class Outcome:
         jobs: Sequence[Job],
         reasons: Mapping[str, str],
     ) -> None:
-        """Add a seed: its run, and its reference run if it has one.
-
-        Raises
-        ------
-        ConfigError
-            If their files cannot be read.
-        """
+        """Add a seed: its run, and its reference run if it has one."""
         for job in jobs:
             if reason := reasons.get(job.config.output_dir):
                 self.reasons.append(f"{job.label} failed: {reason}")
@@ -92,39 +84,40 @@ class Outcome:
             self.never += 1
             return
         self.values[seed] = value
-        if tail is not None and table.is_accuracy:
+        if tail is not None and table.is_share and table.against is None:
             self.last_ten[seed] = 100 * tail
 
     def line(
         self, table: PublishedTable, cell: Cell, reference: Outcome | None = None
     ) -> list[str]:
         """Return the entries of the printed row, in the order of `HEADER`."""
-        digits, published = table.decimals, cell.published
-        known = "-" if published is None else f"{published:.{digits}f}"
+        form, published = f".{table.decimals}f", cell.published
+        known = "-" if published is None else f"{published:{form}}"
         if not self.values:
             ours = "never" if self.never else "failed"
             return [cell.row, cell.method, ours, "-", "-", known, "-", ""]
-        form = f".{digits}f"
         ours = mean_and_deviation(list(self.values.values()), 1, form) or "-"
         tail = mean_and_deviation(list(self.last_ten.values()), 1, form) or "-"
         gap = None if published is None else fmean(self.values.values()) - published
         judged = verdict(gap, table.tolerance)
         judged += f", without {self.never} never" if self.never else ""
         judged += f", without {len(self.reasons)} failed" if self.reasons else ""
-        difference = "-" if gap is None else f"{gap:+.{digits}f}"
+        difference = "-" if gap is None else f"{gap:+{form}}"
         lead = self._lead(table, reference)
         return [cell.row, cell.method, ours, tail, lead, known, difference, judged]
 
     def _lead(self, table: PublishedTable, reference: Outcome | None) -> str:
         """Write the lead over the reference; a difference is one already."""
-        if table.is_difference:
-            found = find_lead((value / 100, 0.0) for value in self.values.values())
-        elif table.is_accuracy and reference is not None:
+        if not table.is_share:
+            return "-"
+        if table.against is not None:
+            pairs = [(value, 0.0) for value in self.values.values()]
+        elif reference is not None:
             both = sorted(self.values.keys() & reference.values.keys())
-            pairs = ((self.values[s] / 100, reference.values[s] / 100) for s in both)
-            found = find_lead(pairs)
+            pairs = [(self.values[seed], reference.values[seed]) for seed in both]
         else:
             return "-"
+        found = find_lead((ours / 100, other / 100) for ours, other in pairs)
         return found.in_points() if found else "-"
 
 
@@ -151,11 +144,9 @@ def run_folder(cell: Cell, seed: int, options: argparse.Namespace) -> Path:
 
 
 def compose_cell(cell: Cell, seed: int, options: argparse.Namespace) -> RunConfig:
-    """Compose and check one run of a cell, which resumes if it was interrupted.
+    """Compose and check one run of a cell, or raise a `ConfigError`.
 
-    Raises
-    ------
-    ConfigError
+    It resumes if it was interrupted.
     """
     fixed = [f"seed={seed}", "engine=inprocess", "resume=true"]
     fixed.append(f"output_dir={quoted(str(run_folder(cell, seed, options)))}")
@@ -251,8 +242,7 @@ def draw(title: str, rows: Iterable[Sequence[str]], caption: str = "") -> Table:
         caption_justify="left",
     )
     for name in HEADER:
-        number = name not in ("row", "method", "verdict")
-        table.add_column(name, justify="right" if number else "left")
+        table.add_column(name, justify="right" if name in NUMBERS else "left")
     for row in rows:
         table.add_row(*map(escape, row))
     return table
@@ -260,17 +250,12 @@ def draw(title: str, rows: Iterable[Sequence[str]], caption: str = "") -> Table:
 
 def markdown(rows: Iterable[Sequence[str]]) -> str:
     """Lay a table out for a document."""
-    rule = ("---", "---", *["---:"] * 5, "---")
+    rule = ["---:" if name in NUMBERS else "---" for name in HEADER]
     return "\n".join("| " + " | ".join(row) + " |" for row in (HEADER, rule, *rows))
 
 
 def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace:
-    """Read the command line.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Read the command line, or raise a `ConfigError`."""
     parser = Parser("reproduce", __doc__)
     add = parser.add_argument
     add("table", nargs="?")
@@ -308,16 +293,12 @@ def main(arguments: Sequence[str]) -> int:
     table = tables[options.table]
     cells = table.cells(options.rows, options.methods)
     outcomes = reproduce(table, cells, options, tables)
-    references = {
-        cell.row: outcome
-        for cell, outcome in outcomes
-        if cell.method == REFERENCE_METHOD
-    }
+    found = {(cell.row, cell.method): outcome for cell, outcome in outcomes}
     rows = []
     for cell, outcome in outcomes:
-        ours = cell.method == REFERENCE_METHOD
-        reference = None if ours else references.get(cell.row)
-        rows.append(outcome.line(table, cell, reference))
+        reference = found.get((cell.row, REFERENCE_METHOD))
+        other = None if reference is outcome else reference
+        rows.append(outcome.line(table, cell, other))
     reasons = [reason for _, outcome in outcomes for reason in outcome.reasons]
     if options.markdown:
         print(markdown(rows), *(f"\n{reason}" for reason in reasons), sep="\n")

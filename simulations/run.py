@@ -18,9 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hydra
-from hydra._internal.utils import get_args_parser
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from rich.markup import escape
@@ -31,63 +28,53 @@ from cfl_flower.config.overrides import (
     CONF,
     expand,
     first_line,
-    own_folder,
     parse,
     quoted,
     swept_keys,
     with_folder,
 )
 from cfl_flower.config.reference import method_settings
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import ConfigError
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import VERBOSITY, execute, make_console, open_stream
 from simulations.inprocess import InProcessGrid
 from simulations.superlink import run_on_superlink
-from simulations.terminal import FLAGS, command, report
+from simulations.terminal import FLAGS, command
+
+MULTIRUN = {"-m", "--multirun"}
+INFORM = {
+    *("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i"),
+    *("--shell-completion", "-sc"),
+}
+"""Hydra's options after which nothing is run."""
 
 
 def run(config: RunConfig) -> None:
-    """Run one configuration with the engine that it names.
-
-    Raises
-    ------
-    CflError
-        If it does not complete.
-    """
+    """Run one configuration with the engine that it names; raise if it fails."""
     if config.engine == "inprocess":
         execute(InProcessGrid(), config, make_console())
-        return
-    # The SuperLink works elsewhere, in another environment: whole paths, the last win.
-    overrides = [*config.overrides, f"output_dir={quoted(config.output_dir)}"]
+    else:
+        line = shlex.join(overrides_elsewhere(config))
+        run_on_superlink(line, config.workers, config.gpus_per_worker)
+
+
+def overrides_elsewhere(config: RunConfig) -> list[str]:
+    """Return overrides that mean the same in another folder and environment."""
+    # Whole paths: the last win.
+    whole = [f"output_dir={quoted(config.output_dir)}"]
     if Path(config.data_dir).is_dir():
-        overrides.append(f"data_dir={quoted(config.data_dir)}")
-    run_on_superlink(shlex.join(overrides), config.workers, config.gpus_per_worker)
+        whole.append(f"data_dir={quoted(config.data_dir)}")
+    return [*config.overrides, *whole]
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-def _job(node: DictConfig) -> None:
-    """Run one job of Hydra's; its overrides are composed again, typed and checked."""
+def _inform(node: DictConfig) -> None:
+    """Let Hydra print what an option of `INFORM` asks for, and do nothing."""
     del node
-    job = list(HydraConfig.get().overrides.task)
-    asked = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    outer = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        run(compose_config(own_folder(job, swept_keys(asked))))
-    except CflError as error:
-        # SystemExit, unlike an error, passes through Hydra without a traceback.
-        sys.exit(report(error))
-    finally:
-        GlobalHydra.instance().hydra = outer
 
 
 def refuse_nothing(overrides: Sequence[str]) -> None:
-    """Refuse a sweep over no value: `glob` may match none.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Raise a `ConfigError` for a sweep over no value: `glob` may match none."""
     for override, item in zip(overrides, parse(overrides), strict=True):
         try:
             empty = item.is_sweep_override() and not list(item.sweep_string_iterator())
@@ -100,37 +87,25 @@ def refuse_nothing(overrides: Sequence[str]) -> None:
             )
 
 
-def check(arguments: Sequence[str]) -> list[str]:
-    """Compose and check every job before the first one starts.
-
-    Returns
-    -------
-    list of str
-        The arguments, with a common output_dir for a sweep that names none.
-
-    Raises
-    ------
-    ConfigError
-    """
+def check(arguments: Sequence[str]) -> list[RunConfig]:
+    """Compose every run before the first one starts, or raise a `ConfigError`."""
     flags = [argument for argument in arguments if argument.startswith("-")]
     overrides = [argument for argument in arguments if not argument.startswith("-")]
-    known = get_args_parser()._option_string_actions
     for flag in flags:
-        if flag.partition("=")[0] not in known:
+        if flag not in MULTIRUN:
             raise ConfigError(f"{flag} is no option; see --help")
     swept = swept_keys(overrides)
-    if swept and not {"-m", "--multirun"}.intersection(flags):
+    if swept and not flags:
         raise ConfigError(
             f"{', '.join(sorted(swept))}: several values need --multirun; or use "
             "simulations.compare for one table"
         )
     refuse_nothing(overrides)
-    overrides = with_folder(overrides)
-    for job in expand(overrides):
-        config = compose_config(job)
+    configs = [compose_config(job) for job in expand(with_folder(overrides))]
+    for config in configs:
         check_output_dir(config)
         open_stream(config)
-    return flags + overrides
+    return configs
 
 
 def take_talk(arguments: Sequence[str]) -> list[str]:
@@ -146,12 +121,13 @@ def take_talk(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
     arguments = take_talk(arguments)
+    if not INFORM.intersection(each.partition("=")[0] for each in arguments):
+        for config in check(arguments):
+            run(config)
+        return
     sys.argv[1:] = arguments
-    informs = {"--help", "--hydra-help", "--version", "--cfg", "-c", "--info", "-h"}
-    if not informs.intersection(arguments):
-        sys.argv[1:] = check(arguments)
     try:
-        _job()
+        _inform()
     finally:  # Hydra leaves by SystemExit after its help.
         if {"--help", "-h"}.intersection(arguments):
             explain_settings(arguments)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from cfl_flower.analysis.comparison import with_method
 from cfl_flower.config.overrides import first_line, quoted
@@ -28,32 +27,21 @@ from strategies.method import Method
 
 @dataclass(frozen=True)
 class SavedRun:
-    """The files of a run directory, finished or not.
-
-    Attributes
-    ----------
-    folder : Path
-    overrides : list of str
-        What the user asked for.
-    config : dict
-        The resolved configuration.
-    rounds : list of dict
-        The lines of `rounds.jsonl`, at least one unless the run failed.
-    tests : list of dict
-        The lines of `clients.jsonl`, of these rounds.
-    data : str or None
-        The name of what all clients held, if the run is finished.
-    failure : str
-        Why the last attempt failed, if it did.
-    """
+    """The files of a run directory, finished or not."""
 
     folder: Path
     overrides: Sequence[str]
+    """What the user asked for."""
     config: Mapping[str, Json]
+    """The resolved configuration."""
     rounds: Sequence[Mapping[str, Json]]
+    """The lines of `rounds.jsonl`, at least one unless the run failed."""
     tests: Sequence[Mapping[str, Json]]
+    """The lines of `clients.jsonl`, of these rounds."""
     data: str | None = None
+    """The name of what all clients held, if the run is finished."""
     failure: str = ""
+    """Why the last attempt failed, if it did."""
 
     @property
     def strategy(self) -> str:
@@ -79,12 +67,9 @@ class SavedRun:
 
     @cached_property
     def distances(self) -> FloatArray | None:
-        """What FedCCFA clustered clients by in the last saved round, class by class.
+        """What FedCCFA clustered m clients by in the last saved round, class by class.
 
-        Returns
-        -------
-        array of shape (L, m, m), or None
-            None for a method without.
+        Shape (L, m, m); None for a method without.
         """
         known = {field.name for field in fields(self.method.State)}
         if "distances" not in known or not self.checkpoint.exists():
@@ -95,28 +80,26 @@ class SavedRun:
     def common_models(self) -> str:
         """Say what the models that the server keeps are to the clients.
 
-        Raises
-        ------
-        ConfigError
-            If they are not fit for use, because what makes them so stays at the
-            clients.
+        A `ConfigError` says what they lack for use, as it stays at the clients.
         """
-        settings, dataset, model = (
-            build(self.config[name]) for name in ("strategy", "dataset", "model")
-        )
+        settings, dataset, model = self.build("strategy", "dataset", "model")
         network = model.build(dataset.shape, dataset.classes)
+        statistics = any(buffer.is_floating_point() for buffer in network.buffers())
         published = self.method.published
-        reasons = [published.incomplete] if published.incomplete else []
-        if keeps_statistics(settings, network):
-            local = "strategy.local.buffers=local"
-            reasons.append(f"{local} keeps statistics at the clients")
-        if reasons:
+        reason = published.incomplete
+        if not reason and statistics and settings.local.buffers == "local":
+            reason = "strategy.local.buffers=local keeps statistics at the clients"
+        if reason:
             raise ConfigError(
                 f"a run of strategy={self.strategy} has no common model that can be "
-                f"served: {reasons[0]}; name a run with common models, such as one of "
+                f"served: {reason}; name a run with common models, such as one of "
                 "strategy=fielding or fedavg"
             )
         return published.models
+
+    def build(self, *groups: str) -> list[Any]:
+        """Return the settings of some groups as objects."""
+        return [build(self.config[group]) for group in groups]
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -126,17 +109,14 @@ class SavedRun:
     def load_state(self) -> tuple[int, ClusteredState]:
         """Return the last saved round and the strategy's own state after it.
 
-        Raises
-        ------
-        CheckpointError
-            If the checkpoint is torn, or of another run.
+        What is torn, or of another run, is a `CheckpointError`.
         """
         return self.checkpoint.load(self.method.State)
 
     @property
     def on_own_data(self) -> bool:
         """Whether the clients were devices with folders of their own."""
-        return isinstance(build(self.config["dataset"]), Folder)
+        return isinstance(self.build("dataset")[0], Folder)
 
     @property
     def complete(self) -> bool:
@@ -145,19 +125,16 @@ class SavedRun:
 
     def series(self, key: str) -> tuple[IntArray, FloatArray]:
         """Return the rounds in which a number was measured, and the numbers."""
-        pairs = [
-            (row["round"], row[key]) for row in self.rounds if row.get(key) is not None
-        ]
-        found = np.array(pairs, float).reshape(-1, 2)
-        return found[:, 0].astype(np.int64), found[:, 1]
+        known = [row for row in self.rounds if row.get(key) is not None]
+        rounds = np.array([row["round"] for row in known], np.int64)
+        return rounds, np.array([row[key] for row in known], float)
 
     @cached_property
     def timeline(self) -> Timeline:
         """The true concepts of simulated clients."""
-        names = ("partition", "drift", "dataset")
-        partition, drift, dataset = (build(self.config[name]) for name in names)
-        sizes = (self.config[key] for key in ("clients", "seed", "rounds"))
-        clients, seed, rounds = (int(size) for size in sizes)
+        partition, drift, dataset = self.build("partition", "drift", "dataset")
+        sizes = [int(self.config[key]) for key in ("clients", "seed", "rounds")]
+        clients, seed, rounds = sizes
         events, classes = drift.events, dataset.classes
         return Timeline(partition, events, clients, classes, seed, rounds)
 
@@ -175,9 +152,7 @@ class SavedRun:
     def table(self, key: str) -> FloatArray:
         """Return a number of each client in each round, NaN where it was not tested.
 
-        Returns
-        -------
-        array of shape (clients, rounds)
+        Shape (clients, rounds).
         """
         place = {client: row for row, client in enumerate(self.clients)}
         found = np.full((len(place), int(self.rounds[-1]["round"])), np.nan)
@@ -206,9 +181,8 @@ def load_run(folder: Path) -> SavedRun:
     done = {row["round"] for row in rounds}
     # Killed between the two files, a run has tests of a round that is not done.
     tests = [row for row in read_tests(folder) if row["round"] in done]
-    data = None
-    if (folder / "summary.json").is_file():
-        data = read_summary(folder).get("data")
+    done_well = (folder / "summary.json").is_file()
+    data = read_summary(folder).get("data") if done_well else None
     try:
         overrides = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
         overrides = overrides[len(RUN) :]
@@ -239,9 +213,3 @@ def name_runs(runs: Sequence[SavedRun]) -> list[str]:
     ]
     distinct = next((c for c in choices if len(set(c)) == len(c)), None)
     return distinct or [f"{name} {i}" for i, name in enumerate(choices[0], 1)]
-
-
-def keeps_statistics(settings: Any, network: nn.Module) -> bool:
-    """Tell whether clients have running statistics of their own."""
-    there = any(buffer.is_floating_point() for buffer in network.buffers())
-    return there and settings.local.buffers == "local"

@@ -27,20 +27,13 @@ DIRECTORY = "clusters.json"
 HISTOGRAM = "label_histogram"
 
 
-def find(served: Path, representation: FloatArray) -> tuple[dict[str, Json], float]:
+def find(
+    served: Path, directory: dict[str, Json], representation: FloatArray
+) -> tuple[dict[str, Json], float]:
     """Return the nearest cluster, as the directory has it, and its distance.
 
-    Parameters
-    ----------
-    served : Path
-    representation : array of shape (r,)
-
-    Raises
-    ------
-    ConfigError
-        If the method has no centres, or the representation does not fit them.
+    A representation, of shape (r,), that does not fit is a `ConfigError`.
     """
-    directory = read_directory(served)
     centres = load_file(served / "centres.safetensors")["centres"]
     fits = representation.shape == centres.shape[1:]
     allowed = f"{centres.shape[1]} numbers"
@@ -68,10 +61,7 @@ def measure(point: FloatArray, centres: FloatArray, distance: Distance) -> Float
 def read_directory(served: Path) -> dict[str, Json]:
     """Read what was exported.
 
-    Raises
-    ------
-    ConfigError
-        If it is not there, or the method compares clients in another way.
+    A `ConfigError` says that it is not there, or of a method without representations.
     """
     path = need(served / DIRECTORY, "write it with simulations.export")
     directory: dict[str, Json] = json.loads(path.read_text())
@@ -83,15 +73,11 @@ def read_directory(served: Path) -> dict[str, Json]:
     return directory
 
 
-def histogram_of(served: Path, data: Path) -> FloatArray:
+def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
     """Return the label histogram of a folder's training samples, shape (L,).
 
-    Raises
-    ------
-    ConfigError
-        If the centres are not of histograms, or the folder has no samples.
+    Centres of another kind, and a folder without samples, are a `ConfigError`.
     """
-    directory = read_directory(served)
     kind = directory["representation"]
     if kind != HISTOGRAM:
         raise ConfigError(f"centres are of {kind}; give one with --representation FILE")
@@ -102,24 +88,19 @@ def histogram_of(served: Path, data: Path) -> FloatArray:
 
 
 def assign_from_served(asked: argparse.Namespace) -> None:
-    """Print the cluster and the model of a device, as the command line asks.
-
-    Raises
-    ------
-    ConfigError
-        If neither samples nor a representation are given, or they do not fit.
-    """
+    """Print the cluster and the model of a device, as the command line asks."""
     served, given = asked.source, (asked.data_dir, asked.representation)
     if sum(each is not None for each in given) != 1:
         raise ConfigError(
             f"{served} is a served folder; give the device's samples with --data-dir, "
             "or its representation with --representation FILE.npy"
         )
+    directory = read_directory(served)
     if asked.data_dir is not None:
-        point = histogram_of(served, Path(asked.data_dir))
+        point = histogram_of(directory, Path(asked.data_dir))
     else:
         path = need(asked.representation, "save one with numpy.save")
         point = np.load(path, allow_pickle=False)
-    cluster, gap = find(served, point)
+    cluster, gap = find(served, directory, point)
     model = served / cluster["torchscript"]
     print(f"cluster {cluster['cluster']}, distance {gap:.3f}: {model}")

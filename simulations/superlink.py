@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -37,18 +37,9 @@ def run_on_superlink(
 ) -> None:
     """Run the app in a simulation on a private SuperLink, streaming its lines.
 
-    Parameters
-    ----------
-    overrides : str
-        Hydra's overrides in one line, paths absolute.
-    workers : int
-        Worker processes, and simulated SuperNodes: one each.
-    gpus_per_worker : float
-
-    Raises
-    ------
-    RunFailedError
-        If the run's status is anything but completed; says why.
+    The overrides are in one line, with absolute paths. Each worker process has one
+    simulated SuperNode. A status that is anything but completed is a `RunFailedError`,
+    which says why.
     """
     with (
         tempfile.TemporaryDirectory(prefix="cfl-flower-") as home,
@@ -67,12 +58,8 @@ def run_on_superlink(
 def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
     """Start a SuperLink for simulations; yield the environment that leads to it.
 
-    Parameters
-    ----------
-    home : Path
-        Its FLWR_HOME and working directory.
-    variables : str
-        More environment variables for it and all that it starts.
+    Its FLWR_HOME and working directory is `home`; it and all that it starts have these
+    further environment variables.
     """
     http, control = _free_ports(2)
     environment = {
@@ -185,12 +172,9 @@ def die_with_parent() -> None:
         ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)
 
 
-def _free_ports(count: int) -> Sequence[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

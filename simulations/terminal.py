@@ -48,14 +48,9 @@ def command(
 
 
 class Parser(argparse.ArgumentParser):
-    """Whose complaints are one line, as of a wrong setting.
+    """Reads the arguments of a module below `simulations`, whose docstring is its help.
 
-    Parameters
-    ----------
-    command : str
-        The module's name below `simulations`.
-    description : str, optional
-        The module's docstring.
+    Complaints are one line, as of a wrong setting.
     """
 
     def __init__(self, command: str, description: str | None) -> None:
@@ -95,12 +90,7 @@ def count(text: str) -> int:
 
 @contextmanager
 def writable(option: str, path: Path, remedy: str) -> Iterator[None]:
-    """Turn a failure to write a file that an option names into one line.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Turn a failure to write a file that an option names into a `ConfigError`."""
     try:
         yield
     except OSError as error:

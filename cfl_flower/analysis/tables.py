@@ -44,7 +44,7 @@ CLUSTERS: tuple[Column, ...] = (
 )
 
 
-LED = ("final", "last ten", "mean")
+LED = tuple(each for each in ACCURACIES if each[0] in ("final", "last ten", "mean"))
 """The accuracies that leads are of."""
 
 FAILED = "failed"
@@ -95,15 +95,19 @@ def lead_table(title: str, pairs: Mapping[str, Sequence[tuple[Score, Score]]]) -
 
     From the scores of a method and of the reference, for each seed that both have.
     """
-    columns = [column for column in ACCURACIES if column[0] in LED]
-    result = new_table(title, [heading for heading, *_ in columns])
+    result = new_table(title, [heading for heading, *_ in LED])
     for name, each in pairs.items():
-        found = [
-            find_lead((number(one), number(other)) for one, other in each)
-            for _, number, *_ in columns
-        ]
-        result.add_row(name, *(lead.in_points() if lead else "-" for lead in found))
+        result.add_row(name, *write_leads(each))
     return result
+
+
+def write_leads(pairs: Sequence[tuple[Score, Score]]) -> list[str]:
+    """Write the leads of a method over a reference, one for each of `LED`."""
+    found = [
+        find_lead((number(one), number(other)) for one, other in pairs)
+        for _, number, *_ in LED
+    ]
+    return [lead.in_points() if lead else "-" for lead in found]
 
 
 def drift_table(

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from cfl_flower.clustering import algorithms, centres, representations
+from cfl_flower.types import FloatArray, IntArray
 from simulations.benchmark import measure as bench
 
 
 def rows() -> Iterator[bench.Row]:
     """Measure moving and re-clustering of clients with 100 labels, on one core."""
+    rng = np.random.default_rng(0)
+    bases = rng.dirichlet(np.full(100, 0.1), 12)
     for clients, drifted, limits in (
         (5078, 5078, (0.1, 0.1, 3)),
         (100_000, 1000, (0.2, 0.2, 30)),
@@ -22,20 +25,19 @@ def rows() -> Iterator[bench.Row]:
             f"the pairwise trigger, {clients:,} x 100",
             f"re-clustering {clients:,} x 100, K = 2..20",
         )
-        steps = _steps(clients, drifted)
+        clusters = np.arange(clients) % 12
+        points = np.stack([rng.dirichlet(60 * bases[k] + 0.02) for k in clusters])
+        steps = _steps(points.astype(np.float32), clusters, drifted)
         for name, step, limit in zip(names, steps, limits, strict=True):
             yield bench.on_one_core(name, step, limit)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     yield bench.within("all of this: peak memory of the process", peak, 1, "GB")
 
 
-def _steps(clients: int, drifted: int) -> tuple[Callable[[], None], ...]:
+def _steps(
+    points: FloatArray, clusters: IntArray, drifted: int
+) -> tuple[Callable[[], None], ...]:
     """Return a drift event without re-clustering, a trigger, and a re-clustering."""
-    rng = np.random.default_rng(0)
-    bases = rng.dirichlet(np.full(100, 0.1), 12)
-    clusters = np.arange(clients) % 12
-    points = np.stack([rng.dirichlet(60 * bases[k] + 0.02) for k in clusters])
-    points = points.astype(np.float32)
     before = algorithms.cluster_centres(points, clusters, 12)
 
     def move() -> None:

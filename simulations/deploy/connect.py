@@ -30,10 +30,7 @@ KNOWN = "already in use"
 def add_connection(name: str, address: str, authority: Path) -> None:
     """Write a connection into Flower's own configuration.
 
-    Raises
-    ------
-    ConfigError
-        If the certificate is not there, or the configuration cannot be read.
+    A `ConfigError` says that there is no certificate, or that it cannot be read.
     """
     path = Path(os.environ.get("FLWR_HOME", "~/.flwr"), "config.toml").expanduser()
     trusted = need(authority, "copy ca.pem from the machine that made it")
@@ -48,13 +45,7 @@ def add_connection(name: str, address: str, authority: Path) -> None:
 
 
 def register(name: str, key: Path) -> None:
-    """Let a device join; one that is registered already stays so.
-
-    Raises
-    ------
-    ConfigError
-        If its key is refused.
-    """
+    """Let a device join, or raise a `ConfigError`; who is registered stays so."""
     path = str(need(key, "make it with simulations.deploy.keys"))
     words = ("supernode", "register", path, name, "--name", key.stem)
     done = flwr(*words, variables=environment())

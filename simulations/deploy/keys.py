@@ -62,12 +62,7 @@ def make_server(folder: Path, hosts: Sequence[str]) -> bool:
     """Make `server.pem` and `server.key` for the names by which devices call.
 
     The loopback addresses are always among them: the SuperLink calls itself. Returns
-    False if it was there.
-
-    Raises
-    ------
-    ConfigError
-        If the authority's key is not there.
+    False if it was there; a `ConfigError` says that the authority's key is not.
     """
     if (folder / f"{SERVER}.pem").exists():
         return False
@@ -102,12 +97,7 @@ def make_server(folder: Path, hosts: Sequence[str]) -> bool:
 def make_device(folder: Path, name: str) -> bool:
     """Make a device's private key, `<name>`, and its public one, `<name>.pub`.
 
-    Returns False if it was there.
-
-    Raises
-    ------
-    ConfigError
-        If the name cannot be a client id.
+    Returns False if it was there; a `ConfigError` says that the name is no client id.
     """
     require(is_client_id(name), "--device", name, "up to 64 of A-Z a-z 0-9 . _ -")
     reserved = {AUTHORITY, SERVER}

@@ -42,12 +42,7 @@ PATIENCE = 300.0
 def submit(name: str, overrides: Sequence[str], restarts: int = 0) -> None:
     """Carry out a run, again and again from its checkpoint if its server dies.
 
-    Raises
-    ------
-    ConfigError
-        If a run that may be restarted has no folder to be found again.
-    RunFailedError
-        If it does not complete.
+    One that does not complete is a `RunFailedError`.
     """
     keys = [override.partition("=")[0] for override in overrides]
     if restarts and "output_dir" not in keys:
@@ -72,12 +67,8 @@ def submit(name: str, overrides: Sequence[str], restarts: int = 0) -> None:
 def start(name: str, overrides: Sequence[str]) -> tuple[str, str]:
     """Start a run and relay its lines until they end.
 
-    Returns its id, and the reason if it gave up by itself.
-
-    Raises
-    ------
-    RunFailedError
-        If the SuperLink takes no run.
+    Returns its id, and the reason if it gave up by itself. A SuperLink that takes no
+    run is a `RunFailedError`.
     """
     deadline = time.monotonic() + PATIENCE
     while True:

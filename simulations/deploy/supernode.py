@@ -35,13 +35,7 @@ PORT = 9094
 def node_config(
     client: ClientId, data: Path | None, home: Path, days: float = DEFAULT_STATE_DAYS
 ) -> dict[str, ClientId | float]:
-    """Return what the device says about itself.
-
-    Raises
-    ------
-    ConfigError
-        If it makes no sense.
-    """
+    """Return what the device says about itself, or raise a `ConfigError`."""
     config: dict[str, ClientId | float] = {CLIENT_ID: client}
     config[STATE_DIR] = str(home / "state")
     if days != DEFAULT_STATE_DAYS:
@@ -59,13 +53,7 @@ def supernode(
     config: Mapping[str, ClientId | float],
     port: int = PORT,
 ) -> list[str]:
-    """Return Flower's command.
-
-    Raises
-    ------
-    ConfigError
-        If a certificate or key is not there.
-    """
+    """Return Flower's command; a `ConfigError` says which key is not there."""
     remedy = "copy it from the machine that made it (simulations.deploy.keys)"
     pairs = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
     return [

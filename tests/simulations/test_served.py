@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -29,10 +28,9 @@ def test_the_distance_is_that_of_the_run(
         "distance": distance,
         "clusters": [{"cluster": 4}, {"cluster": 7}],
     }
-    (tmp_path / "clusters.json").write_text(json.dumps(directory))
     centres = {"centres": CENTRES.astype(np.float32)}
     save_file(centres, tmp_path / "centres.safetensors")
-    cluster, gap = find(tmp_path, POINT)
+    cluster, gap = find(tmp_path, directory, POINT)
     assert cluster == directory["clusters"][nearest]
     expected = {"l1": 0.9, "l2": 0.25}
     assert gap == pytest.approx(expected[distance])
