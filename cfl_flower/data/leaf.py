@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cfl_flower.data.reading import PARTS, blank, find, intact
+from cfl_flower.data.pool import PARTS
+from cfl_flower.data.reading import blank, find, intact
 from cfl_flower.data.samples import Sample, SampleTable
 from cfl_flower.settings import settings
 

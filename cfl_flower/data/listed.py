@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from cfl_flower.data.pool import PARTS
 from cfl_flower.data.reading import (
-    PARTS,
     TestFraction,
     find,
     intact,

@@ -14,15 +14,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cfl_flower.data.folders import SUFFIXES, class_folders, image_files
-from cfl_flower.data.pool import Pool
-from cfl_flower.data.reading import (
-    PARTS,
-    TestFraction,
-    named,
-    of_one_type,
-    pools,
-    require_fit,
-)
+from cfl_flower.data.pool import PARTS, Pool, divide, pools
+from cfl_flower.data.reading import TestFraction, of_one_type, require_fit
 from cfl_flower.data.samples import pixels
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import key
@@ -92,12 +85,9 @@ class Folder:
     """Share of the samples held out for testing."""
 
     def __post_init__(self) -> None:
-        require(
-            len(self.names) in (0, self.classes),
-            "dataset.names",
-            self.names,
-            f"a name for each of the {self.classes} classes, or none",
-        )
+        ok = len(self.names) in (0, self.classes)
+        allowed = f"a name for each of the {self.classes} classes, or none"
+        require(ok, "dataset.names", self.names, allowed)
 
     def check(self, data_dir: str) -> None:
         """Do nothing: the server has no samples, and a device may get some later."""
@@ -129,25 +119,21 @@ class Folder:
             for file in self._files(data_dir)
             if (batch := self._batch(file, data_dir))
         ]
-        x = of_one_type([batch.x for batch in batches])
-        arrays: dict[str, NDArray[Any]] = {}
+        test = np.concatenate([np.zeros(0, bool), *(batch.test for batch in batches)])
         for part in PARTS:
-            masks = [batch.test == (part == "test") for batch in batches]
-            counts = [int(mask.sum()) for mask in masks]
-            if not sum(counts):
+            if not np.any(test == (part == "test")):
                 raise ConfigError(
                     f"data_dir={data_dir} has no sample for the {part} part yet; add "
                     "samples or change dataset.test_fraction"
                 )
-            kept = list(zip(batches, x, masks, strict=True))
-            arrays |= named(
-                part,
-                x=np.concatenate([inputs[mask] for _, inputs, mask in kept]),
-                y=np.concatenate([batch.y[mask] for batch, _, mask in kept]),
-                owner=np.zeros(sum(counts), np.int64),
-                time=np.repeat([batch.time for batch in batches], counts),
-            )
-        return pools(arrays)
+        sizes = [len(batch.y) for batch in batches]
+        arrays = {
+            "x": np.concatenate(of_one_type([batch.x for batch in batches])),
+            "y": np.concatenate([batch.y for batch in batches]),
+            "owner": np.zeros(len(test), np.int64),
+            "time": np.repeat([batch.time for batch in batches], sizes),
+        }
+        return pools(divide(arrays, test))
 
     def _files(self, data_dir: str) -> list[SampleFile]:
         """Return files with samples, the latest last."""
