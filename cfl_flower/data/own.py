@@ -26,23 +26,15 @@ log = logging.getLogger(__name__)
 
 
 class SampleFile(NamedTuple):
-    """A file in a device's folder.
-
-    Attributes
-    ----------
-    changed : int
-        When, in nanoseconds since 1970.
-    size : int
-        In bytes.
-    path : Path
-    label : int or None
-        Of an image; a .npz has its own.
-    """
+    """A file in a device's folder."""
 
     changed: int
+    """In nanoseconds since 1970."""
     size: int
+    """In bytes."""
     path: Path
     label: int | None
+    """Of an image; a .npz has its own."""
 
     @classmethod
     def found(cls, path: Path, label: int | None) -> SampleFile | None:

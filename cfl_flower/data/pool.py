@@ -32,29 +32,19 @@ Parts = Mapping[str, Arrays]
 
 @dataclass(frozen=True)
 class Pool:
-    """Samples that are allocated to clients.
-
-    Attributes
-    ----------
-    x : Tensor, shape (n, *shape), float32 or uint8
-        Pixels stay bytes until a client takes them.
-    y : Tensor, shape (n,), int64
-    labels : int array, shape (n,)
-        The same labels for numpy.
-    owners : int array, shape (n,), or None
-        Who a sample came from (a writer, a user, a camera), where the dataset knows.
-    times : int array, shape (n,), or None
-        When it was taken, in the dataset's own unit.
-    domains : int array, shape (n,), or None
-        Which of several datasets it came from, in a hybrid of them.
-    """
+    """Samples that are allocated to clients; all but ``x`` have the shape (n,)."""
 
     x: Tensor
+    """Shape (n, *shape): float32, or pixels that stay bytes until they are taken."""
     y: Tensor
     labels: IntArray
+    """The same labels for numpy."""
     owners: IntArray | None = None
+    """Who a sample came from (a writer, a user, a camera), where the dataset knows."""
     times: IntArray | None = None
+    """When it was taken, in the dataset's own unit."""
     domains: IntArray | None = None
+    """Which of several datasets it came from, in a hybrid of them."""
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Pool:

@@ -29,22 +29,14 @@ TAKEN_AT_ONCE = 1024
 
 
 class Sample(NamedTuple):
-    """One sample as the files of a dataset list it.
-
-    Attributes
-    ----------
-    content : Any
-        What its input is made from; a `Crop` of an image.
-    label : int
-    owner : str or None
-    time : int or None
-        In the dataset's own unit.
-    """
+    """One sample as the files of a dataset list it."""
 
     content: Any
+    """What its input is made from: for an image a `Crop`."""
     label: int
     owner: str | None = None
     time: int | None = None
+    """In the dataset's own unit."""
 
 
 class SampleTable(FileDataset):
@@ -134,14 +126,7 @@ Box: TypeAlias = tuple[int, int, int, int]
 
 
 class Crop(NamedTuple):
-    """One input: an image, or a box in it.
-
-    Attributes
-    ----------
-    path : Path
-    box : Box or None
-        None for the whole.
-    """
+    """One input: an image, or a box in it."""
 
     path: Path
     box: Box | None = None

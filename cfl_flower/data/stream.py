@@ -32,21 +32,7 @@ from cfl_flower.types import FloatArray, IntArray
 class View:
     """A client's data in one round, as indices into the shared pools.
 
-    Attributes
-    ----------
-    train_pool, test_pool : Pool
-    train_indices, test_indices : int arrays
-        They count through the pool once for each of ``turns``, one after the other.
-    degrees : float
-        Rotation of the images.
-    relabel : int array of shape (L,)
-        What the client calls the samples of a label.
-    alike : float
-        Share of all clients that have the same rotation.
-    turns : tuple of float
-        Rotations that come on top, of the distributions that the client mixes.
-    whole : bool
-        The reported accuracy is on the whole test set.
+    They count through the pool once for each of ``turns``, one after the other.
     """
 
     train_pool: Pool
@@ -54,10 +40,15 @@ class View:
     train_indices: IntArray
     test_indices: IntArray
     degrees: float
+    """Rotation of the images."""
     relabel: IntArray
+    """What the client calls the samples of a label, shape (L,)."""
     alike: float = 1.0
+    """Share of all clients that have the same rotation."""
     turns: tuple[float, ...] = (0.0,)
+    """Rotations that come on top, of the distributions that the client mixes."""
     whole: bool = False
+    """The reported accuracy is on the whole test set."""
 
     @property
     def labels(self) -> IntArray:
@@ -92,11 +83,7 @@ class View:
     ) -> Iterator[tuple[float, IntArray, slice]]:
         """Yield each rotation, the rows of the pool that have it, and their place.
 
-        Parameters
-        ----------
-        pool : Pool
-        indices : int array of shape (n,)
-            Ascending, where there are several ``turns``.
+        The indices must ascend where there are several ``turns``.
         """
         if len(self.turns) == 1:
             yield self.degrees, indices, slice(0, len(indices))

@@ -35,23 +35,15 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class Occasion:
-    """One time that an event happens; its random draws follow from this alone.
-
-    Attributes
-    ----------
-    partition : Partition
-    seed, round : int
-    number : int
-        Of the event in its schedule.
-    occurrence : int
-        How often it happened before.
-    """
+    """One time that an event happens; its random draws follow from this alone."""
 
     partition: Partition
     seed: int
     round: int
     number: int
+    """Of the event in its schedule."""
     occurrence: int
+    """How often it happened before."""
 
     @cached_property
     def rng(self) -> np.random.Generator:
