@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -17,12 +18,7 @@ from cfl_flower.data.partition import Partition, SamplePair
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
 from cfl_flower.data.timeline import Timeline
-from cfl_flower.data.world import (
-    AT_RANDOM,
-    BY_RANK,
-    World,
-    traits,
-)
+from cfl_flower.data.world import AT_RANDOM, BY_RANK, World, traits
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray
@@ -89,14 +85,11 @@ class View:
             yield self.degrees, indices, slice(0, len(indices))
             return
         size = len(pool.labels)
-        ends = np.searchsorted(indices, size * np.arange(1, len(self.turns)))
-        edges = [0, *ends.tolist(), len(indices)]
-        for part, (turn, place) in enumerate(
-            zip(self.turns, map(slice, edges, edges[1:]), strict=True)
-        ):
-            if place.start < place.stop:
-                angle = (self.degrees + turn) % 360
-                yield angle, indices[place] - part * size, place
+        edges = np.searchsorted(indices, size * np.arange(len(self.turns) + 1)).tolist()
+        for part, (start, end) in enumerate(pairwise(edges)):
+            if start < end:
+                angle = (self.degrees + self.turns[part]) % 360
+                yield angle, indices[start:end] - part * size, slice(start, end)
 
     def _take(
         self, pool: Pool, indices: IntArray, labels: IntArray
@@ -111,19 +104,7 @@ class View:
 
 
 class Stream:
-    """All clients' data in all rounds; a client is a view by index.
-
-    Parameters
-    ----------
-    dataset, partition, drift : settings
-    clients : int
-    seed : int
-    rounds : int
-        Of the run.
-    data_dir : str
-    device : str
-        Where torch finds the samples.
-    """
+    """All clients' data in all rounds of a run; torch has them on ``device``."""
 
     def __init__(
         self,
@@ -137,9 +118,8 @@ class Stream:
         device: str = "cpu",
     ) -> None:
         self.classes, self.rounds = dataset.classes, rounds
-        self.timeline = Timeline(
-            partition, drift.events, clients, dataset.classes, seed, rounds
-        )
+        events, size = drift.events, (clients, dataset.classes)
+        self.timeline = Timeline(partition, events, *size, seed, rounds)
         self._partition, self._seed = partition, seed
         train, test = dataset.load(data_dir)
         self._pools = train.to(device), test.to(device)
@@ -155,9 +135,10 @@ class Stream:
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""
         state = blake2b(digest_size=16)
-        for round in [1, *self.timeline.rounds]:
-            if round > self.rounds:
-                break
+        for round in [
+            1,
+            *(each for each in self.timeline.rounds if each <= self.rounds),
+        ]:
             world = self.timeline.world(round)
             state.update(repr(round).encode())
             for _, value in sorted(traits(world).items()):
@@ -216,13 +197,7 @@ class Stream:
 
     @cached_property
     def _moments(self) -> list[FloatArray]:
-        """When each sample of the two pools was taken, from 0 to below 1.
-
-        Raises
-        ------
-        ConfigError
-            If the dataset does not know.
-        """
+        """When each sample of the two pools was taken, from 0 to below 1."""
         times = [pool.times for pool in self._pools if pool.times is not None]
         every = np.concatenate([*times, np.zeros(0, np.int64)])
         first, last = every.min(initial=2**62), every.max(initial=-(2**62))
