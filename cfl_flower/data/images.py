@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -100,11 +99,8 @@ class TorchvisionImages(FileDataset):
             target = Path(root, self.folder)
             target.mkdir(parents=True)
             for name in self.names:
-                with (
-                    gzip.open(source / f"{name}.gz") as packed,
-                    (target / name).open("wb") as file,
-                ):
-                    shutil.copyfileobj(packed, file)
+                packed = (source / f"{name}.gz").read_bytes()
+                (target / name).write_bytes(gzip.decompress(packed))
             yield root
 
     def _open(self, root: str, train: bool, download: bool) -> Any:

@@ -14,12 +14,7 @@ from PIL import Image
 from pydantic import Field
 
 from cfl_flower.data.pool import PARTS, Arrays, Parts
-from cfl_flower.data.reading import (
-    FileDataset,
-    channels_first,
-    intact,
-    require_fit,
-)
+from cfl_flower.data.reading import FileDataset, channels_first, intact, require_fit
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -35,15 +36,6 @@ class SampleFile(NamedTuple):
     path: Path
     label: int | None
     """Of an image; a .npz has its own."""
-
-    @classmethod
-    def found(cls, path: Path, label: int | None) -> SampleFile | None:
-        """Return the file, or None if it went since it was listed."""
-        try:
-            state = path.stat()
-        except FileNotFoundError:
-            return None
-        return cls(state.st_mtime_ns, state.st_size, path, label)
 
 
 class Batch(NamedTuple):
@@ -101,16 +93,14 @@ class Folder:
         ConfigError
             If a part has no sample, or a file's content does not fit the settings.
         """
-        if not self._files(data_dir):
+        files = self._files(data_dir)
+        if not files:
             raise ConfigError(
                 f"data_dir={data_dir} has no samples; put .npz files with x and y "
                 f"there, or {', '.join(SUFFIXES)} images in a folder per class"
             )
-        batches = [
-            batch
-            for file in self._files(data_dir)
-            if (batch := self._batch(file, data_dir))
-        ]
+        read = (self._batch(file, data_dir) for file in files)
+        batches = [batch for batch in read if batch]
         test = np.concatenate([np.zeros(0, bool), *(batch.test for batch in batches)])
         for part in PARTS:
             if not np.any(test == (part == "test")):
@@ -130,9 +120,8 @@ class Folder:
     def _files(self, data_dir: str) -> list[SampleFile]:
         """Return files with samples, the latest last."""
         root = Path(data_dir)
-        found: list[tuple[Path, int | None]] = [
-            (path, None) for path in root.glob("*.npz")
-        ]
+        found: list[tuple[Path, int | None]]
+        found = [(path, None) for path in root.glob("*.npz")]
         names = self.names or tuple(map(str, range(self.classes)))
         for name, folder in class_folders(root).items():
             if name not in names:
@@ -141,9 +130,13 @@ class Folder:
                     "as dataset.names says"
                 )
             found += [(path, names.index(name)) for path in image_files(folder)]
-        files = [SampleFile.found(path, label) for path, label in found]
-        present = [file for file in files if file]
-        return sorted(present, key=lambda file: (file.changed, file.path))
+        files = []
+        for path, label in found:
+            # It may go as soon as it is listed.
+            with suppress(FileNotFoundError):
+                state = path.stat()
+                files.append(SampleFile(state.st_mtime_ns, state.st_size, path, label))
+        return sorted(files, key=lambda file: (file.changed, file.path))
 
     def _batch(self, file: SampleFile, data_dir: str) -> Batch | None:
         path, label = file.path, file.label

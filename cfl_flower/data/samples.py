@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfl_flower.data.pool import PARTS, Arrays, Parts
-from cfl_flower.data.reading import (
-    FileDataset,
-    blank,
-    held_out,
-    intact,
-    numbered,
-)
+from cfl_flower.data.reading import FileDataset, blank, held_out, intact, numbered
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 

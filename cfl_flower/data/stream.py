@@ -135,10 +135,9 @@ class Stream:
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""
         state = blake2b(digest_size=16)
-        for round in [
-            1,
-            *(each for each in self.timeline.rounds if each <= self.rounds),
-        ]:
+        for round in [1, *self.timeline.rounds]:
+            if round > self.rounds:
+                break
             world = self.timeline.world(round)
             state.update(repr(round).encode())
             for _, value in sorted(traits(world).items()):
