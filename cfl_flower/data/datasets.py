@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch.nn.functional import interpolate
 
-from cfl_flower.data.pool import Pool
+from cfl_flower.data.pool import Pool, pools
 from cfl_flower.data.reading import TestFraction
 from cfl_flower.settings import settings
 
@@ -71,4 +71,4 @@ class Digits:
             x, y, test_size=self.test_fraction, random_state=0, stratify=y
         )
         train, test = {"x": x_train, "y": y_train}, {"x": x_test, "y": y_test}
-        return Pool.from_arrays(train), Pool.from_arrays(test)
+        return pools({"train": train, "test": test})

@@ -26,14 +26,7 @@ from cfl_flower.data.world import (
     traits,
 )
 from cfl_flower.seeding import generator
-from cfl_flower.settings import (
-    Count,
-    Fraction,
-    located,
-    require,
-    settings,
-)
-from cfl_flower.settings import Natural as NaturalNumber
+from cfl_flower.settings import Count, Fraction, Natural, located, require, settings
 from cfl_flower.types import BoolArray, IntArray
 
 
@@ -177,7 +170,7 @@ class Relabel(Change):
     """Labels that change names with each other. The same swap again undoes it."""
     permutation: list[int] = field(default_factory=list)
     """What each label is called instead, all L of them; empty for no permutation."""
-    random_swaps: NaturalNumber = 0
+    random_swaps: Natural = 0
     """Pairs of labels that change names, drawn for each client among those it holds."""
 
     def __post_init__(self) -> None:
@@ -194,12 +187,9 @@ class Relabel(Change):
         world = relabel_clients(world, chosen, self._names(world.classes))
         if not self.random_swaps:
             return world
-        order = occasion.rng.random(world.relabel.shape).argsort(axis=1)
         # Labels that a client holds come first.
-        absent = np.take_along_axis(world.groups < 0, order, axis=1)
-        first = absent.argsort(axis=1, kind="stable")
-        order = np.take_along_axis(order, first, axis=1)
-        pairs = order[:, : 2 * self.random_swaps]
+        points = occasion.rng.random(world.relabel.shape) + (world.groups < 0)
+        pairs = points.argsort(axis=1)[:, : 2 * self.random_swaps]
         names = np.tile(np.arange(world.classes), (world.clients, 1))
         swapped = pairs.reshape(world.clients, -1, 2)[:, :, ::-1].reshape(pairs.shape)
         np.put_along_axis(names, pairs, swapped, axis=1)

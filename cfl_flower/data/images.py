@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,17 +11,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfl_flower.data.pool import Arrays, Pool, cache_dir
+from cfl_flower.data.pool import PARTS, Arrays, Parts, Pool, cache_dir, divide
 from cfl_flower.data.reading import (
-    PARTS,
     FileDataset,
     TestFraction,
     channels_first,
     held_out,
     intact,
-    named,
 )
 from cfl_flower.settings import require, settings
 
@@ -74,20 +70,23 @@ class TorchvisionImages(FileDataset):
             return replace(self, download=False).load(data_dir)
         return super().load(data_dir)
 
-    def arrays(self, data_dir: str) -> Arrays:
+    def arrays(self, data_dir: str) -> Parts:
         """Read what torchvision reads."""
-        arrays: dict[str, NDArray[Any]] = {}
+        parts: dict[str, Arrays] = {}
         where = f"{self.name} in data_dir={data_dir}"
         with intact(where), self._unpacked(data_dir) as root:
             for part in PARTS:
                 data = self._open(root, train=part == "train", download=False)
                 x = channels_first(np.asarray(data.data))
-                arrays |= named(part, x=x, y=np.asarray(data.targets, np.int64))
+                parts[part] = {"x": x, "y": np.asarray(data.targets, np.int64)}
+        return self._recipe(parts)
+
+    def _recipe(self, parts: Parts) -> Parts:
         if self.test_fraction is not None:
-            arrays = split_anew(arrays, self.test_fraction)
+            parts = split_anew(parts, self.test_fraction)
         if self.normalise is not None:
-            arrays = normalised(arrays, *self.normalise)
-        return standardised(arrays) if self.standardise else arrays
+            parts = normalised(parts, *self.normalise)
+        return standardised(parts) if self.standardise else parts
 
     @contextmanager
     def _unpacked(self, data_dir: str) -> Iterator[str]:
@@ -100,11 +99,8 @@ class TorchvisionImages(FileDataset):
             target = Path(root, self.folder)
             target.mkdir(parents=True)
             for name in self.names:
-                with (
-                    gzip.open(source / f"{name}.gz") as packed,
-                    (target / name).open("wb") as file,
-                ):
-                    shutil.copyfileobj(packed, file)
+                packed = (source / f"{name}.gz").read_bytes()
+                (target / name).write_bytes(gzip.decompress(packed))
             yield root
 
     def _open(self, root: str, train: bool, download: bool) -> Any:
@@ -114,30 +110,26 @@ class TorchvisionImages(FileDataset):
         return getattr(datasets, self.name)(root, train=train, download=download)
 
 
-def split_anew(arrays: Arrays, fraction: float) -> dict[str, NDArray[Any]]:
+def split_anew(parts: Parts, fraction: float) -> Parts:
     """Pool training and test sets, and hold out a share of each label."""
-    x, y = (np.concatenate([arrays[f"{n}_train"], arrays[f"{n}_test"]]) for n in "xy")
-    test = held_out(y, fraction)
-    return named("train", x=x[~test], y=y[~test]) | named("test", x=x[test], y=y[test])
+    pooled = {key: np.concatenate([parts[part][key] for part in PARTS]) for key in "xy"}
+    return divide(pooled, held_out(pooled["y"], fraction))
 
 
-def standardised(arrays: Arrays) -> dict[str, NDArray[Any]]:
+def standardised(parts: Parts) -> Parts:
     """Shift and scale every input to mean 0 and deviation 1 over both sets."""
-    x = np.concatenate([arrays["x_train"], arrays["x_test"]]).astype(np.float32)
+    x = np.concatenate([parts[part]["x"] for part in PARTS]).astype(np.float32)
     mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
     x -= mean.astype(np.float32)
     x /= (deviation + 0.001).astype(np.float32)
-    train, test = np.split(x, [len(arrays["x_train"])])
-    return {**arrays, "x_train": train, "x_test": test}
+    both = zip(PARTS, np.split(x, [len(parts["train"]["x"])]), strict=True)
+    return {part: {**parts[part], "x": own} for part, own in both}
 
 
-def normalised(
-    arrays: Arrays, mean: float, deviation: float
-) -> dict[str, NDArray[Any]]:
+def normalised(parts: Parts, mean: float, deviation: float) -> Parts:
     """Shift and scale all pixels, which go from 0 to 1 then, alike."""
     shift, scale = np.float32(255 * mean), np.float32(255 * deviation)
-    x = {name: (arrays[name] - shift) / scale for name in ("x_train", "x_test")}
-    return {**arrays, **x}
+    return {part: {**of, "x": (of["x"] - shift) / scale} for part, of in parts.items()}
 
 
 IDX = tuple(

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cfl_flower.data.reading import PARTS, blank, find, intact
+from cfl_flower.data.pool import PARTS
+from cfl_flower.data.reading import blank, find, intact
 from cfl_flower.data.samples import Sample, SampleTable
 from cfl_flower.settings import settings
 
@@ -33,13 +34,7 @@ class LeafDataset(SampleTable):
         return tuple(f"{self.name}/data/{part}/*.json" for part in PARTS)
 
     def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterable[Sample]:
-        """Return one user's samples.
-
-        Raises
-        ------
-        ValueError
-            If anything is not as LEAF writes it.
-        """
+        """Return one user's samples, or raise ValueError if LEAF writes others."""
         raise NotImplementedError
 
     def samples(self, data_dir: str) -> dict[str, list[Sample]]:
@@ -57,19 +52,13 @@ class LeafDataset(SampleTable):
         with intact(path):
             return [
                 sample
-                for user in user_data(path)
+                for user in _user_data(path)
                 for sample in self.user_samples(*user)
             ]
 
 
-def user_data(path: Path) -> Iterable[tuple[str, list[Any], list[Any]]]:
-    """Give the name, x and y of each user in a file.
-
-    Raises
-    ------
-    ValueError
-        If the file is not whole.
-    """
+def _user_data(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Yield the name, x and y of each user in a file."""
     with path.open(encoding="utf-8") as file:
         content = json.load(file)
     for name in content["users"]:
@@ -170,10 +159,7 @@ def tokens(text: str) -> list[str]:
 def sentiment(label: int | str) -> int:
     """Return 0 for negative and 1 for positive, which the raw tweets write as 4.
 
-    Raises
-    ------
-    ValueError
-        If the label is anything else.
+    Any other label raises ValueError.
     """
     if int(label) not in (0, 1, 4):
         raise ValueError("a label is none of 0, 1 and 4")

@@ -8,14 +8,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from cfl_flower.data.reading import (
-    PARTS,
-    TestFraction,
-    find,
-    intact,
-    numbered,
-    table,
-)
+from cfl_flower.data.pool import PARTS
+from cfl_flower.data.reading import TestFraction, find, intact, numbered, table
 from cfl_flower.data.samples import ColourImages, Crop, Sample, split
 from cfl_flower.settings import Count, settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -122,24 +122,16 @@ class DrawnSamples:
     """Samples that are drawn when a client's are asked for.
 
     A run allocates them anew so often that all of them would fill the memory.
-
-    Attributes
-    ----------
-    size : int
-        Samples in the pool.
-    counts : int array of shape (clients, K)
-        How many a client gets of each distribution.
-    draws : int array of shape (clients,)
-        How often it was allocated samples before.
-    purpose : {"deal", "deal-test"}
-        For training or for testing.
-    seed : int
     """
 
     size: int
+    """Samples in the pool."""
     counts: IntArray
+    """How many a client gets of each distribution, shape (clients, K)."""
     draws: IntArray
-    purpose: str
+    """How often it was allocated samples before, shape (clients,)."""
+    purpose: Literal["deal", "deal-test"]
+    """For training or for testing."""
     seed: int
 
     def __getitem__(self, client: int, /) -> IntArray:

@@ -13,15 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import Field
 
-from cfl_flower.data.pool import Arrays
-from cfl_flower.data.reading import (
-    PARTS,
-    FileDataset,
-    channels_first,
-    intact,
-    named,
-    require_fit,
-)
+from cfl_flower.data.pool import PARTS, Arrays, Parts
+from cfl_flower.data.reading import FileDataset, channels_first, intact, require_fit
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 
@@ -48,10 +41,10 @@ class Npz(FileDataset):
         """Return the file."""
         return (self.file,)
 
-    def arrays(self, data_dir: str) -> Arrays:
+    def arrays(self, data_dir: str) -> Parts:
         """Read the file."""
         path = Path(data_dir, self.file)
-        arrays: dict[str, NDArray[Any]] = {}
+        parts: dict[str, Arrays] = {}
         with intact(path), np.load(path) as stored:
             for part in PARTS:
                 packed = f"{part}_jpeg" in stored
@@ -61,8 +54,8 @@ class Npz(FileDataset):
                 require_fit(path, x, y, self.shape, self.classes)
                 if not len(y):
                     raise ConfigError(f"{path} has no sample in {part}_labels; mend it")
-                arrays |= named(part, x=x, y=y)
-        return arrays
+                parts[part] = {"x": x, "y": y}
+        return parts
 
 
 def _unpack(stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:

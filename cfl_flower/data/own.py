@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -14,15 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cfl_flower.data.folders import SUFFIXES, class_folders, image_files
-from cfl_flower.data.pool import Pool
-from cfl_flower.data.reading import (
-    PARTS,
-    TestFraction,
-    named,
-    of_one_type,
-    pools,
-    require_fit,
-)
+from cfl_flower.data.pool import PARTS, Pool, divide, pools
+from cfl_flower.data.reading import TestFraction, of_one_type, require_fit
 from cfl_flower.data.samples import pixels
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import key
@@ -33,32 +27,15 @@ log = logging.getLogger(__name__)
 
 
 class SampleFile(NamedTuple):
-    """A file in a device's folder.
-
-    Attributes
-    ----------
-    changed : int
-        When, in nanoseconds since 1970.
-    size : int
-        In bytes.
-    path : Path
-    label : int or None
-        Of an image; a .npz has its own.
-    """
+    """A file in a device's folder."""
 
     changed: int
+    """In nanoseconds since 1970."""
     size: int
+    """In bytes."""
     path: Path
     label: int | None
-
-    @classmethod
-    def found(cls, path: Path, label: int | None) -> SampleFile | None:
-        """Return the file, or None if it went since it was listed."""
-        try:
-            state = path.stat()
-        except FileNotFoundError:
-            return None
-        return cls(state.st_mtime_ns, state.st_size, path, label)
+    """Of an image; a .npz has its own."""
 
 
 class Batch(NamedTuple):
@@ -92,12 +69,9 @@ class Folder:
     """Share of the samples held out for testing."""
 
     def __post_init__(self) -> None:
-        require(
-            len(self.names) in (0, self.classes),
-            "dataset.names",
-            self.names,
-            f"a name for each of the {self.classes} classes, or none",
-        )
+        ok = len(self.names) in (0, self.classes)
+        allowed = f"a name for each of the {self.classes} classes, or none"
+        require(ok, "dataset.names", self.names, allowed)
 
     def check(self, data_dir: str) -> None:
         """Do nothing: the server has no samples, and a device may get some later."""
@@ -119,42 +93,35 @@ class Folder:
         ConfigError
             If a part has no sample, or a file's content does not fit the settings.
         """
-        if not self._files(data_dir):
+        files = self._files(data_dir)
+        if not files:
             raise ConfigError(
                 f"data_dir={data_dir} has no samples; put .npz files with x and y "
                 f"there, or {', '.join(SUFFIXES)} images in a folder per class"
             )
-        batches = [
-            batch
-            for file in self._files(data_dir)
-            if (batch := self._batch(file, data_dir))
-        ]
-        x = of_one_type([batch.x for batch in batches])
-        arrays: dict[str, NDArray[Any]] = {}
+        read = (self._batch(file, data_dir) for file in files)
+        batches = [batch for batch in read if batch]
+        test = np.concatenate([np.zeros(0, bool), *(batch.test for batch in batches)])
         for part in PARTS:
-            masks = [batch.test == (part == "test") for batch in batches]
-            counts = [int(mask.sum()) for mask in masks]
-            if not sum(counts):
+            if not np.any(test == (part == "test")):
                 raise ConfigError(
                     f"data_dir={data_dir} has no sample for the {part} part yet; add "
                     "samples or change dataset.test_fraction"
                 )
-            kept = list(zip(batches, x, masks, strict=True))
-            arrays |= named(
-                part,
-                x=np.concatenate([inputs[mask] for _, inputs, mask in kept]),
-                y=np.concatenate([batch.y[mask] for batch, _, mask in kept]),
-                owner=np.zeros(sum(counts), np.int64),
-                time=np.repeat([batch.time for batch in batches], counts),
-            )
-        return pools(arrays)
+        sizes = [len(batch.y) for batch in batches]
+        arrays = {
+            "x": np.concatenate(of_one_type([batch.x for batch in batches])),
+            "y": np.concatenate([batch.y for batch in batches]),
+            "owner": np.zeros(len(test), np.int64),
+            "time": np.repeat([batch.time for batch in batches], sizes),
+        }
+        return pools(divide(arrays, test))
 
     def _files(self, data_dir: str) -> list[SampleFile]:
         """Return files with samples, the latest last."""
         root = Path(data_dir)
-        found: list[tuple[Path, int | None]] = [
-            (path, None) for path in root.glob("*.npz")
-        ]
+        found: list[tuple[Path, int | None]]
+        found = [(path, None) for path in root.glob("*.npz")]
         names = self.names or tuple(map(str, range(self.classes)))
         for name, folder in class_folders(root).items():
             if name not in names:
@@ -163,9 +130,13 @@ class Folder:
                     "as dataset.names says"
                 )
             found += [(path, names.index(name)) for path in image_files(folder)]
-        files = [SampleFile.found(path, label) for path, label in found]
-        present = [file for file in files if file]
-        return sorted(present, key=lambda file: (file.changed, file.path))
+        files = []
+        for path, label in found:
+            # It may go as soon as it is listed.
+            with suppress(FileNotFoundError):
+                state = path.stat()
+                files.append(SampleFile(state.st_mtime_ns, state.st_size, path, label))
+        return sorted(files, key=lambda file: (file.changed, file.path))
 
     def _batch(self, file: SampleFile, data_dir: str) -> Batch | None:
         path, label = file.path, file.label

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Annotated, Literal, Protocol
 
 import numpy as np
@@ -136,28 +137,36 @@ class Partition:
         They count through the pool once for each of ``turns``, one after the other.
         ``first`` are those of the first allocation, None if this is it.
         """
-        options = (
-            ("deal", self.samples, self.minimum),
-            ("deal-test", self.test_samples, self.test_minimum),
+        dealt, number = first or (None, None), allocation.number
+        train, test = (generator(seed, each, number) for each in ("deal", "deal-test"))
+        part = partial(self._allocate, allocation)
+        return (
+            part(pools[0], train, self.samples, self.minimum, dealt[0]),
+            part(pools[1], test, self.test_samples, self.test_minimum, dealt[1]),
         )
-        found = []
-        for part, (purpose, count, least) in enumerate(options):
-            labels, demand = self._strata(pools[part], allocation)
-            rng = generator(seed, purpose, allocation.number)
-            allocated: list[IntArray] = [np.zeros(0, np.int64)] * len(demand)
-            if count is None and allocation.takers.all():
-                for copy in np.unique(allocation.copies):
-                    rows = np.flatnonzero(allocation.copies == copy)
-                    own = divide_once(labels, demand[rows], rng, least)
-                    _put(allocated, rows, own)
-            else:
-                rows = np.flatnonzero(allocation.takers)
-                had = [len(first[part][row]) if first else 0 for row in rows.tolist()]
-                sizes = np.array([count or size for size in had], np.int64)
-                own = draw(labels, self.wishes(demand[rows], labels), sizes, rng)
-                _put(allocated, rows, own)
-            found.append(allocated)
-        return found[0], found[1]
+
+    def _allocate(
+        self,
+        allocation: Allocation,
+        pool: Pool,
+        rng: np.random.Generator,
+        count: int | None,
+        minimum: int,
+        first: ClientSamples | None,
+    ) -> list[IntArray]:
+        labels, demand = self._strata(pool, allocation)
+        clients = range(len(demand))
+        if count is None and allocation.takers.all():
+            allocated = [np.zeros(0, np.int64) for _ in clients]
+            for copy in np.unique(allocation.copies):
+                rows = np.flatnonzero(allocation.copies == copy)
+                divided = divide_once(labels, demand[rows], rng, minimum)
+                for row, own in zip(rows.tolist(), divided, strict=True):
+                    allocated[row] = own
+            return allocated
+        had = [len(first[client]) if first else 0 for client in clients]
+        sizes = np.where(allocation.takers, count or had, 0)
+        return draw(labels, self.wishes(demand, labels), sizes, rng)
 
     def wishes(self, demand: FloatArray, labels: IntArray) -> FloatArray:
         """Return the label distributions, up to a factor, that samples are drawn by.
@@ -353,11 +362,6 @@ class Natural(Partition):
         chosen = generator(seed, "owners").permutation(count)[:clients]
         train, test = (_samples_of(owner, chosen) for owner in owners)
         return train, test
-
-
-def _put(table: list[IntArray], rows: IntArray, values: list[IntArray]) -> None:
-    for row, value in zip(rows.tolist(), values, strict=True):
-        table[row] = value
 
 
 def _samples_of(owners: IntArray, chosen: IntArray) -> list[IntArray]:

@@ -24,32 +24,27 @@ Arrays = Mapping[str, NDArray[Any]]
 """``x`` (n, *shape), float32 or pixels in uint8; ``y`` (n,), int64; perhaps ``owner``,
 ``time`` and ``domain``, all (n,), int64."""
 
+PARTS = ("train", "test")
+
+Parts = Mapping[str, Arrays]
+"""The arrays of each of `PARTS`."""
+
 
 @dataclass(frozen=True)
 class Pool:
-    """Samples that are allocated to clients.
-
-    Attributes
-    ----------
-    x : Tensor, shape (n, *shape), float32 or uint8
-        Pixels stay bytes until a client takes them.
-    y : Tensor, shape (n,), int64
-    labels : int array, shape (n,)
-        The same labels for numpy.
-    owners : int array, shape (n,), or None
-        Who a sample came from (a writer, a user, a camera), where the dataset knows.
-    times : int array, shape (n,), or None
-        When it was taken, in the dataset's own unit.
-    domains : int array, shape (n,), or None
-        Which of several datasets it came from, in a hybrid of them.
-    """
+    """Samples that are allocated to clients; all but ``x`` have the shape (n,)."""
 
     x: Tensor
+    """Shape (n, *shape): float32, or pixels that stay bytes until they are taken."""
     y: Tensor
     labels: IntArray
+    """The same labels for numpy."""
     owners: IntArray | None = None
+    """Who a sample came from (a writer, a user, a camera), where the dataset knows."""
     times: IntArray | None = None
+    """When it was taken, in the dataset's own unit."""
     domains: IntArray | None = None
+    """Which of several datasets it came from, in a hybrid of them."""
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Pool:
@@ -79,6 +74,19 @@ class Pool:
         return x.float().div_(255) if x.dtype == torch.uint8 else x
 
 
+def pools(parts: Parts) -> tuple[Pool, Pool]:
+    """Return the samples for training and those for testing."""
+    return Pool.from_arrays(parts["train"]), Pool.from_arrays(parts["test"])
+
+
+def divide(arrays: Arrays, test: NDArray[np.bool_]) -> Parts:
+    """Divide samples into those for training and, where ``test`` says so, testing."""
+    return {
+        part: {key: array[test == (part == "test")] for key, array in arrays.items()}
+        for part in PARTS
+    }
+
+
 def cache_dir() -> Path:
     """Return the user's own folder for what is made from a dataset's files."""
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -95,18 +103,13 @@ def _recipes() -> bytes:
 
 
 def cached_arrays(
-    name: str, sources: Sequence[Path], build: Callable[[], Arrays]
-) -> Arrays:
+    name: str, sources: Sequence[Path], build: Callable[[], Parts]
+) -> Parts:
     """Return arrays as memory maps, made once from the files they come from.
 
-    Parameters
-    ----------
-    name : str
-        Names the folder in `cache_dir`.
-    sources : sequence of Path
-        Files whose change makes the arrays out of date, as that of the code does.
-    build : callable
-        Makes the arrays; called once, whatever number of workers asks.
+    ``name`` names the folder in `cache_dir`. A change of the files ``sources`` makes
+    the arrays out of date, as that of the code does. ``build`` makes them; it is called
+    once, whatever number of workers asks.
     """
     state = blake2b(_recipes(), digest_size=8)
     for path in sources:
@@ -120,11 +123,16 @@ def cached_arrays(
             with TemporaryDirectory(
                 dir=folder.parent, ignore_cleanup_errors=True
             ) as temporary:
-                for key, array in build().items():
-                    np.save(Path(temporary, f"{key}.npy"), array)
+                for part, arrays in build().items():
+                    for key, array in arrays.items():
+                        np.save(Path(temporary, f"{key}.{part}.npy"), array)
                 # A folder is there with all its files, or not at all.
                 Path(temporary).rename(folder)
     # Copy on write: torch wants arrays that could be written to; nobody does.
     return {
-        path.stem: np.load(path, mmap_mode="c") for path in sorted(folder.glob("*.npy"))
+        part: {
+            path.name.partition(".")[0]: np.load(path, mmap_mode="c")
+            for path in folder.glob(f"*.{part}.npy")
+        }
+        for part in PARTS
     }

@@ -6,7 +6,6 @@ sample is ever seen by the server; on a real server they are files of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +25,7 @@ from cfl_flower.types import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one distribution.
-
-    Attributes
-    ----------
-    x : Tensor, shape (n, *shape)
-    y : Tensor, shape (n,)
-    """
+    """Samples of one distribution: inputs (n, *shape) and labels (n,)."""
 
     x: Tensor
     y: Tensor
@@ -40,31 +33,22 @@ class Samples:
 
 @dataclass(frozen=True)
 class Distribution:
-    """One of the K distributions that clients hold, or mix.
-
-    Attributes
-    ----------
-    weights : array of shape (L,)
-        How frequent each label is, relative to the others.
-    degrees : float
-        Rotation of the images.
-    relabel : int array of shape (L,)
-        What the samples of a label are called.
-    domain : int
-        Which of the datasets of a hybrid they are from.
-    """
+    """One of the K distributions that clients hold, or mix."""
 
     weights: FloatArray
+    """How frequent each label is, relative to the others, shape (L,)."""
     degrees: float
+    """Rotation of the images."""
     relabel: IntArray
+    """What the samples of a label are called, shape (L,)."""
     domain: int
+    """Which of the datasets of a hybrid they are from."""
 
     def draw(self, pool: Pool, size: int, rng: np.random.Generator) -> Samples:
         """Draw samples from a pool, each at most once; all if they are not enough."""
         labels = pool.labels
-        here = np.ones(len(labels), bool)
-        if pool.domains is not None:
-            here = pool.domains == self.domain
+        one = pool.domains is None
+        here = np.ones(len(labels), bool) if one else pool.domains == self.domain
         counts = np.bincount(labels[here], minlength=len(self.weights))
         shares = self.weights / np.maximum(counts, 1)
         odds = np.where(here, shares[labels], 0.0)
@@ -100,18 +84,7 @@ def distributions(partition: Partition, timeline: Timeline) -> list[Distribution
 def public_sets(
     found: list[Distribution], pool: Pool, size: int, seed: int, purpose: str
 ) -> list[Samples]:
-    """Draw samples of each distribution.
-
-    Parameters
-    ----------
-    found : list of K Distribution
-    pool : Pool
-    size : int
-        Samples of each, at most.
-    seed : int
-    purpose : str
-        What they are for: other purposes draw other samples.
-    """
+    """Draw at most ``size`` samples of each distribution, others for each purpose."""
     return [
         each.draw(pool, size, generator(seed, purpose, number))
         for number, each in enumerate(found)
@@ -126,16 +99,12 @@ def sets_in_folders(dataset: Dataset, folder: str) -> list[Samples]:
     ConfigError
         If there is none, or one cannot be read as the dataset.
     """
-    return list(_read(dataset, Path(folder).expanduser()))
-
-
-def _read(dataset: Dataset, root: Path) -> Iterator[Samples]:
+    root = Path(folder).expanduser()
     folders = sorted(path for path in root.glob("*") if path.is_dir())
     if not folders:
         raise ConfigError(
             f"strategy.public_dir={root} has no folders; put one there for each "
             "distribution, with samples as dataset says"
         )
-    for path in folders:
-        pool = dataset.load(str(path))[0]
-        yield Samples(pool.inputs(slice(None)), pool.y)
+    loaded = [dataset.load(str(path))[0] for path in folders]
+    return [Samples(pool.inputs(slice(None)), pool.y) for pool in loaded]

@@ -18,11 +18,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from pydantic import Field
 
-from cfl_flower.data.pool import Arrays, Pool, cache_dir, cached_arrays
+from cfl_flower.data.pool import Parts, Pool, cache_dir, cached_arrays, pools
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import IntArray
-
-PARTS = ("train", "test")
 
 DAMAGE = (
     *(OSError, EOFError, ValueError, AssertionError, RuntimeError, SyntaxError),
@@ -72,8 +70,8 @@ class FileDataset:
         """
         raise NotImplementedError
 
-    def arrays(self, data_dir: str) -> Arrays:
-        """Read the files into arrays named as `named` does: ``x_train``, ``y_train``.
+    def arrays(self, data_dir: str) -> Parts:
+        """Read the files.
 
         Raises
         ------
@@ -140,32 +138,6 @@ def channels_first(images: NDArray[Any]) -> NDArray[Any]:
     return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
 
 
-def named(part: str, **arrays: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Name the arrays of one part for `cached_arrays`.
-
-    Examples
-    --------
-    >>> list(named("test", x=np.zeros(1), y=np.zeros(1)))
-    ['x_test', 'y_test']
-    """
-    return {f"{key}_{part}": array for key, array in arrays.items()}
-
-
-def pools(arrays: Arrays) -> tuple[Pool, Pool]:
-    """Return the training and the test pool of arrays that `named` has named."""
-    train, test = (
-        Pool.from_arrays(
-            {
-                key.removesuffix(f"_{part}"): array
-                for key, array in arrays.items()
-                if key.endswith(f"_{part}")
-            }
-        )
-        for part in PARTS
-    )
-    return train, test
-
-
 def blank(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """Return an array of zeros on disk, for sets larger than memory.
 
@@ -210,11 +182,7 @@ TestFraction = Annotated[float, Field(ge=0.01, le=0.99)]
 
 
 def require_fit(
-    path: Path,
-    x: NDArray[Any],
-    y: NDArray[Any],
-    shape: tuple[int, ...],
-    classes: int,
+    path: Path, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...], classes: int
 ) -> None:
     """Require inputs of a shape, and for each a label from 0 to below ``classes``.
 

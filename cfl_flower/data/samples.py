@@ -13,16 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cfl_flower.data.pool import Arrays
-from cfl_flower.data.reading import (
-    PARTS,
-    FileDataset,
-    blank,
-    held_out,
-    intact,
-    named,
-    numbered,
-)
+from cfl_flower.data.pool import PARTS, Arrays, Parts
+from cfl_flower.data.reading import FileDataset, blank, held_out, intact, numbered
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 
@@ -31,22 +23,14 @@ TAKEN_AT_ONCE = 1024
 
 
 class Sample(NamedTuple):
-    """One sample as the files of a dataset list it.
-
-    Attributes
-    ----------
-    content : Any
-        What its input is made from; a `Crop` of an image.
-    label : int
-    owner : str or None
-    time : int or None
-        In the dataset's own unit.
-    """
+    """One sample as the files of a dataset list it."""
 
     content: Any
+    """What its input is made from: for an image a `Crop`."""
     label: int
     owner: str | None = None
     time: int | None = None
+    """In the dataset's own unit."""
 
 
 class SampleTable(FileDataset):
@@ -75,7 +59,7 @@ class SampleTable(FileDataset):
         """Return the inputs of samples, shape (n, *shape)."""
         raise NotImplementedError
 
-    def arrays(self, data_dir: str) -> Arrays:
+    def arrays(self, data_dir: str) -> Parts:
         """Read the samples; owners are numbered by name over both parts."""
         listed = self.samples(data_dir)
         for part, samples in listed.items():
@@ -85,18 +69,17 @@ class SampleTable(FileDataset):
                     "part that meets the dataset's conditions"
                 )
         number = numbered(sample.owner for part in listed.values() for sample in part)
-        arrays: dict[str, NDArray[Any]] = {}
+        parts: dict[str, Arrays] = {}
         for part, samples in listed.items():
             contents, labels, owners, times = zip(*samples, strict=True)
             numbers = [number.get(owner) for owner in owners]
             columns = {"y": labels, "owner": numbers, "time": times}
-            known = {
+            parts[part] = {"x": self.inputs(contents, data_dir)} | {
                 name: np.asarray(column, np.int64)
                 for name, column in columns.items()
                 if column[0] is not None
             }
-            arrays |= named(part, x=self.inputs(contents, data_dir), **known)
-        return arrays
+        return parts
 
 
 class ImageTable(SampleTable):
@@ -137,14 +120,7 @@ Box: TypeAlias = tuple[int, int, int, int]
 
 
 class Crop(NamedTuple):
-    """One input: an image, or a box in it.
-
-    Attributes
-    ----------
-    path : Path
-    box : Box or None
-        None for the whole.
-    """
+    """One input: an image, or a box in it."""
 
     path: Path
     box: Box | None = None

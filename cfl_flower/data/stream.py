@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -17,12 +18,7 @@ from cfl_flower.data.partition import Partition, SamplePair
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
 from cfl_flower.data.timeline import Timeline
-from cfl_flower.data.world import (
-    AT_RANDOM,
-    BY_RANK,
-    World,
-    traits,
-)
+from cfl_flower.data.world import AT_RANDOM, BY_RANK, World, traits
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray
@@ -32,21 +28,7 @@ from cfl_flower.types import FloatArray, IntArray
 class View:
     """A client's data in one round, as indices into the shared pools.
 
-    Attributes
-    ----------
-    train_pool, test_pool : Pool
-    train_indices, test_indices : int arrays
-        They count through the pool once for each of ``turns``, one after the other.
-    degrees : float
-        Rotation of the images.
-    relabel : int array of shape (L,)
-        What the client calls the samples of a label.
-    alike : float
-        Share of all clients that have the same rotation.
-    turns : tuple of float
-        Rotations that come on top, of the distributions that the client mixes.
-    whole : bool
-        The reported accuracy is on the whole test set.
+    They count through the pool once for each of ``turns``, one after the other.
     """
 
     train_pool: Pool
@@ -54,10 +36,15 @@ class View:
     train_indices: IntArray
     test_indices: IntArray
     degrees: float
+    """Rotation of the images."""
     relabel: IntArray
+    """What the client calls the samples of a label, shape (L,)."""
     alike: float = 1.0
+    """Share of all clients that have the same rotation."""
     turns: tuple[float, ...] = (0.0,)
+    """Rotations that come on top, of the distributions that the client mixes."""
     whole: bool = False
+    """The reported accuracy is on the whole test set."""
 
     @property
     def labels(self) -> IntArray:
@@ -92,24 +79,17 @@ class View:
     ) -> Iterator[tuple[float, IntArray, slice]]:
         """Yield each rotation, the rows of the pool that have it, and their place.
 
-        Parameters
-        ----------
-        pool : Pool
-        indices : int array of shape (n,)
-            Ascending, where there are several ``turns``.
+        The indices must ascend where there are several ``turns``.
         """
         if len(self.turns) == 1:
             yield self.degrees, indices, slice(0, len(indices))
             return
         size = len(pool.labels)
-        ends = np.searchsorted(indices, size * np.arange(1, len(self.turns)))
-        edges = [0, *ends.tolist(), len(indices)]
-        for part, (turn, place) in enumerate(
-            zip(self.turns, map(slice, edges, edges[1:]), strict=True)
-        ):
-            if place.start < place.stop:
-                angle = (self.degrees + turn) % 360
-                yield angle, indices[place] - part * size, place
+        edges = np.searchsorted(indices, size * np.arange(len(self.turns) + 1)).tolist()
+        for part, (start, end) in enumerate(pairwise(edges)):
+            if start < end:
+                angle = (self.degrees + self.turns[part]) % 360
+                yield angle, indices[start:end] - part * size, slice(start, end)
 
     def _take(
         self, pool: Pool, indices: IntArray, labels: IntArray
@@ -124,19 +104,7 @@ class View:
 
 
 class Stream:
-    """All clients' data in all rounds; a client is a view by index.
-
-    Parameters
-    ----------
-    dataset, partition, drift : settings
-    clients : int
-    seed : int
-    rounds : int
-        Of the run.
-    data_dir : str
-    device : str
-        Where torch finds the samples.
-    """
+    """All clients' data in all rounds of a run; torch has them on ``device``."""
 
     def __init__(
         self,
@@ -150,9 +118,8 @@ class Stream:
         device: str = "cpu",
     ) -> None:
         self.classes, self.rounds = dataset.classes, rounds
-        self.timeline = Timeline(
-            partition, drift.events, clients, dataset.classes, seed, rounds
-        )
+        events, size = drift.events, (clients, dataset.classes)
+        self.timeline = Timeline(partition, events, *size, seed, rounds)
         self._partition, self._seed = partition, seed
         train, test = dataset.load(data_dir)
         self._pools = train.to(device), test.to(device)
@@ -229,13 +196,7 @@ class Stream:
 
     @cached_property
     def _moments(self) -> list[FloatArray]:
-        """When each sample of the two pools was taken, from 0 to below 1.
-
-        Raises
-        ------
-        ConfigError
-            If the dataset does not know.
-        """
+        """When each sample of the two pools was taken, from 0 to below 1."""
         times = [pool.times for pool in self._pools if pool.times is not None]
         every = np.concatenate([*times, np.zeros(0, np.int64)])
         first, last = every.min(initial=2**62), every.max(initial=-(2**62))

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cfl_flower.data.pool import Pool
+from cfl_flower.data.pool import Pool, divide, pools
 from cfl_flower.data.reading import TestFraction, held_out
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Count, Natural, NonNegative, settings
@@ -53,11 +53,7 @@ class Synthetic:
             rows = slice(end - sizes[device], end)
             x[rows], y[rows] = self._samples(device, sizes[device])
         test = held_out(owner, self.test_fraction)
-        train, tested = (
-            Pool.from_arrays({"x": x[rows], "y": y[rows], "owner": owner[rows]})
-            for rows in (~test, test)
-        )
-        return train, tested
+        return pools(divide({"x": x, "y": y, "owner": owner}, test))
 
     def sizes(self) -> IntArray:
         """Return the number of samples of each device."""

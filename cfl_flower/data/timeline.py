@@ -35,23 +35,15 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class Occasion:
-    """One time that an event happens; its random draws follow from this alone.
-
-    Attributes
-    ----------
-    partition : Partition
-    seed, round : int
-    number : int
-        Of the event in its schedule.
-    occurrence : int
-        How often it happened before.
-    """
+    """One time that an event happens; its random draws follow from this alone."""
 
     partition: Partition
     seed: int
     round: int
     number: int
+    """Of the event in its schedule."""
     occurrence: int
+    """How often it happened before."""
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -64,12 +56,8 @@ class Timeline:
 
     A concept is a label distribution, a domain, a rotation and a naming of the labels.
     Which of its labels and samples have arrived at a client is none. Concepts are
-    numbered over the whole run, in the order of their first appearance.
-
-    Attributes
-    ----------
-    rounds : list of int
-        The rounds at whose start anything changes.
+    numbered over the whole run, in the order of their first appearance. ``rounds`` are
+    those at whose start anything changes.
     """
 
     def __init__(
@@ -131,9 +119,8 @@ class Timeline:
         return world
 
     def _number(self, world: World) -> IntArray:
-        rows = np.column_stack(
-            (world.groups, world.domains, world.degrees, world.relabel)
-        )
+        traits = world.groups, world.domains, world.degrees, world.relabel
+        rows = np.column_stack(traits)
         kinds, kind = np.unique(rows, axis=0, return_inverse=True)
         for each in kinds:
             self._numbers.setdefault(each.tobytes(), len(self._numbers))

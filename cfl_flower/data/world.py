@@ -24,91 +24,63 @@ its samples at a time; that of the dataset's clock, a span of time at a time."""
 
 @dataclass(frozen=True)
 class Layout:
-    """A demand for samples.
-
-    Attributes
-    ----------
-    demand : array of shape (clients, L)
-        Each client's wish for each label, relative to the other clients' and labels'.
-    groups : int array of shape (clients,)
-        The clients that follow one label distribution, numbered over the whole run; all
-        0 where each has its own. In a mixture, each client's main distribution.
-    mixture : array of shape (clients, K) or None
-        Share of each of K distributions in a client's samples; None for a single one.
-    """
+    """A demand for samples."""
 
     demand: FloatArray
+    """Each client's wish for each label, relative to the other clients' and labels',
+    shape (clients, L)."""
     groups: IntArray
+    """The clients that follow one label distribution, numbered over the whole run; all
+    0 where each has its own. In a mixture, each client's main one. Shape (clients,)."""
     mixture: FloatArray | None = None
+    """Share of each of K distributions in a client's samples, shape (clients, K)."""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """Samples allocated at one time.
-
-    Attributes
-    ----------
-    layout : Layout
-    takers : bool array of shape (clients,)
-        Who was allocated samples; the others keep what they have.
-    domains : int array of shape (clients,)
-        Which of the datasets of a hybrid they were allocated from.
-    copies : int array of shape (clients,)
-        Which copy of the dataset they were allocated from, where there are several.
-    draws : int array of shape (clients,)
-        How often each client was allocated samples before.
-    number : int
-        Of allocations before.
-    """
+    """Samples allocated at one time; arrays have the shape (clients,)."""
 
     layout: Layout
     takers: BoolArray
+    """Who was allocated samples; the others keep what they have."""
     domains: IntArray
+    """Which of the datasets of a hybrid they were allocated from."""
     copies: IntArray
+    """Which copy of the dataset they were allocated from, where there are several."""
     draws: IntArray
+    """How often each client was allocated samples before."""
     number: int = 0
+    """Of allocations before."""
 
 
 @dataclass(frozen=True)
 class World:
     """What all clients hold between two changes. Arrays are never written to.
 
-    Attributes
-    ----------
-    allocations : tuple of Allocation
-        All that were allocated so far.
-    allocation, source : int arrays of shape (clients, L)
-        The samples of a label are those that client ``source`` got in ``allocation``.
-    groups : int array of shape (clients, L)
-        The label distribution that the samples of a label were allocated by; -1 without
-        any.
-    domains : int array of shape (clients,)
-        Which of the datasets of a hybrid a client's samples are from.
-    degrees : array of shape (clients,)
-        Counter-clockwise rotation of its images.
-    relabel : int array of shape (clients, L)
-        What it calls the samples of a label.
-    visible : bool array of shape (clients, L)
-        The labels whose samples have arrived and are not forgotten yet.
-    since, until : arrays of shape (clients,)
-        The part of its stream of samples, from 0 to 1, that has arrived and is not
-        forgotten yet.
-    order : int array of shape (clients,)
-        The order of that stream: `AT_RANDOM`, which is one of training samples alone,
-        `BY_RANK` or `BY_TIME`.
+    Those of labels have the shape (clients, L), the others (clients,).
     """
 
     allocations: tuple[Allocation, ...]
+    """All that were allocated so far."""
     allocation: IntArray
     source: IntArray
+    """The samples of a label are those that client ``source`` got in ``allocation``."""
     groups: IntArray
+    """The label distribution that they were allocated by; -1 without any."""
     domains: IntArray
+    """Which of the datasets of a hybrid a client's samples are from."""
     degrees: FloatArray
+    """Counter-clockwise rotation of its images."""
     relabel: IntArray
+    """What it calls the samples of a label."""
     visible: BoolArray
+    """The labels whose samples have arrived and are not forgotten yet."""
     since: FloatArray
     until: FloatArray
+    """The part of its stream, from 0 to 1, that has arrived and is not forgotten."""
     order: IntArray
+    """Of that stream: `AT_RANDOM`, which is one of training samples alone, `BY_RANK` or
+    `BY_TIME`."""
 
     @property
     def clients(self) -> int:

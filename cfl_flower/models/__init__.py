@@ -14,7 +14,7 @@ from cfl_flower.models.convolutional import (
     FlexCflFemnistCnn,
     FlexCflMnistCnn,
 )
-from cfl_flower.models.dense import Mclr, Mlp, Perceptron, SoftmaxRegression
+from cfl_flower.models.dense import Mclr, Mlp, SoftmaxRegression
 from cfl_flower.models.flat import (
     FlatModel,
     Split,
@@ -36,7 +36,6 @@ __all__ = [
     "Mlp",
     "ModelSettings",
     "Network",
-    "Perceptron",
     "Recurrent",
     "ResNet18",
     "ShuffleNetV2",

@@ -21,22 +21,18 @@ from cfl_flower.types import FloatArray, Vector
 class Split:
     """Where a model's vector holds the classifier; all else is the extractor.
 
-    Attributes
-    ----------
-    start, stop : int
-        The classifier's part of the vector: first the weights, class by class, then
-        the biases.
-    classes, width : int
-        L and D, the length of a representation.
-    length : int
-        d, of the whole vector.
+    The classifier's part, from start to stop, has first its weights, class by class,
+    then the biases.
     """
 
     start: int
     stop: int
     classes: int
+    """L."""
     width: int
+    """D, the length of a representation."""
     length: int
+    """d, of the whole vector."""
 
     @property
     def part(self) -> slice:

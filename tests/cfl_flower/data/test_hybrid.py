@@ -12,7 +12,7 @@ from cfl_flower.data.drift import Regroup
 from cfl_flower.data.hybrid import Hybrid
 from cfl_flower.data.npz import Npz
 from cfl_flower.data.partition import LabelGroups, Partition
-from cfl_flower.data.reading import PARTS
+from cfl_flower.data.pool import PARTS
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import ConfigError
 

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 import conf
+from cfl_flower.data.pool import Arrays, Parts
 from cfl_flower.data.reading import (
     FileDataset,
     blank,
     held_out,
     intact,
-    named,
     numbered,
     table,
 )
@@ -48,13 +48,13 @@ class Lines(FileDataset):
     def files(self) -> tuple[str, ...]:
         return ("train*.txt", "test.txt")
 
-    def arrays(self, data_dir: str) -> dict[str, Any]:
-        arrays: dict[str, Any] = {}
+    def arrays(self, data_dir: str) -> Parts:
+        parts: dict[str, Arrays] = {}
         for part in ("train", "test"):
             x = np.loadtxt(Path(data_dir, f"{part}.txt"), np.float32, ndmin=1)
             y = (self.times * x).astype(np.int64)
-            arrays |= named(part, x=x, y=y, owner=y + 1)
-        return arrays
+            parts[part] = {"x": x, "y": y, "owner": y + 1}
+        return parts
 
 
 def test_a_dataset_is_read_again_when_its_files_or_settings_change(
