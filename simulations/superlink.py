@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from simulations.flower_cli import COMPLETED, wait_for_end
 from simulations.flower_cli import environment as flower_environment
 
 PROJECT = Path(__file__).resolve().parents[1]
+APP = PROJECT / "simulations" / "pyproject.toml"
 CONSOLE_FILE = "console.log"
 START_TIMEOUT = 60.0
 
@@ -99,7 +101,23 @@ def run_command(overrides: str, folder: Path, *options: str) -> list[str]:
     config = folder / "run-config.toml"
     config.write_text(f"{OVERRIDES} = {json.dumps(overrides)}\n")
     settings = ["--stream", "--run-config", str(config)]
-    return ["flwr", "run", str(PROJECT), *options, *settings]
+    return ["flwr", "run", str(app_folder(folder)), *options, *settings]
+
+
+def app_folder(folder: Path) -> Path:
+    """Return the folder of the Flower app: this checkout, or a copy of what is installed.
+
+    A wheel has no pyproject.toml beside its packages, which Flower asks for: it carries
+    one below `simulations`.
+    """
+    if not APP.exists():
+        return PROJECT
+    app = folder / "app"
+    app.mkdir()
+    shutil.copy(APP, app)
+    for package in ("cfl_flower", "strategies", "clients", "conf"):
+        shutil.copytree(PROJECT / package, app / package)
+    return app
 
 
 def _submit(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -43,6 +45,31 @@ MOST_DRIFTS = 6
 
 Runs = Mapping[str, Sequence[Finished]]
 """The seeds of each method, by its label."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A finished run beside the single global model of its seed and settings."""
+
+    run: Finished
+    drifts: list[int]
+    """The rounds in which its data change."""
+    single: Finished | None
+    """Itself if it is one."""
+
+    @cached_property
+    def reference(self) -> Reference | None:
+        """The accuracy to reach and the time to beat."""
+        return None if self.single is None else make_reference(self.single.rounds)
+
+    @cached_property
+    def score(self) -> Score:
+        """The run in numbers."""
+        return score(self.run.rounds, self.drifts, self.reference, self.run.tests)
+
+
+Rows = Mapping[str, Sequence[Compared]]
+"""As `Runs`."""
 
 
 def compare(
@@ -104,54 +131,44 @@ def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Tab
     by_seed = {seed: _drifts(config) for seed, config in firsts.items()}
     drifts = by_seed[first.seed]
     alike = all(each == drifts for each in by_seed.values())
-    indices = find_reference_runs([run.config.resolved for run in every])
-    reference_runs = {
-        run.config.output_dir: every[index]
-        for run, index in zip(every, indices, strict=True)
-        if index is not None
+    places = find_reference_runs([run.config.resolved for run in every])
+    singles = {
+        run.config.output_dir: every[place]
+        for run, place in zip(every, places, strict=True)
+        if place is not None
     }
-    references = {
-        path: make_reference(run.rounds) for path, run in reference_runs.items()
-    }
-
-    scored = {
-        run.config.output_dir: score(
-            run.rounds,
-            by_seed[run.config.seed],
-            references.get(run.config.output_dir),
-            run.tests,
-        )
-        for run in every
-    }
-    scores = {
-        label: [scored[run.config.output_dir] for run in seeds]
+    rows = {
+        label: [
+            Compared(run, by_seed[run.config.seed], singles.get(run.config.output_dir))
+            for run in seeds
+        ]
         for label, seeds in runs.items()
     }
-    caption = "\n".join([*_catching_up(runs, reference_runs), *failed])
+    scores = {label: [each.score for each in row] for label, row in rows.items()}
+    caption = "\n".join([*_catching_up(rows), *failed])
     title = _title(first, drifts if alike else None)
-    found = [table(title, scores, caption=caption)]
-    found += _leads(runs, reference_runs, scored)
+    found = [table(title, scores, caption=caption), *_leads(rows)]
     if alike and 1 < len(drifts) <= MOST_DRIFTS:
         what = "accuracy before each drift, in its first round, and at its end, in %"
         lines = {label: [run.rounds for run in seeds] for label, seeds in runs.items()}
         found.append(drift_table(what, lines, drifts))
-    found.append(table("cost" + _target(runs, references), scores, COSTS))
+    found.append(table("cost" + _target(rows), scores, COSTS))
     what = "clusters; churn: clients that change theirs in a round, in %"
     return [*found, table(what, scores, CLUSTERS)]
 
 
-def _leads(
-    runs: Runs, references: Mapping[str, Finished], scored: Mapping[str, Score]
-) -> list[Table]:
+def _leads(rows: Rows) -> list[Table]:
     """Return the table of leads over the single global model, with several seeds."""
+    scores = {
+        each.run.config.output_dir: each.score for row in rows.values() for each in row
+    }
     pairs = {
         label: [
-            (scored[run.config.output_dir], scored[single.config.output_dir])
-            for run in seeds
-            if (single := references.get(run.config.output_dir))
-            and not _is_reference(run)
+            (each.score, scores[each.single.config.output_dir])
+            for each in row
+            if each.single and each.single is not each.run
         ]
-        for label, seeds in runs.items()
+        for label, row in rows.items()
     }
     if max(map(len, pairs.values()), default=0) < 2:
         return []
@@ -179,13 +196,12 @@ def _title(first: RunConfig, drifts: list[int] | None) -> str:
     )
 
 
-def _target(runs: Runs, references: Mapping[str, Reference | None]) -> str:
+def _target(rows: Rows) -> str:
     """Describe the target accuracy, and what the speed-up is relative to."""
     targets, units = [], set()
-    for seeds in runs.values():
-        own = [r.config.output_dir for r in seeds if _is_reference(r)]
-        known = [each for path in own if (each := references[path])]
-        if known:
+    for row in rows.values():
+        own = [each.reference for each in row if each.single is each.run]
+        if known := [each for each in own if each]:
             targets.append(100 * fmean(each.target for each in known))
             units |= {"rounds" if e.seconds is None else "device time" for e in known}
     if not targets:
@@ -197,10 +213,6 @@ def _target(runs: Runs, references: Mapping[str, Reference | None]) -> str:
         return f"; target: {targets[0]:.1f}%, {final}; {speedup}"
     span = f"{min(targets):.1f} to {max(targets):.1f}%"
     return f"; targets: {span}, {final} with the settings of the row; {speedup}"
-
-
-def _is_reference(run: Finished) -> bool:
-    return run.config.names["strategy"] == REFERENCE_METHOD
 
 
 def require_one_stream(
@@ -277,19 +289,19 @@ def _shortened(drifts: list[int], most: int = MOST_DRIFTS) -> str:
     return some if len(drifts) <= most else f"{some}, ... ({len(drifts)} in all)"
 
 
-def _catching_up(runs: Runs, references: Mapping[str, Finished]) -> Iterator[str]:
+def _catching_up(rows: Rows) -> Iterator[str]:
     """Describe where the single global model catches up with the other methods."""
-    if any(len(seeds) > 1 for seeds in runs.values()):
+    if any(len(row) > 1 for row in rows.values()):
         return
-    labels = {seeds[0].config.output_dir: name for name, seeds in runs.items() if seeds}
+    pairs = [(name, each) for name, row in rows.items() for each in row]
+    labels = {each.run.config.output_dir: name for name, each in pairs}
     lines: dict[str, list[str]] = {}
-    for path, name in labels.items():
-        single, (run,) = references.get(path), runs[name]
-        if single is None or _is_reference(run):
+    for name, each in pairs:
+        if each.single is None or each.single is each.run:
             continue
-        since = caught_up(single.rounds, run.rounds)
+        since = caught_up(each.single.rounds, each.run.rounds)
         level = f"level with {name} from round {since} on"
-        found = lines.setdefault(labels[single.config.output_dir], [])
+        found = lines.setdefault(labels[each.single.config.output_dir], [])
         found.append(level if since else f"below {name} to the end")
     for name, levels in lines.items():
         yield f"The single global model ({name}) is " + ", ".join(sorted(levels)) + "."

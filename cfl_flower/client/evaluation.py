@@ -33,15 +33,10 @@ class Predictions:
 
 
 class Evaluator:
-    """The tests of one batch of tasks.
+    """The tests of one batch of tasks on the worker's network.
 
-    Parameters
-    ----------
-    model : FlatModel
-        The worker's network.
-    sharers : mapping of int to int
-        By the `id` of a model's vector, how many clients of the phase receive it, on
-        any worker: how a client is tested must not depend on the worker's other tasks.
+    ``sharers`` has, by the `id` of a model's vector, how many clients of the phase
+    receive it, on any worker: how one is tested must not depend on the other tasks.
     """
 
     def __init__(self, model: FlatModel, sharers: Mapping[int, int]) -> None:

@@ -21,18 +21,12 @@ from cfl_flower.types import ClientId
 
 
 class ClientState:
-    """The state of one client, as named arrays.
+    """The state of one client, as named arrays, below the ``root`` of all clients'.
 
-    Parameters
-    ----------
-    root : Path
-        The directory of all clients' states.
-    keep_from : int
-        The last checkpointed round, to which a run may go back: the newest version up
-        to it is never deleted.
-    alone : bool
-        Whether no checkpoint follows on the same disk, as on a device. Otherwise file
-        names are synced with the checkpoint, which saves 5 ms per client and round.
+    A run may go back to the last checkpointed round, ``keep_from``: the newest version
+    up to it is never deleted. ``alone`` is a client on a device, where no checkpoint
+    follows on the same disk. Otherwise file names are synced with the checkpoint, which
+    saves 5 ms per client and round.
     """
 
     def __init__(

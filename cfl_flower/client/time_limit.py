@@ -49,19 +49,17 @@ def without_limit() -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, left)
 
 
-class time_limit:  # noqa: N801 - a context manager, used as a function
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
     """Raise `TaskTimeoutError` in the body when it runs for longer, in seconds.
 
     With 0, and outside of `interruptible`, there is no limit.
     """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds if _armed else 0.0
-
-    def __enter__(self) -> None:
-        if self._seconds:
-            signal.setitimer(signal.ITIMER_REAL, self._seconds)
-
-    def __exit__(self, *exception: object) -> None:
-        if self._seconds:
+    limited = bool(seconds and _armed)
+    if limited:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        if limited:
             signal.setitimer(signal.ITIMER_REAL, 0)

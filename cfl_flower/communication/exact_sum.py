@@ -35,14 +35,8 @@ class ExactSum:
     as are all float32 numbers of at least 2^-31 (5e-10); smaller ones are rounded to
     such a multiple, so that the mean's error is below 2^-56. A million terms fit.
 
-    Parameters
-    ----------
-    limbs : int64 array of shape (2, d)
-        The coarse and the fine part, with a constant added by each term.
-    terms : int
-        How many models were added.
-    weight : int
-        Of all together.
+    ``limbs``, the coarse and the fine part with a constant added by each of the
+    ``terms``, are int64, shape (2, d); ``weight`` is that of all terms together.
 
     Examples
     --------

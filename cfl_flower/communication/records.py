@@ -227,23 +227,19 @@ def unpack_sums(content: RecordDict) -> dict[tuple[int, int], ExactSum]:
     Raises `InvalidResultError` if they cannot be read.
     """
     try:
-        rows = _parse_rows(content, "summed")
         arrays = content.array_records["sums"]
-        return {
-            (int(array), int(model)): ExactSum(
-                _read_limbs(arrays[str(place)].numpy()), int(terms), int(weight)
-            )
-            for place, (array, model, terms, weight) in enumerate(rows)
-        }
+        sums = {}
+        for place, row in enumerate(_parse_rows(content, "summed")):
+            array, model, terms, weight = map(int, row)
+            limbs = arrays[str(place)].numpy()
+            if limbs.dtype != np.int64 or limbs.ndim != 2 or len(limbs) != 2:
+                kind = f"{limbs.dtype}{limbs.shape}"
+                raise ValueError(f"limbs {kind}, not two rows of int64")
+            sums[array, model] = ExactSum(limbs, terms, weight)
+        return sums
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         detail = f"the sums cannot be read: {type(error).__name__}: {error}"
         raise InvalidResultError("shape", detail) from error
-
-
-def _read_limbs(limbs: IntArray) -> IntArray:
-    if limbs.dtype != np.int64 or limbs.ndim != 2 or len(limbs) != 2:
-        raise ValueError(f"limbs {limbs.dtype}{limbs.shape}, not two rows of int64")
-    return limbs
 
 
 def _without_oddities(answer: Answer) -> Answer:

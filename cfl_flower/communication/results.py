@@ -11,25 +11,19 @@ from cfl_flower.types import ClientId, Failure, Result, Scalar, Vector, client_o
 class Results(list[Result]):
     """The valid results of a phase, in client-id order, whatever the order of arrival.
 
-    Attributes
-    ----------
-    sums : dict
-        What arrays were added up to, by (array of a reply, model of the plan), if the
-        plan has a `SumSpec`; the results then have no arrays.
-    failures : list of Failure
-        In client-id order.
-    bytes_up, bytes_down : int
-        Models and representations, as if every client were a device of its own.
-    traffic : dict
-        Bytes of each client, both ways; without the models of a test.
+    The failures are in the same order.
     """
 
     def __init__(self, results: Iterable[Result] = ()) -> None:
         super().__init__(results)
         self.sums: dict[tuple[int, int], ExactSum] = {}
+        """What arrays were added up to, by (array of a reply, model of the plan), if
+        the plan has a `SumSpec`; the results then have no arrays."""
         self.failures: list[Failure] = []
         self.bytes_up = self.bytes_down = 0
+        """Models and representations, as if every client were a device of its own."""
         self.traffic: dict[ClientId, int] = {}
+        """Bytes of each client, both ways; without the models of a test."""
 
     def sort_by_client(self) -> None:
         """Sort results and failures."""

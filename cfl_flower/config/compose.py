@@ -228,7 +228,8 @@ def compose_plain(
     overrides: Sequence[str],
 ) -> tuple[dict[str, Json], dict[str, str]]:
     """Return everything as plain data, and the chosen option of each group."""
-    _check_options(parse(overrides))
+    parsed = parse(overrides)
+    _check_options(parsed)
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             node = compose("config", list(overrides), return_hydra_config=True)
@@ -236,7 +237,7 @@ def compose_plain(
         own = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
         plain: Any = OmegaConf.to_container(own, resolve=True)
     except ConfigCompositionException as error:
-        raise ConfigError(_unknown_key(overrides, error)) from error
+        raise ConfigError(_unknown_key(parsed, error)) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(first_line(error)) from error
     return plain, choices
@@ -265,13 +266,14 @@ def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
     return timeline
 
 
-def _holds_settings(key: str, overrides: Sequence[Override]) -> bool:
-    """Return whether a key of the chosen options holds settings, not a value."""
-    chosen = [each.input_line for each in overrides if each.key_or_group in GROUPS]
-    node: Any = compose_plain([line for line in chosen if line])[0]
-    for part in key.split("."):
+def _chosen_settings(key: str, overrides: Sequence[Override]) -> Mapping[str, Json]:
+    """Return the settings at a key of the chosen options; empty for a value."""
+    lines = [each.input_line or "" for each in overrides]
+    chosen = [line for line in lines if re.split("[=/]", line)[0] in GROUPS]
+    node: Any = compose_plain(chosen)[0]
+    for part in filter(None, key.split(".")):
         node = node.get(part) if isinstance(node, Mapping) else None
-    return isinstance(node, Mapping)
+    return node if isinstance(node, Mapping) else {}
 
 
 def _check_options(overrides: Sequence[Override]) -> None:
@@ -280,7 +282,7 @@ def _check_options(overrides: Sequence[Override]) -> None:
         group, known = item.key_or_group, list_options(item.key_or_group)
         path = group.replace(".", "/")
         options = list_options(path) if path != group and not item.is_delete() else []
-        if options and _holds_settings(group, overrides):
+        if options and _chosen_settings(group, overrides):
             allowed = f"{path}= with one of {', '.join(options)}"
             require(False, group, item.get_value_element_as_str(), allowed)
         if not known or item.is_delete() or item.is_sweep_override():
@@ -309,7 +311,7 @@ def _target(group: str, node: Json) -> Any:
     return settings_class(str(path))
 
 
-def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
+def _unknown_key(overrides: Sequence[Override], error: Exception) -> str:
     match = re.search(r"Could not override '([^']+)'", str(error))
     if match is None:
         cause = error.__cause__
@@ -319,11 +321,7 @@ def _unknown_key(overrides: Sequence[str], error: Exception) -> str:
         group = key.partition("/")[0]
         return f"{key} has no effect with this {group}; leave it out"
     parent, _, name = key.rpartition(".")
-    chosen = [item for item in overrides if re.split("[=/]", item)[0] in GROUPS]
-    known: Any = compose_plain(chosen)[0]
-    for part in filter(None, parent.split(".")):
-        known = known.get(part, {}) if isinstance(known, dict) else {}
-    allowed = sorted(known) if isinstance(known, dict) else []
+    allowed = sorted(_chosen_settings(parent, overrides))
     return f"{key} is not a setting; {known_names(name, allowed)}"
 
 

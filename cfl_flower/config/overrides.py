@@ -73,12 +73,11 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     >>> expand(["seed=0,1", "rounds=5", "output_dir=/tmp/a"])[1]
     ['seed=1', 'rounds=5', 'output_dir=/tmp/a/seed1']
     """
-    parsed = parse(overrides)
-    swept = {item.get_key_element() for item in parsed if item.is_sweep_override()}
+    swept = swept_keys(overrides)
     if not swept:
         return [list(overrides)]
     try:
-        (jobs,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
+        (jobs,) = BasicSweeper.split_arguments(parse(overrides), max_batch_size=None)
     except HydraException as error:
         raise ConfigError(first_line(error)) from error
     if len(set(map(tuple, jobs))) < len(jobs):
@@ -121,9 +120,8 @@ def with_folder(overrides: Sequence[str], word: str = "sweep") -> list[str]:
 
     The default folders of its runs would differ by strategy, drift and seed only.
     """
-    parsed = parse(overrides)
-    swept = any(item.is_sweep_override() for item in parsed)
-    if not swept or any(item.key_or_group == "output_dir" for item in parsed):
+    placed = any(item.key_or_group == "output_dir" for item in parse(overrides))
+    if placed or not swept_keys(overrides):
         return list(overrides)
     path = Path(f"outputs/{datetime.now():%Y-%m-%d/%H-%M-%S}-{word}").absolute()
     return [*overrides, f"output_dir={quoted(str(path))}"]

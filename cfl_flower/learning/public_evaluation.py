@@ -50,14 +50,11 @@ class Validation:
         A vector that was tested before is not tested again, so that models must not be
         changed in place.
         """
-        return [self._own(place, model) for place, model in enumerate(models)]
-
-    def _own(self, place: int, model: Vector) -> tuple[float, float]:
-        known = self._known.get(place)
-        if known is None or known[0] is not model:
-            known = model, self._test(model, self._sets[place])
-            self._known[place] = known
-        return known[1]
+        pairs = zip(models, self._sets, strict=False)
+        for place, (model, samples) in enumerate(pairs):
+            if place not in self._known or self._known[place][0] is not model:
+                self._known[place] = model, self._test(model, samples)
+        return [self._known[place][1] for place in range(len(models))]
 
     def _test(self, model: Vector, samples: Samples) -> tuple[float, float]:
         network, spread = self._model.load(model), self._pool.map
