@@ -105,7 +105,7 @@ def run_command(overrides: str, folder: Path, *options: str) -> list[str]:
 
 
 def app_folder(folder: Path) -> Path:
-    """Return the folder of the Flower app: this checkout, or a copy of what is installed.
+    """Return the folder of the Flower app: this checkout, or a copy of the wheel's.
 
     A wheel has no pyproject.toml beside its packages, which Flower asks for: it carries
     one below `simulations`.

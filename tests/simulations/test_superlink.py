@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from simulations import superlink
 from simulations.superlink import PROJECT, private_superlink
 
 pytestmark = pytest.mark.slow
@@ -266,3 +267,17 @@ def test_the_deployment_door_runs_one_strategy_and_tells_a_failure(
     assert states == ["finished:completed", "finished:failed"]
     assert (tmp_path / "good" / "summary.json").exists()
     assert not (tmp_path / "bad" / "summary.json").exists()
+
+
+def test_an_installed_wheel_runs_the_app_that_it_carries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the wheel has below `simulations`.
+    monkeypatch.setattr(superlink, "APP", PROJECT / "pyproject.toml")
+    folder = tmp_path / "run"
+    line = f"strategy=fedavg drift=none rounds=1 workers=1 output_dir={folder}"
+    superlink.run_on_superlink(line, workers=1)
+    assert len((folder / "rounds.jsonl").read_text().splitlines()) == 1
+    copy = superlink.app_folder(tmp_path)
+    names = {path.name for path in copy.iterdir()}
+    assert names == {"pyproject.toml", "cfl_flower", "strategies", "clients", "conf"}
