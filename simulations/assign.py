@@ -16,13 +16,106 @@ Nothing is written. Exit codes as `simulations.run`.
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from safetensors.numpy import load_file
+
+from cfl_flower.clustering.representations import Distance, distances, label_histogram
+from cfl_flower.data.own import Folder
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
-from simulations.served import DIRECTORY, assign_from_served
+from cfl_flower.types import FloatArray, Json
+from simulations.flower_cli import need
 from simulations.terminal import Parser, command
+
+DIRECTORY = "clusters.json"
+"""Stands in a served folder, and says what else does."""
+
+HISTOGRAM = "label_histogram"
+
+
+def find(
+    served: Path, directory: dict[str, Json], representation: FloatArray
+) -> tuple[dict[str, Json], float]:
+    """Return the nearest cluster, as the directory has it, and its distance.
+
+    A representation, of shape (r,), that does not fit is a `ConfigError`.
+    """
+    centres = load_file(served / "centres.safetensors")["centres"]
+    fits = representation.shape == centres.shape[1:]
+    allowed = f"{centres.shape[1]} numbers"
+    require(fits, "--representation", representation.shape, allowed)
+    require(bool(np.isfinite(representation).all()), "--representation", "NaN", allowed)
+    gaps = measure(representation, centres, directory["distance"])
+    nearest = int(np.nanargmin(gaps))
+    return directory["clusters"][nearest], float(gaps[nearest])
+
+
+def measure(point: FloatArray, centres: FloatArray, distance: Distance) -> FloatArray:
+    """Return the distance to each centre, NaN where there is none.
+
+    Examples
+    --------
+    >>> measure(np.array([0.0, 2.0]), np.array([[1.0, 0.0], [0.0, 1.0]]), "cosine")
+    array([1., 0.])
+    """
+    gaps: FloatArray = distances(point[None], centres, distance)[0]
+    # The distance to no centre is a number in some of them.
+    gaps[np.isnan(centres).any(axis=1)] = np.nan
+    return gaps
+
+
+def read_directory(served: Path) -> dict[str, Json]:
+    """Read what was exported.
+
+    A `ConfigError` says that it is not there, or of a method without representations.
+    """
+    path = need(served / DIRECTORY, "write it with simulations.export")
+    directory: dict[str, Json] = json.loads(path.read_text())
+    if directory["representation"] is None:
+        raise ConfigError(
+            f"{directory['strategy']} compares clients by no representation; test "
+            "each cluster's model on the device's samples and take the best"
+        )
+    return directory
+
+
+def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
+    """Return the label histogram of a folder's training samples, shape (L,).
+
+    Centres of another kind, and a folder without samples, are a `ConfigError`.
+    """
+    kind = directory["representation"]
+    if kind != HISTOGRAM:
+        raise ConfigError(f"centres are of {kind}; give one with --representation FILE")
+    shape, names = tuple(directory["shape"]), tuple(directory["names"])
+    classes = int(directory["classes"])
+    train, _ = Folder(shape, classes, names).load(str(need(data, "name a folder")))
+    return label_histogram(train.labels, classes)
+
+
+def assign_from_served(asked: argparse.Namespace) -> None:
+    """Print the cluster and the model of a device, as the command line asks."""
+    served, given = asked.source, (asked.data_dir, asked.representation)
+    if sum(each is not None for each in given) != 1:
+        raise ConfigError(
+            f"{served} is a served folder; give the device's samples with --data-dir, "
+            "or its representation with --representation FILE.npy"
+        )
+    directory = read_directory(served)
+    if asked.data_dir is not None:
+        point = histogram_of(directory, Path(asked.data_dir))
+    else:
+        path = need(asked.representation, "save one with numpy.save")
+        point = np.load(path, allow_pickle=False)
+    cluster, gap = find(served, directory, point)
+    model = served / cluster["torchscript"]
+    print(f"cluster {cluster['cluster']}, distance {gap:.3f}: {model}")
 
 
 def numbers(text: str) -> list[int]:

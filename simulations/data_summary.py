@@ -113,12 +113,10 @@ def shown_periods(count: int) -> list[int]:
 
 def fingerprint(view: View) -> bytes:
     """Return what differs wherever a client's data differ."""
-    state = blake2b(digest_size=16)
     arrays = (view.train_indices, view.labels, view.test_indices, view.test_labels)
-    state.update(repr((view.degrees, *(len(array) for array in arrays))).encode())
-    for array in arrays:
-        state.update(array.tobytes())
-    return state.digest()
+    sizes = repr((view.degrees, *map(len, arrays))).encode()
+    content = b"".join([sizes, *(array.tobytes() for array in arrays)])
+    return blake2b(content, digest_size=16).digest()
 
 
 def tally(view: View) -> IntArray:
@@ -131,9 +129,10 @@ def tally(view: View) -> IntArray:
 def summary(stream: Stream, round: int) -> DataSummary:
     """Look at all clients in one round."""
     concepts = stream.timeline.concepts(round)
-    views = [stream.view(client, round) for client in range(len(concepts))]
-    counts = np.stack([tally(view) for view in views])
-    return DataSummary(counts, [fingerprint(view) for view in views], concepts)
+    views = (stream.view(client, round) for client in range(len(concepts)))
+    both = [(tally(view), fingerprint(view)) for view in views]
+    counts, prints = zip(*both, strict=True)
+    return DataSummary(np.stack(counts), list(prints), concepts)
 
 
 def summarise(
@@ -194,12 +193,13 @@ def changing_sizes(
     """
     if (history != history[:, :1]).any():
         return None
-    rows = rows_by_concept(history)
-    by_round = (
-        [len(stream.view(client, round).train_indices) for client in rows]
-        for round in rounds
-    )
-    sizes = np.array(list(by_round)).T
+
+    def count(client: int, round: int) -> int:
+        return len(stream.view(client, round).train_indices)
+
+    rows = rows_by_concept(history).tolist()
+    # Round by round: the timeline keeps only a few.
+    sizes = np.array([[count(client, round) for client in rows] for round in rounds]).T
     return sizes if (sizes != sizes[:, :1]).any() else None
 
 

@@ -32,8 +32,8 @@ from cfl_flower.files import write_atomically
 from cfl_flower.models import FlatModel
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
+from simulations.assign import DIRECTORY
 from simulations.saved import load_run
-from simulations.served import DIRECTORY
 from simulations.terminal import Parser, command, writable
 
 CENTRES = "centres.safetensors"

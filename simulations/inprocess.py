@@ -73,6 +73,10 @@ class InProcessGrid(Grid):
         """Return the nodes that are there."""
         return list(self.node_configs)
 
+    def get_nodes(self) -> list[Any]:
+        """Return nothing: no node has a record."""
+        return []
+
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Do the work of each message and keep the reply."""
         ids = []

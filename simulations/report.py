@@ -216,7 +216,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def write(
     page: str, pictures: Sequence[Picture], output: Path, folder: Path | None
 ) -> None:
-    """Write the page, and the pictures if asked for, or raise a `ConfigError`."""
+    """Write the page, and pictures if there is a folder, or raise a `ConfigError`."""
     if output.is_dir():
         raise ConfigError(f"--output={output} is a folder; name a file in it")
     if folder:

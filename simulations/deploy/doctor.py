@@ -32,7 +32,7 @@ from packaging.requirements import Requirement
 
 from cfl_flower.data.own import Folder
 from cfl_flower.errors import CflError, ConfigError
-from simulations.deploy.keys import AUTHORITY, SERVER
+from simulations.deploy.keys import AUTHORITY, SERVER, load
 from simulations.deploy.supernode import client_id, node_config
 from simulations.flower_cli import need
 from simulations.terminal import Parser, command
@@ -200,10 +200,7 @@ def check_key(path: Path) -> str:
 def check_server(keys: Path, host: str) -> str:
     """Read the SuperLink's own certificate and key."""
     try:
-        content = (keys / f"{SERVER}.pem").read_bytes()
-        secret = (keys / f"{SERVER}.key").read_bytes()
-        certificate = x509.load_pem_x509_certificate(content)
-        key = serialization.load_pem_private_key(secret, password=None)
+        certificate, key = load(keys / SERVER)
     except (OSError, ValueError) as error:
         raise ConfigError(f"no certificate and key in {keys} ({error})") from error
     if key.public_key() != certificate.public_key():

@@ -19,6 +19,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -67,15 +68,12 @@ def make_server(folder: Path, hosts: Sequence[str]) -> bool:
     if (folder / f"{SERVER}.pem").exists():
         return False
     try:
-        content = (folder / f"{AUTHORITY}.pem").read_bytes()
-        secret = (folder / f"{AUTHORITY}.key").read_bytes()
+        issuer, signer = load(folder / AUTHORITY)
     except OSError as error:
         raise ConfigError(
             f"{error.filename} is not there; the authority that made {AUTHORITY}.pem "
             "must sign"
         ) from error
-    issuer = x509.load_pem_x509_certificate(content)
-    signer = load_pem_private_key(secret, password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise ConfigError(f"{folder / AUTHORITY}.key is no elliptic-curve key")
     key = ec.generate_private_key(CURVE)
@@ -110,6 +108,14 @@ def make_device(folder: Path, name: str) -> bool:
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     path.with_name(f"{name}.pub").write_bytes(public + f" {name}\n".encode())
     return True
+
+
+def load(path: Path) -> tuple[x509.Certificate, PrivateKeyTypes]:
+    """Read a certificate, `<path>.pem`, and its key, `<path>.key`."""
+    content = path.with_suffix(".pem").read_bytes()
+    secret = path.with_suffix(".key").read_bytes()
+    key = load_pem_private_key(secret, password=None)
+    return x509.load_pem_x509_certificate(content), key
 
 
 def _builder(

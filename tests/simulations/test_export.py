@@ -14,7 +14,6 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import FlatModel, initial_vector
 from simulations import assign
-from simulations import served as served_folder
 from simulations.deploy import samples
 from simulations.export import export, main
 from simulations.saved import SavedRun, load_run
@@ -76,7 +75,7 @@ def test_a_representation_alone_leads_to_the_nearest_cluster(
         if np.isnan(centre).any():
             assert entry["cluster"] == 0, "those of StoCFL that never took part"
             continue
-        found, gap = served_folder.find(served, directory, centre)
+        found, gap = assign.find(served, directory, centre)
         assert found == entry
         assert gap == pytest.approx(0, abs=1e-6)
 

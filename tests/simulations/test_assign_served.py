@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from simulations.served import find, measure
+from simulations.assign import find, measure
 from simulations.superlink import PROJECT
 
 # By the sum of differences the first is nearer, by their squares the second.
