@@ -33,8 +33,7 @@ from cfl_flower.analysis.tables import (
 )
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.differences import differences
-from cfl_flower.runs.reading import Finished, read_finished
+from cfl_flower.runs.reading import Finished, differences, read_finished
 from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")

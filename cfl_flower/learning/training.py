@@ -247,18 +247,14 @@ def stepper(
 ) -> Callable[[], object]:
     """Return a function that takes one optimiser step in place from the gradient."""
     rate, momentum = settings.learning_rate, settings.momentum
-    if settings.optimizer == "adam":
-        # The whole network as one tensor: one operation per step, not one per layer.
-        weights.grad = gradient
-        return torch.optim.Adam([weights], rate).step
-    if not momentum:
+    if settings.optimizer == "sgd" and not momentum:
+        # A small network's step takes a tenth of the time of torch's optimiser.
         return partial(weights.add_, gradient, alpha=-rate)
-    velocity = torch.zeros_like(weights)
-
-    def step() -> None:
-        weights.add_(velocity.mul_(momentum).add_(gradient), alpha=-rate)
-
-    return step
+    # The whole network as one tensor: one operation per step, not one per layer.
+    weights.grad = gradient
+    if settings.optimizer == "adam":
+        return torch.optim.Adam([weights], rate).step
+    return torch.optim.SGD([weights], rate, momentum).step
 
 
 def switch_mode(model: FlatModel, training: bool) -> None:
