@@ -149,9 +149,6 @@ def full_gradient(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     switch_mode(model, training=False)
     write_gradient = gradient_writer(model)
     model.passes += TRAINING_PASSES * len(y)
-    if 0 < len(y) <= BLOCK:
-        write_gradient(x, y)
-        return model.gradient.clone()
     total = torch.zeros_like(model.gradient)
     blocks = [torch.split(data, BLOCK) for data in (x, y)]
     for x_block, y_block in zip(*blocks, strict=True):
