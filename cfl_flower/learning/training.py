@@ -173,20 +173,12 @@ def train(
 ) -> None:
     """Train a model in place from its current weights.
 
-    Parameters
-    ----------
-    x, y : Tensor, shapes (n, ...) and (n,)
-        The client's training data; if n is 0, the model stays as it is.
-    rng : numpy.random.Generator
-        Orders the batches.
-    anchor : Tensor, shape (p,), optional
-        Centre of the proximal term; by default the weights at the start.
-    loss : callable, optional
-        Of the network and a batch, instead of the mean cross-entropy.
-    part : slice, optional
-        The weights that are trained; the others stay as they are.
-    correction : Tensor, optional
-        Added to every gradient of the trained weights (SCAFFOLD's c - c_i).
+    The client's training data have shapes (n, ...) and (n,), without any the model
+    stays as it is; ``rng`` orders the batches. The centre of the proximal term is
+    ``anchor``, shape (p,), or the weights at the start. The ``loss`` of the network and
+    a batch is the mean cross-entropy unless another one is given. Weights outside of
+    ``part`` stay as they are; ``correction`` is added to every gradient of the others
+    (SCAFFOLD's c - c_i).
     """
     weights, gradient = model.weights[part], model.gradient[part]
     if y.shape[0] == 0 or weights.shape[0] == 0:
