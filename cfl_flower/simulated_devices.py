@@ -164,11 +164,9 @@ def read_devices(path: Path) -> tuple[Device, ...]:
     """
     with intact(path):
         rows = _rows(path)
-    lacking = [name for name in COLUMNS if any(name not in row for row in rows)]
+    known = bool(rows) and all(name in row for row in rows for name in COLUMNS)
     wanted = f"a file with {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s)"
-    require(
-        bool(rows) and not lacking, "devices.path", path, f"{wanted} of each device"
-    )
+    require(known, "devices.path", path, f"{wanted} of each device")
     with intact(path):
         devices = tuple(Device(*(float(row[name]) for name in COLUMNS)) for row in rows)
     for place, device in enumerate(devices):

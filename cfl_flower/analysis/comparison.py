@@ -33,8 +33,7 @@ from cfl_flower.analysis.tables import (
 )
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.differences import differences
-from cfl_flower.runs.reading import Finished, read_finished
+from cfl_flower.runs.reading import Finished, differences, read_finished
 from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")
@@ -185,9 +184,13 @@ def _drifts(config: RunConfig) -> list[int]:
 
 
 def _title(first: RunConfig, drifts: list[int] | None) -> str:
-    when = f" at round{'s' * (len(drifts) > 1)} {_shortened(drifts)}" if drifts else ""
+    when = ""
     if drifts is None:
         when = " at each seed's own rounds"
+    elif drifts:
+        some = ", ".join(map(str, drifts[:MOST_DRIFTS]))
+        more = f", ... ({len(drifts)} in all)" if len(drifts) > MOST_DRIFTS else ""
+        when = f" at round{'s' * (len(drifts) > 1)} {some}{more}"
     elif (rounds := first.timeline.rounds) and rounds[0] > first.rounds:
         when = f" (after the last round: it starts at {rounds[0]})"
     return (
@@ -281,12 +284,6 @@ def with_method(method: str, folder: str) -> str:
     ('ifca-faults.malicious0', 'ifca-rounds5')
     """
     return folder if f"{folder}-".startswith(f"{method}-") else f"{method}-{folder}"
-
-
-def _shortened(drifts: list[int], most: int = MOST_DRIFTS) -> str:
-    """List the first few rounds, with their number if there are more."""
-    some = ", ".join(map(str, drifts[:most]))
-    return some if len(drifts) <= most else f"{some}, ... ({len(drifts)} in all)"
 
 
 def _catching_up(rows: Rows) -> Iterator[str]:

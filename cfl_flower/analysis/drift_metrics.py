@@ -241,12 +241,13 @@ def stays_above(curve: Mapping[int, float], target: float) -> int | None:
     >>> stays_above({1: 0.9, 2: 0.5, 3: 0.8, 4: 0.9}, 0.8)
     3
     """
-    reached = None
-    for round in sorted(curve, reverse=True):
-        if curve[round] < target:
-            break
-        reached = round
-    return reached
+    return _holds_from({round: each >= target for round, each in curve.items()})
+
+
+def _holds_from(rounds: Mapping[int, bool]) -> int | None:
+    """Return the round from which something holds to the end."""
+    last = max((round for round, holds in rounds.items() if not holds), default=0)
+    return min((round for round in rounds if round > last), default=None)
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:
@@ -275,9 +276,8 @@ def caught_up(
     In the rounds in which both were tested. None if it ends below.
     """
     curve, better = _accuracies(single), _accuracies(other)
-    both = sorted(curve.keys() & better.keys())
-    below = [round for round in both if curve[round] < better[round] - 0.01]
-    return next((r for r in both if r > max(below, default=0)), None)
+    both = curve.keys() & better.keys()
+    return _holds_from({each: curve[each] >= better[each] - 0.01 for each in both})
 
 
 def churn(tests: Iterable[Mapping[str, Json]]) -> float | None:

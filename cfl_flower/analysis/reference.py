@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cfl_flower.runs.differences import MAY_DIFFER
+from cfl_flower.runs.reading import MAY_DIFFER
 from cfl_flower.types import Json
 
 REFERENCE_METHOD = "fedavg"

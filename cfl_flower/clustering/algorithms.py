@@ -239,17 +239,15 @@ def _kmeans_for_each_k(
     return [fit(k) for k in range(scan.smallest, largest + 1)]
 
 
-def kmeans(
-    points: FloatArray, count: int, rng: np.random.Generator, restarts: int = 10
-) -> IntArray:
-    """Return the best of several k-means++ clusterings into K clusters, shape (n,).
+def kmeans(points: FloatArray, count: int, rng: np.random.Generator) -> IntArray:
+    """Return the best of ten k-means++ clusterings into K clusters, shape (n,).
 
     Into fewer than K = ``count`` if there are fewer distinct points.
     """
     distinct = min(count, len(np.unique(points, axis=0)))
     state = int(rng.integers(2**31))
     with one_thread():
-        fit = KMeans(distinct, n_init=restarts, random_state=state).fit(points)
+        fit = KMeans(distinct, n_init=10, random_state=state).fit(points)
     labels: IntArray = fit.labels_.astype(np.int64)
     return labels
 

@@ -20,17 +20,10 @@ def find_merges(
 ) -> list[tuple[int, int]]:
     """Return the pairs of clusters to merge, best first: Algorithm 1, lines 10-13.
 
-    The second of a pair goes into the first, which is the lower one.
-
-    Parameters
-    ----------
-    products : array of shape (t, t)
-        Inner products of the clusters' sums of psi. Those of a merged cluster are the
-        sums of its parts'.
-    threshold : float
-        tau; a pair with a cosine of at most tau is not merged.
-    recompute : bool
-        False compares merged clusters by the best pair of their parts (single linkage).
+    The second of a pair goes into the first, which is the lower one; one with a cosine
+    of at most ``threshold``, tau, is not merged. ``products`` are inner products of the
+    clusters' sums of psi, shape (t, t). Those of a merged cluster are the sums of its
+    parts'; without ``recompute``, it is compared by its best part (single linkage).
 
     Examples
     --------

@@ -68,15 +68,10 @@ def chance_explains(
     Pearson's chi-squared test of homogeneity. A silhouette cannot choose a single
     cluster: sampling noise alone gives it a best K of 2 to 20.
 
-    Parameters
-    ----------
-    histograms : array of shape (n, L)
-    counts : int array of shape (n,)
-        Samples behind each histogram; clients without any are ignored.
-    significance : float
-        The probability of finding groups where there are none. 0 never explains.
-    variance : float
-        Of noise that was added to each count: it makes alike clients differ, too.
+    Histograms have shape (n, L), ``counts`` of the samples behind them (n,); clients
+    without any are ignored. ``significance`` is the probability of finding groups where
+    there are none; 0 never explains. ``variance`` is that of noise that was added to
+    each count: it makes alike clients differ, too.
 
     Examples
     --------

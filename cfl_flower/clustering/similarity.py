@@ -179,14 +179,16 @@ def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
     >>> dissimilarities(np.float32([2, 0]), axes)
     array([0. , 0.5, 0.5])
     """
-    own, cosines = update.astype(np.float64), np.zeros(len(directions))
-    for place, direction in enumerate(directions):
-        other = direction.astype(np.float64)
-        # Without BLAS, whose threads would have to be limited in every call.
-        square = np.einsum("i,i", own, own) * np.einsum("i,i", other, other)
-        if square > 0:
-            cosines[place] = np.einsum("i,i", own, other) / np.sqrt(square)
-    return (1 - np.clip(cosines, -1, 1)) / 2
+    return (1 - _cosines_with(update, directions)) / 2
+
+
+def _cosines_with(vector: FloatArray, others: Sequence[FloatArray]) -> FloatArray:
+    """Return the cosines of a vector with m others, shape (m,); 0 with a zero one."""
+    own = normalise(vector.astype(np.float64))
+    units = (normalise(each.astype(np.float64, copy=False)) for each in others)
+    # Without BLAS, whose threads would have to be limited in every call.
+    cosines: FloatArray = np.array([np.einsum("i,i", own, unit) for unit in units])
+    return cosines.clip(-1, 1)
 
 
 def nearest_model(model: Vector, centres: Sequence[Vector]) -> int:
@@ -199,7 +201,7 @@ Floats = TypeVar("Floats", bound=FloatArray)
 
 def normalise(vector: Floats) -> Floats:
     """Return a vector scaled to length 1, of the same dtype; zero stays zero."""
-    # Without BLAS, as in `dissimilarities`.
+    # Without BLAS, as in `_cosines_with`.
     length = float(np.sqrt(np.einsum("i,i", vector, vector, dtype=np.float64)))
     unit = vector / vector.dtype.type(length) if length > 0 else vector
     return cast(Floats, unit)
@@ -213,10 +215,9 @@ def nearest_direction(
     Step 1; the lowest index on a tie. The cosine with a sum of zero is 0. The vector
     and the sums, of which there is at least one, have shape (w,).
     """
-    own = normalise(vector.astype(np.float64))
-    cosines = [float(np.einsum("i,i", own, normalise(each))) for each in sums]
+    cosines = _cosines_with(vector, sums)
     best = int(np.argmax(cosines))
-    return best, float(np.clip(cosines[best], -1, 1))
+    return best, float(cosines[best])
 
 
 def sketch(vector: Vector, dimension: int, seed: int) -> Vector:

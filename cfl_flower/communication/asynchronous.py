@@ -14,7 +14,6 @@ from cfl_flower.communication.fleet import RESUME, Fleet
 from cfl_flower.communication.grid import pause
 from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.records import encode_models
-from cfl_flower.communication.results import Results
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.types import ClientId, Failure, Plan, Result
 
@@ -107,14 +106,11 @@ class AsyncDispatcher:
     def look(self) -> list[Result | Failure]:
         """Return what has been answered by now."""
         fleet, outstanding = self._fleet, self._fleet.outstanding
-        results = Results()
-        for unsent in outstanding.unsent():
+        unsent, ids = outstanding.unsent(), outstanding.ids
+        results = fleet.read(fleet.grid.pull_messages(ids) if ids else [])
+        for pending in unsent:
             # The node has left since the dispatcher looked for free ones.
-            fleet.read_reply(unsent, None, results)
-        ids = outstanding.ids
-        for reply in fleet.grid.pull_messages(ids) if ids else []:
-            if pending := outstanding.answered(reply):
-                fleet.read_reply(pending, reply, results)
+            fleet.read_reply(pending, None, results)
         return [*results, *results.failures]
 
 

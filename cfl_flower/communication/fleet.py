@@ -116,14 +116,19 @@ class Fleet(NodeRegistry):
         Whatever is outstanding of the phase and has no reply is a failure. Raises
         `WorkerLostError` if a simulation worker died or did not answer.
         """
-        results = Results()
-        for reply in replies:
-            if pending := self.outstanding.answered(reply):
-                self.read_reply(pending, reply, results)
+        results = self.read(replies)
         lost = self.outstanding.give_up(lambda pending: pending.phase == phase)
         for pending in [*self.outstanding.unsent([phase]), *lost]:
             self.read_reply(pending, None, results)
         results.sort_by_client()
+        return results
+
+    def read(self, replies: Iterable[Message]) -> Results:
+        """Turn replies to what is outstanding into results and failures."""
+        results = Results()
+        for reply in replies:
+            if pending := self.outstanding.answered(reply):
+                self.read_reply(pending, reply, results)
         return results
 
     def read_reply(

@@ -108,17 +108,7 @@ class Basics:
 class RunConfig(Basics):
     """The configuration of one run, typed and checked; its paths are absolute.
 
-    strategy, dataset, partition, drift, model, selection, server_optimizer, devices,
-    system, faults : settings
-        Frozen dataclasses with the behaviour that they configure.
-    timeline : Timeline
-        The data of every simulated client, and its true concept.
-    names : dict
-        The chosen option of each group.
-    resolved : dict
-        All settings as plain data, as in `config.yaml` and sent to clients.
-    overrides : list of str
-        As given by the user.
+    Groups are frozen dataclasses with the behaviour that they configure.
     """
 
     output_dir: str
@@ -134,9 +124,13 @@ class RunConfig(Basics):
     system: System
     faults: Faults
     timeline: Timeline
+    """The data of every simulated client, and its true concept."""
     names: dict[str, str]
+    """The chosen option of each group."""
     resolved: dict[str, Json]
+    """All settings as plain data, as in `config.yaml` and sent to clients."""
     overrides: list[str]
+    """As given by the user."""
 
 
 def compose_config(overrides: Sequence[str]) -> RunConfig:

@@ -24,7 +24,7 @@ from safetensors.numpy import load, save
 
 from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.files import write_atomically
-from cfl_flower.runs.differences import effective_differences
+from cfl_flower.runs.reading import effective_differences
 from cfl_flower.types import Json
 
 FORMAT = 2

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
@@ -81,12 +80,7 @@ class RunDirectory:
         self.token = name.read_text()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         """Write the error of a failed run, and release the lock."""
         if isinstance(error, Exception):
             reason = " ".join(str(error).split()) or type(error).__name__

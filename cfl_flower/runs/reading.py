@@ -1,18 +1,20 @@
-"""Reading a run directory; damaged files are one-line errors."""
+"""Reading a run directory, and telling whether it is of another run.
+
+Damaged files are one-line errors.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.differences import effective_differences
 from cfl_flower.types import Json
 
 if TYPE_CHECKING:
@@ -30,6 +32,21 @@ ROUND_KEYS = (
 
 TEST_KEYS = ("round", "client", "cluster", "accuracy")
 """Keys that every line of `clients.jsonl` needs."""
+
+
+MAY_DIFFER = frozenset(
+    {
+        "rounds",
+        "resume",
+        "workers",
+        "gpus_per_worker",
+        "engine",
+        "output_dir",
+        "data_dir",
+        "system",
+    }
+)
+"""Settings without effect on the numbers of the rounds that are done."""
 
 
 def finished(config: RunConfig) -> dict[str, Json] | None:
@@ -85,13 +102,48 @@ def read_finished(config: RunConfig) -> Finished | None:
     return run
 
 
+def differences(
+    one: Any, two: Any, key: str = ""
+) -> Iterator[tuple[str, object, object]]:
+    """Yield where two configurations differ: the full key, and the value in each.
+
+    What is absent is None. Options of a group with another name differ in that name,
+    which says more than what follows from it.
+
+    Examples
+    --------
+    >>> old = {"seed": 1, "model": {"name": "mlp", "hidden": 64}}
+    >>> list(differences(old, {"seed": 1, "model": {"name": "mlp", "hidden": 32}}))
+    [('model.hidden', 64, 32)]
+    >>> list(differences(old, {"seed": 1, "model": {"name": "cnn", "channels": 8}}))
+    [('model.name', 'mlp', 'cnn')]
+    """
+    if not (isinstance(one, Mapping) and isinstance(two, Mapping)):
+        if one != two:
+            yield key, one, two
+        return
+    named = one.get("name") != two.get("name")
+    for inner in ["name"] if named else {**one, **two}:
+        path = f"{key}.{inner}" if key else inner
+        yield from differences(one.get(inner), two.get(inner), path)
+
+
+def effective_differences(
+    saved: Mapping[str, Json], resolved: Mapping[str, Json]
+) -> Iterator[tuple[str, object, object]]:
+    """Yield the `differences` that affect the numbers of finished rounds."""
+    for difference in differences(saved, resolved):
+        if difference[0].partition(".")[0] not in MAY_DIFFER:
+            yield difference
+
+
 def changed_settings(config: RunConfig) -> list[str]:
     """Return the settings in which the run in the output folder differs."""
     path = Path(config.output_dir) / "config.yaml"
     if not path.exists():
         return []
-    differences = effective_differences(read_settings(path), config.resolved)
-    return sorted(key for key, _, _ in differences)
+    changed = effective_differences(read_settings(path), config.resolved)
+    return sorted(key for key, _, _ in changed)
 
 
 def refuse_other_settings(config: RunConfig) -> None:
