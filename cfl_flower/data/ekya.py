@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,21 +17,18 @@ class EkyaImages(ColourImages):
 
     test_fraction: TestFraction = 0.2
     """Share of each owner's samples held out for testing; the lists have no split."""
-    columns: ClassVar[tuple[str, ...]]
 
-    def listed(self, path: Path, root: Path) -> list[Sample]:
+    def listed(self, path: Path, root: Path) -> Iterable[Sample]:
         """Return the samples of one list, in the order of the frames."""
         raise NotImplementedError
 
     def samples(self, data_dir: str) -> dict[str, list[Sample]]:
         """Return the samples of the two parts."""
-        (pattern,) = self.files()
-        root = Path(data_dir, Path(pattern).parts[0])
-        found = [
-            sample
-            for path in find(data_dir, pattern)
-            for sample in self.listed(path, root)
-        ]
+        (lists,) = self.patterns
+        root, found = Path(data_dir, Path(lists).parts[0]), list[Sample]()
+        for path in find(data_dir, lists):
+            with intact(path):
+                found.extend(self.listed(path, root))
         # Some lists repeat a part of others.
         return split(list(dict.fromkeys(found)), self.test_fraction)
 
@@ -50,29 +48,22 @@ class Cityscapes(EkyaImages):
     blocks of samples come near its 217 clients: the cities have 3,475 frames."""
     name: ClassVar[str] = "cityscapes"
     classes: ClassVar[int] = 6
-    columns = ("idx", "imgpath", "class", "x0", "y0", "x1", "y1")
+    patterns = ("cityscapes/sample_lists/citywise/*_fine.csv",)
 
-    def files(self) -> tuple[str, ...]:
-        """Return the lists, one per city."""
-        return ("cityscapes/sample_lists/citywise/*_fine.csv",)
-
-    def listed(self, path: Path, root: Path) -> list[Sample]:
-        """Return the samples of one city, in the order of the frames."""
-        city, images = path.stem.removesuffix("_fine"), root / "leftImg8bit"
-        rows = table(path, self.columns, header=False)
-        with intact(path):
-            # Ekya's list may hold other objects too, and drops them when it is read.
-            rows = [row for row in rows if 0 <= int(row["class"]) < self.classes]
-            rows.sort(key=lambda row: (row["imgpath"], int(row["idx"])))
-            frame = numbered(row["imgpath"] for row in rows)
-            samples = []
-            for place, row in enumerate(rows):
-                image, label = row["imgpath"], int(row["class"])
-                box = int(row["x0"]), int(row["y0"]), int(row["x1"]), int(row["y1"])
-                owner = f"{city}/{place // self.block:06d}"
-                crop = Crop(images / image, box)
-                samples.append(Sample(crop, label, owner, frame[image]))
-            return samples
+    def listed(self, path: Path, root: Path) -> Iterator[Sample]:
+        """Yield the samples of one city, in the order of the frames."""
+        columns = ("idx", "imgpath", "class", "x0", "y0", "x1", "y1")
+        rows = table(path, columns, header=False)
+        # Ekya's list may hold other objects too, and drops them when it is read.
+        rows = [row for row in rows if 0 <= int(row["class"]) < self.classes]
+        rows.sort(key=lambda row: (row["imgpath"], int(row["idx"])))
+        frame = numbered(row["imgpath"] for row in rows)
+        city = path.stem.removesuffix("_fine")
+        for place, row in enumerate(rows):
+            image, owner = row["imgpath"], f"{city}/{place // self.block:06d}"
+            box = int(row["x0"]), int(row["y0"]), int(row["x1"]), int(row["y1"])
+            crop = Crop(root / "leftImg8bit" / image, box)
+            yield Sample(crop, int(row["class"]), owner, frame[image])
 
 
 @settings("dataset")
@@ -86,21 +77,16 @@ class Waymo(EkyaImages):
 
     name: ClassVar[str] = "waymo"
     classes: ClassVar[int] = 4
-    columns = ("image name", "class", "segment", "frame index", "camera name")
-
-    def files(self) -> tuple[str, ...]:
-        """Return the lists."""
-        return ("waymo_classification_images/sample_lists/citywise/*_labels.csv",)
+    patterns = ("waymo_classification_images/sample_lists/citywise/*_labels.csv",)
 
     def listed(self, path: Path, root: Path) -> list[Sample]:
         """Return the samples of one list, in the order of the frames."""
+        columns = ("image name", "class", "segment", "frame index", "camera name")
         samples = []
-        with intact(path):
-            for row in table(path, self.columns):
-                owner = f"{row['segment']}/{row['camera name']}"
-                crop = Crop(root / owner / row["image name"])
-                label, time = int(row["class"]), int(row["frame index"])
-                samples.append(Sample(crop, label, owner, time))
-            if any(not 0 <= sample.label < self.classes for sample in samples):
+        for row in table(path, columns):
+            owner, label = f"{row['segment']}/{row['camera name']}", int(row["class"])
+            if not 0 <= label < self.classes:
                 raise ValueError(f"a class is outside of 0 to {self.classes - 1}")
+            crop = Crop(root / owner / row["image name"])
+            samples.append(Sample(crop, label, owner, int(row["frame index"])))
         return sorted(samples, key=lambda sample: (sample.owner, sample.time))

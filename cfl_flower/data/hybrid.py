@@ -44,12 +44,7 @@ class Hybrid:
         return int(self._first.classes)
 
     def check(self, data_dir: str) -> None:
-        """Require at least one part, and the files of every part.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Require at least one part, and the files of every part."""
         for part in (self._first, *self.parts.values()):
             part.check(data_dir)
 

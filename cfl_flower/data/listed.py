@@ -42,14 +42,11 @@ class Fmow(ColourImages):
 
     name: ClassVar[str] = "fmow"
     classes: ClassVar[int] = len(FMOW_CLASSES)
-
-    def files(self) -> tuple[str, ...]:
-        """Return the listing."""
-        return ("fmow_v1.1/rgb_metadata.csv",)
+    patterns: ClassVar[tuple[str, ...]] = ("fmow_v1.1/rgb_metadata.csv",)
 
     def samples(self, data_dir: str) -> dict[str, list[Sample]]:
         """Return the samples of the two parts."""
-        (path,) = find(data_dir, *self.files())
+        (path,) = find(data_dir, *self.patterns)
         rows = table(path, ("split", "timestamp", "utm", "category"))
         labels = numbered(FMOW_CLASSES)
         listed: dict[str, list[Sample]] = {part: [] for part in PARTS}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +14,7 @@ from pydantic import Field
 
 from cfl_flower.data.folders import SUFFIXES, class_folders, image_files
 from cfl_flower.data.pool import PARTS, Pool, divide, pools
-from cfl_flower.data.reading import TestFraction, of_one_type, require_fit
+from cfl_flower.data.reading import TestFraction, intact, of_one_type, require_fit
 from cfl_flower.data.samples import pixels
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import key
@@ -156,10 +154,9 @@ class Folder:
                 f"dataset.shape={self.shape} is not allowed for {path}; use 1 or 3 "
                 "channels, height and width"
             )
-        try:
+        with suppress(ConfigError):
             return pixels(path, [None], self.shape), np.asarray([label], np.int64)
-        except ConfigError:
-            return None
+        return None
 
     def _npz(self, path: Path) -> tuple[NDArray[Any], IntArray] | None:
         content = whole_npz(path)
@@ -175,8 +172,6 @@ class Folder:
 
 def whole_npz(path: Path) -> dict[str, NDArray[Any]] | None:
     """Return the arrays of a file, or None if it is not, or not yet, whole."""
-    try:
-        with np.load(path) as content:
-            return {name: content[name] for name in content.files}
-    except (OSError, EOFError, ValueError, TypeError, BadZipFile, zlib.error):
-        return None
+    with suppress(ConfigError), intact(path), np.load(path) as content:
+        return dict(content)
+    return None

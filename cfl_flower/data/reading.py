@@ -61,6 +61,7 @@ class FileDataset:
     """A dataset made once from files below data_dir and then memory-mapped."""
 
     name: ClassVar[str]
+    patterns: ClassVar[tuple[str, ...]]
     remedy: ClassVar[str] = "put the files there"
 
     def files(self) -> tuple[str, ...]:
@@ -68,7 +69,7 @@ class FileDataset:
 
         What they match is also what tells when the arrays are out of date.
         """
-        raise NotImplementedError
+        return self.patterns
 
     def arrays(self, data_dir: str) -> Parts:
         """Read the files.
@@ -80,12 +81,7 @@ class FileDataset:
         raise NotImplementedError
 
     def check(self, data_dir: str) -> None:
-        """Require at least one file for each pattern.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Require at least one file for each pattern, or raise `ConfigError`."""
         missing = [pattern for pattern in self.files() if not find(data_dir, pattern)]
         if missing:
             raise ConfigError(
@@ -94,12 +90,7 @@ class FileDataset:
             )
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
-        """Return the samples for training and those for testing.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Return the samples for training and those for testing."""
         self.check(data_dir)
         # Other settings give other arrays.
         name = "-".join(map(str, (self.name, *astuple(self))))

@@ -163,9 +163,7 @@ def images(crops: Iterable[Crop], shape: tuple[int, ...]) -> NDArray[np.uint8]:
     with ThreadPoolExecutor() as threads:
         for start in range(0, len(groups), TAKEN_AT_ONCE):
             some = groups[start : start + TAKEN_AT_ONCE]
-            for found in threads.map(
-                lambda group: pixels(group[0], group[1], shape), some
-            ):
+            for found in threads.map(lambda of: pixels(of[0], of[1], shape), some):
                 x[done : done + len(found)] = found
                 done += len(found)
     return x

@@ -97,8 +97,7 @@ class Timeline:
         return bisect_right(self.rounds, round)
 
     def _period(self, period: int) -> tuple[World, IntArray]:
-        earlier = [known for known in self._periods if known <= period]
-        nearest = max(earlier, default=-1)
+        nearest = max((known for known in self._periods if known <= period), default=-1)
         for step in range(nearest + 1, period + 1):
             if step:
                 world = self._after(self._periods[step - 1][0], step)
