@@ -59,7 +59,7 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
     folder = deployment.root / "run"
     command = ["simulations.deploy.submit", "loopback", *EVERYTHING]
     command += ["rounds=2", f"output_dir={folder}"]
-    command = deployment.start("submit", *command)
+    submitted = deployment.start("submit", *command)
 
     wait_for(lambda: saved_round(folder) == 1, "the first round", PATIENCE)
     assert deployment.kill("flower-superlink")
@@ -78,10 +78,10 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
         joined = deployment.joined("site-b"), deployment.joined("site-c")
         return joined == (2, 1) and deployment.online() == 3
 
-    # NodeConfig-a was left alone, and finds the SuperLink again by itself.
+    # Site-a was left alone, and finds the SuperLink again by itself.
     wait_for(all_are_back, "the return of the devices", PATIENCE)
     # The command would wait for a minute, until the SuperLink misses the old ServerApp.
-    command.kill()
+    submitted.kill()
     assert deployment.start("again", *command, "resume=true").wait(PATIENCE) == 0
     assert "resumed after round 1" in deployment.log("again")
     assert "Failed to initialize the connection" in deployment.log("intruder")
