@@ -5,7 +5,6 @@ Both entry points use it: `simulations.run` and the server app.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -282,10 +281,9 @@ def _check_options(overrides: Sequence[Override]) -> None:
         if not known or item.is_delete() or item.is_sweep_override():
             continue
         asked = item.get_value_element_as_str()
-        close = difflib.get_close_matches(asked, known, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        allowed = f"one of {', '.join(known)}{hint}"
-        require(item.value() in known, group, asked, allowed)
+        if item.value() not in known:
+            hint = known_names(asked, known)
+            raise ConfigError(f"{group}={asked} is not allowed; {hint}")
 
 
 def list_options(group: str) -> list[str]:
