@@ -131,6 +131,16 @@ class RunConfig(Basics):
     overrides: list[str]
     """As given by the user."""
 
+    def warnings(self) -> list[str]:
+        """Return what makes the run probably not what was meant, a line each."""
+        changes, drift = self.timeline.rounds, self.names["drift"]
+        if not changes or changes[0] <= self.rounds:
+            return []
+        return [
+            f"nothing changes with drift={drift}: it starts in round {changes[0]}, "
+            f"after the last of rounds={self.rounds}"
+        ]
+
 
 def compose_config(overrides: Sequence[str]) -> RunConfig:
     """Compose and check the configuration of one run.
