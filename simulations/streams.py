@@ -45,6 +45,10 @@ class Picture:
         label = Markup.escape(self.caption)
         return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
 
+    def _repr_svg_(self) -> str:
+        """Show it in a notebook."""
+        return self.svg
+
 
 @dataclass(frozen=True)
 class Stream:
