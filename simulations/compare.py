@@ -29,12 +29,11 @@ from cfl_flower.analysis.comparison import compare
 from cfl_flower.config.compose import compose_sweep, strategy_has
 from cfl_flower.config.overrides import parse, quoted, split, with_folder
 from cfl_flower.runs.callbacks import Verbosity
-from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.runs.reading import read_finished, refuse_other_settings
-from cfl_flower.server_app import OVERRIDES, make_console, open_stream
+from cfl_flower.server_app import OVERRIDES, make_console
 from simulations.jobs import Job, at_once, carry_out
 from simulations.report import render
-from simulations.run import refuse_nothing
+from simulations.run import check_machine, refuse_nothing
 from simulations.saved import load_run
 from simulations.superlink import PROJECT
 from simulations.terminal import Parser, command, make_error_console
@@ -111,11 +110,10 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
     configs = compose_sweep("\n".join(lines))
     for config in configs:
-        check_output_dir(config)
+        check_machine(config)
         refuse_other_settings(config)
         # What is broken there would end the comparison after all other runs.
         read_finished(config)
-        open_stream(config)
     if len(configs) == 1:
         return [Job(configs[0].names["strategy"], configs[0])]
     return [Job(Path(config.output_dir).name, config) for config in configs]
