@@ -37,6 +37,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.plugins import ALLOWED, allowed_packages
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 """A number of things, at least one."""
@@ -61,9 +62,6 @@ STRICTNESS = ConfigDict(
     arbitrary_types_allowed=True,
     coerce_numbers_to_str=True,
 )
-
-PACKAGES = ("cfl_flower", "strategies", "clients")
-"""Packages of the classes that a ``_target_`` may name."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
@@ -201,21 +199,25 @@ def show_value(value: object, digits: int = 10) -> str:
 
 
 def locate(path: str) -> Any:
-    """Import the object behind a dotted path of this project.
+    """Import the object behind a dotted path.
 
-    Raises `ConfigError` if the path leaves this project's packages or does not exist.
+    Raises `ConfigError` if the path is outside of the packages that whoever runs this
+    process allows, or cannot be imported.
     """
     module, _, name = str(path).rpartition(".")
-    if module.split(".")[0] not in PACKAGES:
+    if (package := module.partition(".")[0]) not in (known := allowed_packages()):
         raise ConfigError(
-            f"_target_: {path!r} is outside of {', '.join(PACKAGES)}; "
-            "name a class of this project"
+            f"_target_: {path!r} is outside of {', '.join(known)}; name a class of "
+            f"these, or allow it by {ALLOWED}={package or 'its package'} in the "
+            "environment of this process"
         )
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(
-            f"_target_: {path!r} cannot be imported ({error}); correct the path"
+            f"_target_: {path!r} cannot be imported ({reason}); correct the path, "
+            "install its package, or mend the module"
         ) from error
 
 

@@ -17,9 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from cfl_flower.config.compose import list_options
-from cfl_flower.config.overrides import CONF
 from cfl_flower.config.reference import method_settings
 from cfl_flower.errors import ConfigError
+from cfl_flower.plugins import conf_folders
 from cfl_flower.settings import known_names
 from simulations.terminal import Parser, command
 
@@ -32,7 +32,8 @@ def list_choices(name: str) -> tuple[list[str], list[Sequence[str]]]:
     ConfigError
         If it is neither a group nor a method.
     """
-    groups = sorted(path.name for path in CONF.iterdir() if list_options(path.name))
+    folders = {path.name for conf in conf_folders() for path in conf.iterdir()}
+    groups = sorted(name for name in folders if list_options(name))
     methods = list_options("strategy")
     if not name:
         return ["group", "options"], [[g, " ".join(list_options(g))] for g in groups]
@@ -47,8 +48,10 @@ def list_choices(name: str) -> tuple[list[str], list[Sequence[str]]]:
 
 def title(group: str, option: str) -> str:
     """Return the comment that an option's configuration file opens with, one line."""
-    lines = (CONF / group / f"{option}.yaml").read_text(encoding="utf-8").splitlines()
-    first = next(line for line in lines if line != "# @package _global_")
+    files = (folder / group / f"{option}.yaml" for folder in conf_folders())
+    path = next(path for path in files if path.is_file())
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = next((line for line in lines if line != "# @package _global_"), "")
     return first.removeprefix("# ") if first.startswith("# ") else ""
 
 

@@ -20,7 +20,7 @@ import typer
 
 COMMANDS = (
     *("run", "compare", "preview", "report", "reproduce", "assign", "export"),
-    "directions_map",
+    *("directions_map", "new"),
 )
 DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor", "samples")
 """Commands of `cfl-flower deploy`."""
@@ -44,6 +44,8 @@ def add_command(group: typer.Typer, name: str, module: str) -> None:
 
     def start(context: typer.Context) -> None:
         sys.argv[1:] = context.args
+        # A script's path lacks the current folder, where one's own parts may be.
+        sys.path.append(str(Path.cwd()))
         runpy.run_module(f"simulations.{module}", run_name="__main__")
 
     group.command(

@@ -27,6 +27,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from cfl_flower import plugins
 from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.errors import ERROR_MARK
 from cfl_flower.runs.callbacks import Verbosity, clock
@@ -236,7 +237,12 @@ def work(jobs: Sequence[Job], verbosity: Verbosity = Verbosity.NORMAL) -> str:
     lines = "\n".join(job.line for job in jobs)
     # The log of a quiet comparison still tells the rounds.
     loud = Verbosity.VERBOSE if verbosity is Verbosity.VERBOSE else Verbosity.NORMAL
-    environment = {**os.environ, PARENT: str(os.getpid()), VERBOSITY: loud}
+    environment = {
+        **os.environ,
+        **plugins.environment(),
+        PARENT: str(os.getpid()),
+        VERBOSITY: loud,
+    }
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run(
             [sys.executable, "-m", "simulations.jobs", lines],

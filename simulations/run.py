@@ -26,7 +26,6 @@ from rich.table import Table
 
 from cfl_flower.config.compose import RunConfig, compose_config, compose_plain
 from cfl_flower.config.overrides import (
-    CONF,
     expand,
     first_line,
     parse,
@@ -36,6 +35,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.config.reference import method_settings
 from cfl_flower.errors import ConfigError
+from cfl_flower.plugins import CONF
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import VERBOSITY, execute, make_console, open_stream
 from cfl_flower.settings import require

@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from cfl_flower import plugins
 from cfl_flower.errors import ERROR_MARK, RunFailedError
 from cfl_flower.server_app import CONSOLE, OVERRIDES
 from simulations.flower_cli import COMPLETED, wait_for_end
@@ -66,6 +67,7 @@ def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
     http, control = _free_ports(2)
     environment = {
         **flower_environment(home),
+        **plugins.environment(),
         "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http),
         "FLWR_LOCAL_CONTROL_API_PORT": str(control),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

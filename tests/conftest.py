@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from rich.console import Console
 
+from cfl_flower import plugins
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.server_app import execute
 from simulations.inprocess import InProcessGrid
@@ -34,6 +35,12 @@ SMALL = [
 """A run of a second: 12 clients, 4 rounds, a drift in the third."""
 
 TIMES = ("seconds",)
+
+
+@pytest.fixture(autouse=True)
+def _no_own_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what earlier tests' commands allowed."""
+    monkeypatch.setattr(plugins, "_named", set())
 
 
 @dataclass(frozen=True)

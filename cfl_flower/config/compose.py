@@ -20,10 +20,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cfl_flower.client.faults import Faults
 from cfl_flower.config.overrides import (
-    CONF,
     expand,
     first_line,
     parse,
+    quoted,
     split,
     with_folder,
 )
@@ -35,6 +35,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.models import ModelSettings, hollow_network
+from cfl_flower.plugins import CONF, allow, conf_folders
 from cfl_flower.settings import (
     Count,
     Natural,
@@ -149,6 +150,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     Raises `ConfigError`, one line: the key, its value, what is allowed, the remedy.
     """
     plain, choices = compose_plain(overrides)
+    allow(plain)
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
     groups = {
         group: _typed(group, _target(group, plain.get(group)), plain[group])
@@ -234,11 +236,13 @@ def compose_plain(
     parsed = parse(overrides)
     _check_options(parsed)
     try:
+        own = ",".join(quoted(f"file://{folder}") for folder in conf_folders()[1:])
+        search = f"hydra.searchpath=[{own}]"
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            node = compose("config", list(overrides), return_hydra_config=True)
+            node = compose("config", [*overrides, search], return_hydra_config=True)
         choices = {key: str(value) for key, value in node.hydra.runtime.choices.items()}
-        own = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
-        plain: Any = OmegaConf.to_container(own, resolve=True)
+        run = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
+        plain: Any = OmegaConf.to_container(run, resolve=True)
     except ConfigCompositionException as error:
         raise ConfigError(_unknown_key(parsed, error)) from error
     except (HydraException, OmegaConfBaseException) as error:
@@ -298,10 +302,16 @@ def _check_options(overrides: Sequence[Override]) -> None:
 
 def list_options(group: str) -> list[str]:
     """Return the names of a group's options, for example of ``strategy/trigger``."""
-    folder = CONF / group
     # Experiments are in folders by paper; folders in other groups are groups.
-    found = folder.rglob("*.yaml") if group == "experiment" else folder.glob("*.yaml")
-    return sorted(str(path.relative_to(folder).with_suffix("")) for path in found)
+    pattern = "**/*.yaml" if group == "experiment" else "*.yaml"
+    folders = [folder / group for folder in conf_folders()]
+    return sorted(
+        {
+            str(path.relative_to(folder).with_suffix(""))
+            for folder in folders
+            for path in folder.glob(pattern)
+        }
+    )
 
 
 def _target(group: str, node: Json) -> Any:

@@ -16,8 +16,7 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from cfl_flower.errors import ConfigError
-
-CONF = Path(__file__).resolve().parents[2] / "conf"
+from cfl_flower.plugins import CONF
 
 
 def split(text: str) -> list[str]:

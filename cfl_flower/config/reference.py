@@ -26,8 +26,8 @@ from pydantic.fields import FieldInfo
 from cfl_flower.client.upload_policy import UploadPolicy
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.config.compose import compose_plain, list_options
-from cfl_flower.config.overrides import CONF
 from cfl_flower.learning.training import LocalTraining
+from cfl_flower.plugins import CONF, allow
 from cfl_flower.settings import allowed_values, settings_class, show_value
 from cfl_flower.state import StrategySettings
 from cfl_flower.types import Json
@@ -63,7 +63,9 @@ def method_settings(method: str) -> list[Setting]:
     Those of every method, and of a shared group, are listed only if the method has
     another default. Of a group with several options, the settings of all are listed.
     """
-    return list(_walk([f"strategy={method}"], "strategy"))
+    chosen = [f"strategy={method}"]
+    allow(compose_plain(chosen)[0])
+    return list(_walk(chosen, "strategy"))
 
 
 def group_settings(group: str) -> list[Setting]:

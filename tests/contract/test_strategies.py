@@ -13,8 +13,9 @@ from flwr.clientapp import ClientApp
 from rich.console import Console
 
 from cfl_flower.client_app import app as client_app
-from cfl_flower.config.compose import CONF, compose_config
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import NoValidResultError
+from cfl_flower.plugins import CONF
 from cfl_flower.server_app import execute
 from simulations.inprocess import InProcessGrid
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cfl_flower.config.compose import CONF, compose_config, compose_plain
+from cfl_flower.config.compose import compose_config, compose_plain
 from cfl_flower.data.images import Mnist
 from cfl_flower.errors import ConfigError
+from cfl_flower.plugins import CONF
 from cfl_flower.runs.reading import Finished, finished, read_finished
 from simulations import published, reproduce
 from simulations.jobs import Job, work

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from cfl_flower.config import compose, overrides
 from cfl_flower.config.reference import (
     Setting,
     attribute_docstrings,
@@ -66,12 +64,11 @@ def test_nested_settings_are_listed_by_their_path() -> None:
 def test_a_group_with_options_lists_the_settings_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(overrides.CONF, tmp_path / "conf")
     other = "_target_: cfl_flower.clustering.algorithms.KMeansScan\n"
     values = "smallest: 3\nlargest: 9\nrestarts: 1\n"
+    (tmp_path / "conf/strategy/shift").mkdir(parents=True)
     (tmp_path / "conf/strategy/shift/scan.yaml").write_text(other + values)
-    for module in (compose, overrides):
-        monkeypatch.setattr(module, "CONF", tmp_path / "conf")
+    monkeypatch.chdir(tmp_path)
     rows = {row.key: row for row in method_settings("ifca")}
     assert rows["strategy/shift"].default == "counts"
     assert rows["strategy/shift"].allowed == "counts or scan"

@@ -1,0 +1,90 @@
+"""Begin a method, model or dataset of one's own: a module, its settings and a test.
+
+    python -m simulations.new method my_method
+    python -m simulations.run strategy=my_method engine=inprocess
+
+It is written into the current folder, where commands find it, and works as it is. Exit
+codes as `simulations.run`.
+"""
+
+from __future__ import annotations
+
+import keyword
+import sys
+from collections.abc import Sequence
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+
+from cfl_flower.config.compose import list_options
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import require
+from simulations.terminal import Parser, command, writable
+
+KINDS = {"method": "strategy", "model": "model", "dataset": "dataset"}
+"""What can be begun, and the group of its settings."""
+
+FILES = {
+    "module.py.in": "{name}.py",
+    "settings.yaml.in": "conf/{group}/{name}.yaml",
+    "test.py.in": "test_{name}.py",
+}
+"""The skeleton's files, and what they become."""
+
+
+def write_skeleton(kind: str, name: str, folder: Path) -> list[Path]:
+    """Write a part of one's own into a folder; return its files.
+
+    Raises
+    ------
+    ConfigError
+        If the name is taken, or cannot be that of a module, or a file is there already.
+    """
+    group = KINDS[kind]
+    ok = name.isidentifier() and name.islower() and not keyword.iskeyword(name)
+    require(ok, "NAME", name, "small letters, digits and _, as in my_method")
+    taken = name in list_options(group) or find_spec(name) is not None
+    require(not taken, "NAME", name, f"one that no {group} and no module has")
+    words = name.split("_")
+    values = {
+        "name": name,
+        "class_name": "".join(word.title() for word in words),
+        "title": " ".join(words).capitalize(),
+    }
+    source = files("simulations") / "skeletons" / kind
+    texts = {
+        folder / place.format(group=group, name=name): Template(
+            (source / template).read_text(encoding="utf-8")
+        ).substitute(values)
+        for template, place in FILES.items()
+    }
+    for path in texts:
+        if path.exists():
+            raise ConfigError(f"{path} is there already; choose another name")
+    for path, text in texts.items():
+        with writable("folder", path.parent, "change to a folder of your own"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return list(texts)
+
+
+@command
+def main(arguments: Sequence[str]) -> None:
+    """Write the files and say how to use them."""
+    parser = Parser("new", __doc__)
+    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("name", metavar="NAME", help="of the module and its settings")
+    asked = parser.parse_args(arguments)
+    for path in write_skeleton(asked.kind, asked.name, Path()):
+        print(path)
+    data = " partition=dirichlet drift=none" * (asked.kind == "dataset")
+    chosen = f"{KINDS[asked.kind]}={asked.name}{data}"
+    print(
+        f"try it:  cfl-flower run {chosen} engine=inprocess\n"
+        f"test it: python -m pytest test_{asked.name}.py"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

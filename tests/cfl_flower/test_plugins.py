@@ -1,0 +1,95 @@
+"""Parts from outside: who allows them, and where they are found."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cfl_flower import plugins
+from cfl_flower.config.compose import compose_config, list_options
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import build, locate
+
+OWN = """
+import math
+from torch import nn
+from cfl_flower.settings import settings
+
+@settings("model")
+class Tiny:
+    def build(self, shape, classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a user, who stands in it, with a network of their own."""
+    (tmp_path / "ownmodel.py").write_text(OWN)
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "tiny.yaml").write_text(
+        "# A linear layer.\n_target_: ownmodel.Tiny\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_ones_own_command_allows_what_it_names(own: Path) -> None:
+    assert "tiny" in list_options("model")
+    config = compose_config(["model=tiny"])
+    assert type(config.model).__name__ == "Tiny"
+    assert compose_config(["model._target_=ownmodel.Tiny"]).model
+    assert build(config.resolved["model"]) == config.model
+
+
+def test_a_message_or_a_file_allows_nothing(own: Path) -> None:
+    node = {"name": "tiny", "_target_": "ownmodel.Tiny"}
+    with pytest.raises(ConfigError, match=r"outside of .*CFL_PLUGINS=ownmodel in"):
+        build(node)
+
+
+def test_a_device_allows_by_its_environment(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(plugins.ALLOWED, "other,ownmodel")
+    assert locate("ownmodel.Tiny").__name__ == "Tiny"
+    monkeypatch.setenv(plugins.ALLOWED, "missing_package")
+    with pytest.raises(ConfigError, match=r"cannot be imported .*missing_package"):
+        locate("missing_package.Tiny")
+
+
+def test_other_processes_find_the_same_parts(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.delenv(plugins.ALLOWED, raising=False)
+    assert plugins.environment() == {plugins.CONFIGURATION: str(own / "conf")}
+    compose_config(["model=tiny"])
+    assert plugins.environment() == {
+        plugins.CONFIGURATION: str(own / "conf"),
+        plugins.ALLOWED: "ownmodel",
+        "PYTHONPATH": str(own),
+    }
+    monkeypatch.setenv("PYTHONPATH", f"/a{os.pathsep}{own}")
+    assert plugins.environment()["PYTHONPATH"] == f"/a{os.pathsep}{own}"
+
+
+def test_a_module_that_raises_is_one_line(own: Path) -> None:
+    (own / "broken.py").write_text("raise RuntimeError('half\\nwritten')\n")
+    with pytest.raises(ConfigError) as caught:
+        compose_config(["model._target_=broken.Net"])
+    assert "broken.Net' cannot be imported (RuntimeError: half)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_own_parts_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(plugins.ALLOWED, raising=False)
+    compose_config(["strategy=fedavg"])
+    assert plugins.environment() == {}
+    assert plugins.allowed_packages() == ["cfl_flower", "strategies", "clients"]

@@ -1,0 +1,83 @@
+"""What `cfl-flower new` writes works as it is, in a folder outside of the project."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulations.new import KINDS, main, write_skeleton
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_skeleton_passes_its_own_test(kind: str, tmp_path: Path) -> None:
+    name = f"own_{kind}"
+    files = write_skeleton(kind, name, tmp_path)
+    assert [path.exists() for path in files] == [True] * 3
+    assert "$" not in "".join(path.read_text() for path in files)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, f"test_{name}.py"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_a_method_of_ones_own_runs_on_ray_beside_others(tmp_path: Path) -> None:
+    write_skeleton("method", "own_method", tmp_path)
+    write_skeleton("model", "own_model", tmp_path)
+    asked = ["strategy=own_method,fedavg", "model=own_model", "rounds=2", "--bare"]
+    command = [sys.executable, "-m", "simulations.compare", *asked, "output_dir=runs"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [
+        len((tmp_path / "runs" / name / "rounds.jsonl").read_text().splitlines())
+        for name in ("own_method", "fedavg")
+    ]
+    assert lines == [2, 2]
+    assert "own_method" in (tmp_path / "runs" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["method", "fielding"], "NAME=fielding is not allowed"),
+        (["method", "json"], "NAME=json is not allowed"),
+        (["method", "My-Method"], "use small letters, digits and _"),
+        (["method", "class"], "use small letters, digits and _"),
+        (["metod", "mine"], "choose from"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused(
+    asked: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(asked) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_file_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test_mine.py").write_text("mine")
+    assert main(["method", "mine"]) == 2
+    assert "test_mine.py is there already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["test_mine.py"]
