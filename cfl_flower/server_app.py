@@ -91,13 +91,8 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         fleet = Fleet(grid, config, directory.token)
         fleet.discover()
         stream = open_stream(config) if fleet.simulated else None
-        changes = config.timeline.rounds
-        if stream and changes and changes[0] > config.rounds:
-            console.print(
-                f"nothing changes in this run: drift {config.names['drift']} starts at "
-                f"round {changes[0]}, after the last of {config.rounds}",
-                style="yellow",
-            )
+        for warning in config.warnings() if stream else ():
+            console.print(warning, style="yellow", soft_wrap=True)
         checkpoint = Checkpoint(Path(config.output_dir) / "checkpoint", config.resolved)
         strategy_class = locate(config.resolved["strategy"]["_target_"])
         done, state = 0, None

@@ -19,6 +19,7 @@ from dataclasses import field, is_dataclass
 from difflib import get_close_matches
 from functools import wraps
 from importlib.util import find_spec
+from inspect import isabstract
 from typing import (
     Annotated,
     Any,
@@ -227,10 +228,12 @@ def settings_class(path: str) -> Any:
     target = locate(path)
     settings = getattr(target, "Settings", target)
     if not (isinstance(settings, type) and is_dataclass(settings)):
-        raise ConfigError(
-            f"_target_: {path!r} has no settings; name a strategy or a settings class"
-        )
-    return settings
+        fault = "has no settings"
+    elif isabstract(settings):
+        fault = "is only a base of settings"
+    else:
+        return settings
+    raise ConfigError(f"_target_: {path!r} {fault}; name a strategy or settings class")
 
 
 def build(node: Any) -> Any:

@@ -7,6 +7,7 @@ the data by which it chose.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from cfl_flower.clustering.representations import label_counts
@@ -17,12 +18,12 @@ from clients.base import ClusteredClient, Config, Metrics, Reply
 class ChoosingClient(ClusteredClient):
     """Chooses when it joins, and again when its label counts shifted."""
 
+    @abstractmethod
     def choose(self, received: Sequence[Vector], config: Config, round: int) -> int:
         """Return the cluster that suits a round's data best.
 
         ``received`` is what clients compare themselves with, a vector for each cluster.
         """
-        raise NotImplementedError
 
     def choose_again(
         self, received: Sequence[Vector], config: Config, round: int

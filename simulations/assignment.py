@@ -83,7 +83,7 @@ def open_run(
     saved = load_run(folder)
     # A model that only fits with what its clients keep places nobody.
     saved.common_models()
-    changed = dict(saved.config)
+    changed = dict(saved.resolved)
     if clients is not None:
         require(clients >= 1, "--clients", clients, "at least 1")
         changed["clients"] = clients

@@ -1,8 +1,10 @@
 """What there is to choose: groups of settings, their options, a method's settings.
 
-python -m simulations.choices            # the groups
-python -m simulations.choices strategy   # the options of a group, one line each
-python -m simulations.choices fielding   # the settings of a method
+    python -m simulations.choices            # the groups
+    python -m simulations.choices strategy   # the options of a group, one line each
+    python -m simulations.choices fielding   # the settings of a method
+
+Names are those of Hydra's overrides, as in `strategy=fielding`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import typer
 
 COMMANDS = (
     *("run", "compare", "preview", "report", "reproduce", "assign", "export"),
-    *("directions_map", "benchmark"),
+    "directions_map",
 )
 DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor", "samples")
 """Commands of `cfl-flower deploy`."""
@@ -34,10 +34,8 @@ def summary(module: str) -> str:
     """Return the first line of a module's docstring, without importing it."""
     spec = find_spec(f"simulations.{module}")
     assert spec is not None and spec.origin is not None
-    place = Path(spec.origin)
-    if place.name == "__init__.py":
-        place = place.with_name("__main__.py")
-    text = ast.get_docstring(ast.parse(place.read_text(encoding="utf-8"))) or ""
+    source = Path(spec.origin).read_text(encoding="utf-8")
+    text = ast.get_docstring(ast.parse(source)) or ""
     return text.partition("\n")[0]
 
 
@@ -58,6 +56,7 @@ def add_command(group: typer.Typer, name: str, module: str) -> None:
 
 for each in COMMANDS:
     add_command(app, each, each)
+add_command(app, "benchmark", "benchmark.__main__")
 add_command(app, "list", "choices")
 for each in DEVICES:
     add_command(deploy, each, f"deploy.{each}")

@@ -9,7 +9,8 @@ Hydra's overrides; commas sweep, seeds share a row, and runs on different data h
 tables of their own; the last table has a column for each value of what is swept. A
 setting that only some of the methods have (strategy.threshold=0,0.5) is theirs alone.
 The marks fedavg, local (below) and oracle (above) are run, too, unless `--bare` is
-said. A run that fails does not hide the others. With an output_dir, the same command
+said. Beside the runs are a page (report.html) and its tables as CSV and LaTeX. A run
+that fails does not hide the others. With an output_dir, the same command
 goes on where it was interrupted, and does nothing again that is finished. Exit codes
 as `simulations.run`; 1 also if a run failed.
 """
@@ -28,11 +29,12 @@ from cfl_flower.analysis.comparison import compare
 from cfl_flower.config.compose import compose_sweep, strategy_has
 from cfl_flower.config.overrides import parse, quoted, split, with_folder
 from cfl_flower.runs.callbacks import Verbosity
-from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.runs.reading import read_finished, refuse_other_settings
-from cfl_flower.server_app import OVERRIDES, make_console, open_stream
+from cfl_flower.server_app import OVERRIDES, make_console
 from simulations.jobs import Job, at_once, carry_out
-from simulations.run import refuse_nothing
+from simulations.report import render
+from simulations.run import check_machine, refuse_nothing
+from simulations.saved import load_run
 from simulations.superlink import PROJECT
 from simulations.terminal import Parser, command, make_error_console
 
@@ -108,11 +110,10 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
     configs = compose_sweep("\n".join(lines))
     for config in configs:
-        check_output_dir(config)
+        check_machine(config)
         refuse_other_settings(config)
         # What is broken there would end the comparison after all other runs.
         read_finished(config)
-        open_stream(config)
     if len(configs) == 1:
         return [Job(configs[0].names["strategy"], configs[0])]
     return [Job(Path(config.output_dir).name, config) for config in configs]
@@ -123,13 +124,31 @@ def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
     root = os.path.commonpath([job.folder for job in jobs])
     has = any(argument.startswith("output_dir=") for argument in arguments)
     again = arguments if has else [*arguments, f"output_dir={quoted(root)}"]
-    make_error_console().print(
+    console = make_error_console()
+    warnings = dict.fromkeys(line for job in jobs for line in job.config.warnings())
+    for warning in warnings:
+        console.print(warning, style="yellow", soft_wrap=True)
+    console.print(
         f"{len(jobs)} runs in {root}; after an interruption they go on by\n"
         f"  python -m simulations.compare {shlex.join(again)}",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
+
+
+def report(jobs: Sequence[Job], verbosity: Verbosity) -> None:
+    """Write the page of the runs that have begun, and its tables, above them."""
+    begun = [job.folder for job in jobs if job.rounds()]
+    if not begun:
+        return
+    root = Path(os.path.commonpath([job.folder for job in jobs]))
+    page = render([load_run(folder) for folder in begun])
+    paths = page.write(root / "report.html")
+    if verbosity is not Verbosity.QUIET:
+        make_error_console().print(
+            f"report: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True
+        )
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -159,6 +178,7 @@ def main(arguments: Sequence[str]) -> int:
     if asked.markdown:
         console.width = 1000  # a cell of a document is one line
     compare([job.config for job in jobs], console, reasons, asked.markdown)
+    report(jobs, asked.verbosity)
     return int(bool(reasons))
 
 

@@ -128,7 +128,7 @@ def main(arguments: Sequence[str]) -> None:
     allowed = f"a run that has met at least {FEWEST} clients"
     require(len(rows) >= FEWEST, "RUN", asked.run, allowed)
     directions = [state.representations[row] for row in rows]
-    places = embed(directions, int(saved.config["seed"]))
+    places = embed(directions, int(saved.resolved["seed"]))
     truth = None if saved.on_own_data else concepts(saved.timeline, state, rows)
     rounds = [row for row in saved.rounds if row["round"] <= done]
     write(draw(places, truth, state.clusters[rows], rounds), output)

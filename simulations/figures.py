@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,6 +13,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+from sklearn.isotonic import IsotonicRegression
 
 from cfl_flower.types import FloatArray
 from simulations.plotting import COLOURS, count_in_integers, new_figure
@@ -21,53 +24,143 @@ LINES = (
     *("#332288", "#CC6677", "#117733", "#AA4499", "#882255"),
     *("#999933", "#2E8B7B", "#88CCEE", "#DDCC77"),
 )
-MARKS = ("-", "--", ":", "-.")
+DASHES = ("-", "--", ":", "-.")
 WIDTH = 6.0
 """Inches: on a phone the text is then still readable."""
+MOST_MARKS = 40
+"""Drifts that are shaded in a picture."""
+GAP = 0.07
+"""Between the labels of lines, as a share of the axes' height."""
 
-Runs = Mapping[str, SavedRun]
+
+@dataclass(frozen=True)
+class Line:
+    """A method as pictures show it: the runs of its seeds, and its colour."""
+
+    label: str
+    runs: Sequence[SavedRun]
+    number: int
+    """Its place among the methods of the page, which all pictures colour alike."""
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """The line's colour and dashes."""
+        colour = LINES[self.number % len(LINES)]
+        dashes = DASHES[self.number // len(LINES) % len(DASHES)]
+        return {"color": colour, "linestyle": dashes, "linewidth": 1.6}
+
+    def series(self, key: str) -> tuple[FloatArray, FloatArray]:
+        """Return the rounds in which all seeds measured a number, and the numbers.
+
+        Shapes (n,) and (seeds, n).
+        """
+        found = [run.series(key) for run in self.runs]
+        rounds = reduce(np.intersect1d, [rounds for rounds, _ in found])
+        values = [numbers[np.isin(own, rounds)] for own, numbers in found]
+        return rounds.astype(float), np.array(values)
+
+    def sent(self, rounds: FloatArray) -> FloatArray:
+        """Return the megabytes sent by the end of rounds, the mean over seeds."""
+        total = np.zeros(len(rounds))
+        for run in self.runs:
+            sent = np.cumsum([r["bytes_up"] + r["bytes_down"] for r in run.rounds])
+            total += sent[np.isin([r["round"] for r in run.rounds], rounds)]
+        return total / len(self.runs) / 1e6
 
 
-def curves(runs: Runs, key: str, label: str, percent: bool = False) -> Figure:
-    """Draw one number over the rounds, a line per run, with the drifts marked."""
+Lines = Sequence[Line]
+
+
+def curves(lines: Lines, key: str, label: str, percent: bool = False) -> Figure:
+    """Draw one number over the rounds: each method's mean over seeds, and its spread.
+
+    The band is a standard deviation on either side; rounds in which the data changed
+    are shaded if they are the same for all runs.
+    """
     figure, axes = _canvas(3.4)
-    for number, (name, run) in enumerate(runs.items()):
-        mark = MARKS[number // len(LINES) % len(MARKS)]
-        style: Any = {"color": LINES[number % len(LINES)], "linewidth": 1.6}
-        axes.plot(*run.series(key), mark, label=name, **style)
-    first, *others = runs.values()
-    if all(other.drifts == first.drifts for other in others):
-        _mark_drifts(axes, first)
+    ends = [e for line in lines for e in _draw_mean(axes, line, *line.series(key))]
+    changes = {tuple(run.drifts) for line in lines for run in line.runs}
+    if len(changes) == 1:
+        _shade_drifts(axes, *changes)
     axes.set_ylabel(label)
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     elif key == "num_clusters":
         count_in_integers(axes.yaxis)
-    if len(runs) > 1:
-        axes.legend(frameon=False, fontsize=8, ncols=2)
+    _label_ends(axes, ends)
     return figure
 
 
-def accuracy(runs: Runs) -> Figure:
+def accuracy(lines: Lines) -> Figure:
     """Draw the accuracy over all samples."""
-    return curves(runs, "accuracy", "accuracy over all samples", percent=True)
+    return curves(lines, "accuracy", "accuracy over all samples", percent=True)
 
 
-def traffic(runs: Runs) -> Figure:
+def traffic(lines: Lines) -> Figure:
     """Draw the accuracy over the bytes sent so far, both ways."""
     figure, axes = _canvas(3.4)
-    for number, (name, run) in enumerate(runs.items()):
-        sent = np.cumsum([row["bytes_up"] + row["bytes_down"] for row in run.rounds])
-        tested = [row.get("accuracy") is not None for row in run.rounds]
-        _, values = run.series("accuracy")
-        colour = LINES[number % len(LINES)]
-        axes.plot(sent[tested] / 1e6, values, color=colour, label=name)
+    ends: list[End] = []
+    for line in lines:
+        rounds, values = line.series("accuracy")
+        ends += _draw_mean(axes, line, line.sent(rounds), values)
     axes.set_xlabel("megabytes sent, up and down")
     axes.set_ylabel("accuracy over all samples")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.xaxis.set_major_locator(MaxNLocator())
-    axes.legend(frameon=False, fontsize=8)
+    _label_ends(axes, ends)
     return figure
+
+
+End: TypeAlias = tuple[Line, float, float]
+"""A method's line, and the place where it ends."""
+
+
+def _draw_mean(
+    axes: Axes, line: Line, x: FloatArray, values: FloatArray
+) -> Iterator[End]:
+    """Draw the mean over seeds, values of shape (seeds, n), and its deviation."""
+    mean = values.mean(axis=0)
+    axes.plot(x, mean, label=line.label, **line.style)
+    if len(values) > 1:
+        spread = values.std(axis=0, ddof=1)
+        low, high, colour = mean - spread, mean + spread, line.style["color"]
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    if len(x):
+        yield line, float(x[-1]), float(mean[-1])
+
+
+def _label_ends(axes: Axes, ends: Sequence[End]) -> None:
+    """Name each line where it ends, the names apart from each other."""
+    if len(ends) < 2:
+        return
+    low, high = axes.get_ylim()
+    ends = sorted(ends, key=lambda end: end[2])
+    places = spread_out([(y - low) / (high - low) for *_, y in ends], GAP)
+    for (line, x, y), place in zip(ends, places, strict=True):
+        leader = {"arrowstyle": "-", "linewidth": 0.8, "color": line.style["color"]}
+        axes.annotate(
+            line.label,
+            xy=(x, y),
+            xytext=(1.04, place),
+            textcoords="axes fraction",
+            fontsize=9,
+            verticalalignment="center",
+            arrowprops=leader,
+        )
+
+
+def spread_out(heights: Sequence[float], gap: float) -> list[float]:
+    """Move ascending heights as far apart as a gap, and as little as that takes.
+
+    Examples
+    --------
+    >>> spread_out([0.1, 0.5, 0.5], 0.2)
+    [0.1, 0.4, 0.6]
+    """
+    steps = gap * np.arange(len(heights))
+    # Heights less their steps must not fall: the nearest such sequence is isotonic.
+    found = IsotonicRegression().fit_transform(steps, np.array(heights) - steps)
+    return [round(float(each), 6) for each in found + steps]
 
 
 def client_accuracy(run: SavedRun) -> Figure:
@@ -84,18 +177,32 @@ def client_accuracy(run: SavedRun) -> Figure:
 
 
 def membership(run: SavedRun) -> Figure:
-    """Draw which cluster each client is in over the rounds: who moved when."""
+    """Draw the cluster of each client over the rounds, beside its true concept.
+
+    Clients of one concept lie together; devices with data of their own have none.
+    """
     table = run.table("cluster")
-    # Clients with the same history lie together.
-    order = np.lexsort(np.nan_to_num(table, nan=-1).T[::-1])
-    figure, axes = _canvas(4.0)
-    names = np.unique(table[~np.isnan(table)]).astype(int)
-    places = np.searchsorted(names, np.nan_to_num(table, nan=names.min(initial=0)))
-    shown = np.where(np.isnan(table), np.nan, places % len(COLOURS))
-    colours = ListedColormap(list(COLOURS))
-    scale = {"cmap": colours, "vmin": -0.5, "vmax": len(COLOURS) - 0.5}
-    _draw_clients(axes, run, shown[order], **scale)
-    axes.set_ylabel("clients, by their history")
+    places = np.unique(table, return_inverse=True)[1]
+    clusters = np.where(np.isnan(table), np.nan, places.reshape(table.shape))
+    panels = {"cluster": clusters}
+    if not run.on_own_data:
+        panels = {"true concept": run.concepts().astype(float), **panels}
+    # The last key decides first: the earliest concept, then later ones, then clusters.
+    keys = [column for panel in panels.values() for column in np.nan_to_num(panel).T]
+    order = np.lexsort(keys[::-1])
+    figure = new_figure(WIDTH, 4.0)
+    shared = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    scale = {
+        "cmap": ListedColormap(list(COLOURS)),
+        "vmin": -0.5,
+        "vmax": len(COLOURS) - 0.5,
+    }
+    for axes, (title, panel) in zip(shared, panels.items(), strict=True):
+        _draw_clients(axes, run, panel[order] % len(COLOURS), **scale)
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("round")
+        count_in_integers(axes.xaxis)
+    shared[0].set_ylabel("clients, by concept" if len(panels) > 1 else "clients")
     return figure
 
 
@@ -107,7 +214,7 @@ def _draw_clients(
     extent = (0.5, rounds + 0.5, count, 0)
     style: Any = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
     image = axes.imshow(table, **style, **scale)
-    _mark_drifts(axes, run, "white")
+    _mark_drifts(axes, run)
     return image
 
 
@@ -123,7 +230,7 @@ def cluster_sizes(run: SavedRun) -> Figure:
     axes.stackplot(rounds, sizes, colors=colours, step="mid", linewidth=0)
     axes.set_ylabel("clients in each cluster")
     axes.margins(0)
-    _mark_drifts(axes, run, "white")
+    _mark_drifts(axes, run)
     return figure
 
 
@@ -173,9 +280,16 @@ def _canvas(height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _mark_drifts(axes: Axes, run: SavedRun, colour: str = "#666666") -> None:
-    """Draw a line where the data changed, unless that is nearly everywhere."""
-    if len(run.drifts) <= 40:
-        style: Any = {"color": colour, "linewidth": 0.9, "linestyle": (0, (2, 2))}
+def _mark_drifts(axes: Axes, run: SavedRun) -> None:
+    """Draw a line in a picture of areas where the data changed."""
+    if len(run.drifts) <= MOST_MARKS:
+        style: Any = {"color": "white", "linewidth": 0.9, "linestyle": (0, (2, 2))}
         for round in run.drifts:
             axes.axvline(round - 0.5, **style)
+
+
+def _shade_drifts(axes: Axes, drifts: Sequence[int]) -> None:
+    """Shade the rounds in which the data changed, unless those are nearly all."""
+    if len(drifts) <= MOST_MARKS:
+        for round in drifts:
+            axes.axvspan(round - 0.5, round + 0.5, color="#444444", alpha=0.18, lw=0)

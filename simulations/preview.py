@@ -1,10 +1,10 @@
-"""Who holds what, and when it changes, before any training: as text and as a picture.
+"""Who holds what, and when it changes, before any training: as text or as a picture.
 
     python -m simulations.preview drift=sudden partition=dirichlet
     python -m simulations.preview drift=swap_all clients=1000 --output /tmp/swaps.svg
 
-Arguments are Hydra's overrides; ``--output`` names the picture, a .png, .svg or .pdf
-(preview.png). Exit codes as `simulations.run`.
+Arguments are Hydra's overrides; ``--output`` also draws a picture: .png, .svg or .pdf.
+Exit codes as `simulations.run`.
 """
 
 from __future__ import annotations
@@ -139,12 +139,17 @@ def notes(found: Preview) -> list[str]:
     return lines
 
 
-def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path]:
-    """Return the overrides and the picture's path, or raise a `ConfigError`."""
+def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
+    """Return the overrides, and the picture's path if there is to be one.
+
+    Raises `ConfigError`.
+    """
     parser = Parser("preview", __doc__)
     parser.add_overrides()
-    parser.add_argument("--output", type=Path, default=Path("preview.png"))
+    parser.add_argument("--output", type=Path, help="a picture")
     found = parser.parse_intermixed_args(list(arguments))
+    if found.output is None:
+        return list(found.overrides), None
     output: Path = found.output.expanduser()
     check_format(output)
     ok = output.parent.is_dir() and not output.is_dir()
@@ -160,11 +165,11 @@ def main(arguments: Sequence[str]) -> None:
     found, title = preview(open_stream(config), config.rounds), headline(config)
     console = make_console()
     show(found, title, console)
-    write(draw(found, title), output)
-    some = f" ({CLIENTS} of {config.clients:,} clients)"
-    console.print(
-        f"saved in {output}{some if config.clients > CLIENTS else ''}", soft_wrap=True
-    )
+    if output:
+        write(draw(found, title), output)
+        many = config.clients > CLIENTS
+        some = f" ({CLIENTS} of {config.clients:,} clients)" if many else ""
+        console.print(f"saved in {output}{some}", soft_wrap=True)
 
 
 if __name__ == "__main__":

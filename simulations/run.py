@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hydra
+import torch
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from rich.markup import escape
@@ -37,6 +38,7 @@ from cfl_flower.config.reference import method_settings
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import VERBOSITY, execute, make_console, open_stream
+from cfl_flower.settings import require
 from simulations.inprocess import InProcessGrid
 from simulations.superlink import run_on_superlink
 from simulations.terminal import FLAGS, command
@@ -87,6 +89,22 @@ def refuse_nothing(overrides: Sequence[str]) -> None:
             )
 
 
+def check_machine(config: RunConfig) -> None:
+    """Require what a run needs here: a folder, its data, and GPUs if it asks for some.
+
+    Raises `ConfigError`. A Ray cluster may have GPUs that this machine does not have.
+    """
+    check_output_dir(config)
+    elsewhere = config.engine == "ray" and "RAY_ADDRESS" in os.environ
+    require(
+        not config.gpus_per_worker or elsewhere or torch.cuda.is_available(),
+        "gpus_per_worker",
+        config.gpus_per_worker,
+        "0: PyTorch finds no CUDA device on this machine",
+    )
+    open_stream(config)
+
+
 def check(arguments: Sequence[str]) -> list[RunConfig]:
     """Compose every run before the first one starts, or raise a `ConfigError`."""
     flags = [argument for argument in arguments if argument.startswith("-")]
@@ -103,8 +121,7 @@ def check(arguments: Sequence[str]) -> list[RunConfig]:
     refuse_nothing(overrides)
     configs = [compose_config(job) for job in expand(with_folder(overrides))]
     for config in configs:
-        check_output_dir(config)
-        open_stream(config)
+        check_machine(config)
     return configs
 
 

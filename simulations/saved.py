@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.analysis.comparison import with_method
+from cfl_flower.analysis.comparison import method_of, name_methods
 from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.own import Folder
 from cfl_flower.data.timeline import Timeline
@@ -32,7 +33,7 @@ class SavedRun:
     folder: Path
     overrides: Sequence[str]
     """What the user asked for."""
-    config: Mapping[str, Json]
+    resolved: Mapping[str, Json]
     """The resolved configuration."""
     rounds: Sequence[Mapping[str, Json]]
     """The lines of `rounds.jsonl`, at least one unless the run failed."""
@@ -46,12 +47,12 @@ class SavedRun:
     @property
     def strategy(self) -> str:
         """The method's name."""
-        return str(self.config["strategy"]["name"])
+        return str(self.resolved["strategy"]["name"])
 
     @property
     def method(self) -> type[Method]:
         """The method itself."""
-        found: type[Method] = locate(self.config["strategy"]["_target_"])
+        found: type[Method] = locate(self.resolved["strategy"]["_target_"])
         return found
 
     @property
@@ -99,12 +100,12 @@ class SavedRun:
 
     def build(self, *groups: str) -> list[Any]:
         """Return the settings of some groups as objects."""
-        return [build(self.config[group]) for group in groups]
+        return [build(self.resolved[group]) for group in groups]
 
     @property
     def checkpoint(self) -> Checkpoint:
         """Its last checkpoint."""
-        return Checkpoint(self.folder / "checkpoint", self.config)
+        return Checkpoint(self.folder / "checkpoint", self.resolved)
 
     def load_state(self) -> tuple[int, ClusteredState]:
         """Return the last saved round and the strategy's own state after it.
@@ -121,7 +122,7 @@ class SavedRun:
     @property
     def complete(self) -> bool:
         """Whether all rounds of the configuration are there."""
-        return len(self.rounds) >= int(self.config["rounds"])
+        return len(self.rounds) >= int(self.resolved["rounds"])
 
     def series(self, key: str) -> tuple[IntArray, FloatArray]:
         """Return the rounds in which a number was measured, and the numbers."""
@@ -133,10 +134,20 @@ class SavedRun:
     def timeline(self) -> Timeline:
         """The true concepts of simulated clients."""
         partition, drift, dataset = self.build("partition", "drift", "dataset")
-        sizes = [int(self.config[key]) for key in ("clients", "seed", "rounds")]
+        sizes = [int(self.resolved[key]) for key in ("clients", "seed", "rounds")]
         clients, seed, rounds = sizes
         events, classes = drift.events, dataset.classes
         return Timeline(partition, events, clients, classes, seed, rounds)
+
+    def concepts(self) -> IntArray:
+        """Return the true concept of each tested client in each round.
+
+        Shape (clients, rounds).
+        """
+        rounds = range(1, int(self.rounds[-1]["round"]) + 1)
+        numbers = [int(client) for client in self.clients]
+        found = [self.timeline.concepts(round)[numbers] for round in rounds]
+        return np.stack(found, axis=1)
 
     @property
     def drifts(self) -> list[int]:
@@ -200,16 +211,32 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-def name_runs(runs: Sequence[SavedRun]) -> list[str]:
-    """Name runs by strategy, then with the seed, then with the folder: what differs.
+def find_runs(folder: Path) -> list[Path]:
+    """Return the runs of a folder: itself, or those below it that have begun.
 
-    The folder alone may be the same for runs of different places, so a number follows
-    where nothing else tells them apart.
+    A folder without any is returned itself, for `load_run` to complain of.
     """
-    choices = [
-        [run.strategy for run in runs],
-        [f"{run.strategy} seed {run.config['seed']}" for run in runs],
-        [with_method(run.strategy, run.folder.name) for run in runs],
-    ]
-    distinct = next((c for c in choices if len(set(c)) == len(c)), None)
-    return distinct or [f"{name} {i}" for i, name in enumerate(choices[0], 1)]
+    if (folder / "config.yaml").is_file():
+        return [folder]
+    below = sorted(path.parent for path in folder.rglob("config.yaml"))
+    signs = ("rounds.jsonl", FAILURE)
+    begun = [path for path in below if any((path / each).exists() for each in signs)]
+    return begun or [folder]
+
+
+def group_seeds(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
+    """Return the runs of each method, which differ in their seed alone, by its label.
+
+    A seed that a method has twice is another method of the same settings.
+    """
+    groups: dict[tuple[str, int], list[SavedRun]] = {}
+    seen: Counter[tuple[str, int]] = Counter()
+    for run in runs:
+        method, seed = method_of(run.resolved), int(run.resolved["seed"])
+        groups.setdefault((method, seen[method, seed]), []).append(run)
+        seen[method, seed] += 1
+    firsts = [group[0] for group in groups.values()]
+    names = name_methods([(run.strategy, run.folder.name) for run in firsts])
+    if len(set(names)) < len(names):
+        names = [f"{name} {number}" for number, name in enumerate(names, 1)]
+    return dict(zip(names, groups.values(), strict=True))

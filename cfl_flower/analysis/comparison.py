@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
+from typing import Generic, Protocol, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -33,7 +34,7 @@ from cfl_flower.analysis.tables import (
 )
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.reading import Finished, differences, read_finished
+from cfl_flower.runs.reading import Finished, read_finished
 from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")
@@ -42,18 +43,36 @@ DATA = ("dataset", "partition", "drift", "clients", "rounds")
 MOST_DRIFTS = 6
 """Drifts that are listed one by one."""
 
-Runs = Mapping[str, Sequence[Finished]]
-"""The seeds of each method, by its label."""
+
+class Run(Protocol):
+    """A run as its files tell it."""
+
+    @property
+    def resolved(self) -> Mapping[str, Json]:
+        """The resolved configuration."""
+
+    @property
+    def drifts(self) -> list[int]:
+        """The rounds at whose start the data changed."""
+
+    @property
+    def rounds(self) -> Sequence[Mapping[str, Json]]:
+        """The lines of `rounds.jsonl`."""
+
+    @property
+    def tests(self) -> Sequence[Mapping[str, Json]]:
+        """The lines of `clients.jsonl`."""
+
+
+R = TypeVar("R", bound=Run)
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A finished run beside the single global model of its seed and settings."""
+class Compared(Generic[R]):
+    """A run beside the single global model of its seed and settings."""
 
-    run: Finished
-    drifts: list[int]
-    """The rounds in which its data change."""
-    single: Finished | None
+    run: R
+    single: R | None
     """Itself if it is one."""
 
     @cached_property
@@ -64,11 +83,12 @@ class Compared:
     @cached_property
     def score(self) -> Score:
         """The run in numbers."""
-        return score(self.run.rounds, self.drifts, self.reference, self.run.tests)
+        run = self.run
+        return score(run.rounds, run.drifts, self.reference, run.tests)
 
 
-Rows = Mapping[str, Sequence[Compared]]
-"""As `Runs`."""
+Rows = Mapping[str, Sequence[Compared[R]]]
+"""The seeds of each method, by its label."""
 
 
 def compare(
@@ -86,8 +106,7 @@ def compare(
     """
     streams: dict[str, list[RunConfig]] = {}
     for config in configs:
-        data = [config.resolved[key] for key in DATA]
-        streams.setdefault(json.dumps(data, sort_keys=True), []).append(config)
+        streams.setdefault(stream_of(config.resolved), []).append(config)
     found = [_tables_of_one_stream(each, reasons or {}) for each in streams.values()]
     for each in [*chain.from_iterable(found), *sweep_tables(configs)]:
         if markdown:
@@ -103,8 +122,11 @@ def _tables_of_one_stream(
     require_same_data({n: (run.config.seed, run.data) for n, run in done.items()})
     groups: dict[str, list[RunConfig]] = {}
     for config in configs:
-        groups.setdefault(_method(config), []).append(config)
-    labels = _labels([group[0] for group in groups.values()])
+        groups.setdefault(method_of(config.resolved), []).append(config)
+    firsts = [group[0] for group in groups.values()]
+    labels = name_methods(
+        [(c.names["strategy"], Path(c.output_dir).name) for c in firsts]
+    )
     runs: dict[str, list[Finished]] = {}
     failed: list[str] = []
     for label, group in zip(labels, groups.values(), strict=True):
@@ -116,59 +138,50 @@ def _tables_of_one_stream(
             for c in group
             if c.output_dir not in done
         ]
-    return make_tables(configs[0], runs, failed)
+    first = configs[0]
+    return make_tables(_heading(first), with_references(runs), failed)
 
 
-def make_tables(first: RunConfig, runs: Runs, failed: Sequence[str]) -> list[Table]:
-    """Return the tables of methods on the data of the first configuration.
-
-    ``failed`` are lines of the caption on runs that failed.
-    """
+def with_references(runs: Mapping[str, Sequence[R]]) -> dict[str, list[Compared[R]]]:
+    """Put the single global model of its seed and settings beside each run."""
     every = [run for seeds in runs.values() for run in seeds]
-    # A drift of random rounds has others for each seed.
-    firsts = {config.seed: config for config in (first, *(run.config for run in every))}
-    by_seed = {seed: _drifts(config) for seed, config in firsts.items()}
-    drifts = by_seed[first.seed]
-    alike = all(each == drifts for each in by_seed.values())
-    places = find_reference_runs([run.config.resolved for run in every])
-    singles = {
-        run.config.output_dir: every[place]
-        for run, place in zip(every, places, strict=True)
-        if place is not None
-    }
-    rows = {
+    places = iter(find_reference_runs([run.resolved for run in every]))
+    return {
         label: [
-            Compared(run, by_seed[run.config.seed], singles.get(run.config.output_dir))
-            for run in seeds
+            Compared(run, None if place is None else every[place])
+            for run, place in zip(seeds, places, strict=False)
         ]
         for label, seeds in runs.items()
     }
+
+
+def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list[Table]:
+    """Return the tables of methods on one stream of data, which the heading names.
+
+    ``failed`` are lines of the caption on runs that failed.
+    """
+    # A drift of random rounds has others for each seed.
+    changes = {tuple(each.run.drifts) for row in rows.values() for each in row}
+    drifts = next(iter(changes)) if len(changes) == 1 else ()
+    when = _when(drifts) if len(changes) < 2 else " at each seed's own rounds"
     scores = {label: [each.score for each in row] for label, row in rows.items()}
     caption = "\n".join([*_catching_up(rows), *failed])
-    title = _title(first, drifts if alike else None)
+    title = f"{heading}{when}, accuracy in %"
     found = [table(title, scores, caption=caption), *_leads(rows)]
-    if alike and 1 < len(drifts) <= MOST_DRIFTS:
+    if 1 < len(drifts) <= MOST_DRIFTS:
         what = "accuracy before each drift, in its first round, and at its end, in %"
-        lines = {label: [run.rounds for run in seeds] for label, seeds in runs.items()}
+        lines = {
+            label: [each.run.rounds for each in row] for label, row in rows.items()
+        }
         found.append(drift_table(what, lines, drifts))
     found.append(table("cost" + _target(rows), scores, COSTS))
     what = "clusters; churn: clients that change theirs in a round, in %"
     return [*found, table(what, scores, CLUSTERS)]
 
 
-def _leads(rows: Rows) -> list[Table]:
+def _leads(rows: Rows[R]) -> list[Table]:
     """Return the table of leads over the single global model, with several seeds."""
-    scores = {
-        each.run.config.output_dir: each.score for row in rows.values() for each in row
-    }
-    pairs = {
-        label: [
-            (each.score, scores[each.single.config.output_dir])
-            for each in row
-            if each.single and each.single is not each.run
-        ]
-        for label, row in rows.items()
-    }
+    pairs = {label: _pairs(row, rows) for label, row in rows.items()}
     if max(map(len, pairs.values()), default=0) < 2:
         return []
     title = (
@@ -178,28 +191,34 @@ def _leads(rows: Rows) -> list[Table]:
     return [lead_table(title, {name: each for name, each in pairs.items() if each})]
 
 
-def _drifts(config: RunConfig) -> list[int]:
-    """Return the rounds of a run in which data change."""
-    return [round for round in config.timeline.rounds if 1 < round <= config.rounds]
+def _pairs(row: Sequence[Compared[R]], rows: Rows[R]) -> list[tuple[Score, Score]]:
+    """Return the scores of a method's runs and of their references."""
+    every = [each for row in rows.values() for each in row]
+    return [
+        (each.score, other.score)
+        for each in row
+        for other in every
+        if other.run is each.single and each.single is not each.run
+    ]
 
 
-def _title(first: RunConfig, drifts: list[int] | None) -> str:
-    when = ""
-    if drifts is None:
-        when = " at each seed's own rounds"
-    elif drifts:
-        some = ", ".join(map(str, drifts[:MOST_DRIFTS]))
-        more = f", ... ({len(drifts)} in all)" if len(drifts) > MOST_DRIFTS else ""
-        when = f" at round{'s' * (len(drifts) > 1)} {some}{more}"
-    elif (rounds := first.timeline.rounds) and rounds[0] > first.rounds:
-        when = f" (after the last round: it starts at {rounds[0]})"
-    return (
-        f"{first.names['dataset']}, {first.clients} clients, drift "
-        f"{first.names['drift']}{when}, accuracy in %"
-    )
+def _heading(first: RunConfig) -> str:
+    """Name the data of a comparison by its first run."""
+    changes, drift = first.timeline.rounds, first.names["drift"]
+    late = bool(changes) and changes[0] > first.rounds
+    when = f" (after the last round: it starts at {changes[0]})" if late else ""
+    return f"{first.names['dataset']}, {first.clients} clients, drift {drift}{when}"
 
 
-def _target(rows: Rows) -> str:
+def _when(drifts: Sequence[int]) -> str:
+    if not drifts:
+        return ""
+    some = ", ".join(map(str, drifts[:MOST_DRIFTS]))
+    more = f", ... ({len(drifts)} in all)" if len(drifts) > MOST_DRIFTS else ""
+    return f" at round{'s' * (len(drifts) > 1)} {some}{more}"
+
+
+def _target(rows: Rows[R]) -> str:
     """Describe the target accuracy, and what the speed-up is relative to."""
     targets, units = [], set()
     for row in rows.values():
@@ -216,30 +235,6 @@ def _target(rows: Rows) -> str:
         return f"; target: {targets[0]:.1f}%, {final}; {speedup}"
     span = f"{min(targets):.1f} to {max(targets):.1f}%"
     return f"; targets: {span}, {final} with the settings of the row; {speedup}"
-
-
-def require_one_stream(
-    configs: Mapping[str, Mapping[str, Json]],
-    fingerprints: Mapping[str, str | None],
-) -> None:
-    """Refuse to put runs on different data side by side.
-
-    By their resolved configurations, and the names of their data (`summary.json`) if
-    known. Raises `ConfigError`, which says which two, and which setting.
-    """
-    first, *others = configs
-    for other in others:
-        for key in DATA:
-            pair = configs[first][key], configs[other][key]
-            for name, one, two in differences(*pair, key):
-                raise ConfigError(
-                    f"{first} and {other} are runs on different data "
-                    f"({name}: {one} and {two}), which no table can compare; name "
-                    "those of one stream"
-                )
-    require_same_data(
-        {name: (config["seed"], fingerprints[name]) for name, config in configs.items()}
-    )
 
 
 def require_same_data(data: Mapping[str, tuple[int, str | None]]) -> None:
@@ -259,19 +254,31 @@ def require_same_data(data: Mapping[str, tuple[int, str | None]]) -> None:
             )
 
 
-def _method(config: RunConfig) -> str:
+def stream_of(resolved: Mapping[str, Json]) -> str:
+    """Return what runs on one stream of data share, whatever their seed."""
+    return json.dumps([resolved[key] for key in DATA], sort_keys=True)
+
+
+def method_of(resolved: Mapping[str, Json]) -> str:
     """Return what runs of one method share: all settings but seed and folder."""
-    same = {k: v for k, v in config.resolved.items() if k not in ("seed", "output_dir")}
+    same = {k: v for k, v in resolved.items() if k not in ("seed", "output_dir")}
     return json.dumps(same, sort_keys=True)
 
 
-def _labels(configs: list[RunConfig]) -> list[str]:
-    """Name methods by strategy, else also by their folders, which name the sweep."""
-    names = [config.names["strategy"] for config in configs]
+def name_methods(runs: Sequence[tuple[str, str]]) -> list[str]:
+    """Name methods by strategy, else also by their folders, which name the sweep.
+
+    Examples
+    --------
+    >>> name_methods([("ifca", "ifca-seed0"), ("fesem", "fesem-seed0")])
+    ['ifca', 'fesem']
+    >>> name_methods([("ifca", "rounds5-seed0"), ("ifca", "rounds9-seed0")])
+    ['ifca-rounds5', 'ifca-rounds9']
+    """
+    names = [strategy for strategy, _ in runs]
     if len(set(names)) == len(names):
         return names
-    folders = [Path(config.output_dir).name for config in configs]
-    swept = [re.sub(r"(^|-)seed\d+", "", folder) or folder for folder in folders]
+    swept = [re.sub(r"(^|-)seed\d+", "", folder) or folder for _, folder in runs]
     return [with_method(*pair) for pair in zip(names, swept, strict=True)]
 
 
@@ -286,19 +293,19 @@ def with_method(method: str, folder: str) -> str:
     return folder if f"{folder}-".startswith(f"{method}-") else f"{method}-{folder}"
 
 
-def _catching_up(rows: Rows) -> Iterator[str]:
+def _catching_up(rows: Rows[R]) -> Iterator[str]:
     """Describe where the single global model catches up with the other methods."""
     if any(len(row) > 1 for row in rows.values()):
         return
     pairs = [(name, each) for name, row in rows.items() for each in row]
-    labels = {each.run.config.output_dir: name for name, each in pairs}
+    labels = {id(each.run): name for name, each in pairs}
     lines: dict[str, list[str]] = {}
     for name, each in pairs:
         if each.single is None or each.single is each.run:
             continue
         since = caught_up(each.single.rounds, each.run.rounds)
         level = f"level with {name} from round {since} on"
-        found = lines.setdefault(labels[each.single.config.output_dir], [])
+        found = lines.setdefault(labels[id(each.single)], [])
         found.append(level if since else f"below {name} to the end")
     for name, levels in lines.items():
         yield f"The single global model ({name}) is " + ", ".join(sorted(levels)) + "."

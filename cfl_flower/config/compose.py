@@ -5,7 +5,6 @@ Both entry points use it: `simulations.run` and the server app.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -131,6 +130,16 @@ class RunConfig(Basics):
     """All settings as plain data, as in `config.yaml` and sent to clients."""
     overrides: list[str]
     """As given by the user."""
+
+    def warnings(self) -> list[str]:
+        """Return what makes the run probably not what was meant, a line each."""
+        changes, drift = self.timeline.rounds, self.names["drift"]
+        if not changes or changes[0] <= self.rounds:
+            return []
+        return [
+            f"nothing changes with drift={drift}: it starts in round {changes[0]}, "
+            f"after the last of rounds={self.rounds}"
+        ]
 
 
 def compose_config(overrides: Sequence[str]) -> RunConfig:
@@ -282,10 +291,9 @@ def _check_options(overrides: Sequence[Override]) -> None:
         if not known or item.is_delete() or item.is_sweep_override():
             continue
         asked = item.get_value_element_as_str()
-        close = difflib.get_close_matches(asked, known, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        allowed = f"one of {', '.join(known)}{hint}"
-        require(item.value() in known, group, asked, allowed)
+        if item.value() not in known:
+            hint = known_names(asked, known)
+            raise ConfigError(f"{group}={asked} is not allowed; {hint}")
 
 
 def list_options(group: str) -> list[str]:

@@ -6,6 +6,7 @@ shown. No sample is touched; `cfl_flower.data.stream` makes a client's data from
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -56,8 +57,7 @@ class Schedule:
         ok = all(one < two for one, two in pairwise(self.rounds))
         require(ok, "drift.rounds", self.rounds, "ascending rounds")
         for name, step in self.steps.items():
-            ok = isinstance(step, Change) and type(step).change is not Change.change
-            kind = type(step).__name__
+            ok, kind = isinstance(step, Change), type(step).__name__
             require(ok, f"drift.steps.{name}", kind, "one kind of change")
 
 
@@ -79,7 +79,7 @@ class Step:
 
 
 @settings("drift")
-class Change:
+class Change(ABC):
     """One kind of event: when it happens and whom it concerns."""
 
     rounds: list[int] = field(default_factory=list)
@@ -128,9 +128,9 @@ class Change:
         chosen = self._choose(world.clients, occasion.rng)
         return self.change(world, chosen, occasion)
 
+    @abstractmethod
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it, for some clients, a mask of shape (clients,)."""
-        raise NotImplementedError
 
     def _choose(self, clients: int, rng: np.random.Generator) -> BoolArray:
         able = np.ones(clients, bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -18,9 +19,9 @@ class EkyaImages(ColourImages):
     test_fraction: TestFraction = 0.2
     """Share of each owner's samples held out for testing; the lists have no split."""
 
+    @abstractmethod
     def listed(self, path: Path, root: Path) -> Iterable[Sample]:
         """Return the samples of one list, in the order of the frames."""
-        raise NotImplementedError
 
     def samples(self, data_dir: str) -> dict[str, list[Sample]]:
         """Return the samples of the two parts."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,9 +34,9 @@ class LeafDataset(SampleTable):
         """Return LEAF's two folders of json files."""
         return tuple(f"{self.name}/data/{part}/*.json" for part in PARTS)
 
+    @abstractmethod
     def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterable[Sample]:
         """Return one user's samples, or raise ValueError if LEAF writes others."""
-        raise NotImplementedError
 
     def samples(self, data_dir: str) -> dict[str, list[Sample]]:
         """Return the samples of all users."""

@@ -6,6 +6,7 @@ import csv
 import pickle
 import struct
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -57,7 +58,7 @@ def _detail(error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class FileDataset:
+class FileDataset(ABC):
     """A dataset made once from files below data_dir and then memory-mapped."""
 
     name: ClassVar[str]
@@ -71,6 +72,7 @@ class FileDataset:
         """
         return self.patterns
 
+    @abstractmethod
     def arrays(self, data_dir: str) -> Parts:
         """Read the files.
 
@@ -78,7 +80,6 @@ class FileDataset:
         ------
         ConfigError
         """
-        raise NotImplementedError
 
     def check(self, data_dir: str) -> None:
         """Require at least one file for each pattern, or raise `ConfigError`."""

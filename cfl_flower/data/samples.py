@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
@@ -37,15 +38,16 @@ class SampleTable(FileDataset):
     """A dataset whose files list samples."""
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Shape of one input."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def classes(self) -> int:
         """Number of labels, L."""
-        raise NotImplementedError
 
+    @abstractmethod
     def samples(self, data_dir: str) -> Mapping[str, list[Sample]]:
         """Return the samples of the two parts.
 
@@ -53,11 +55,10 @@ class SampleTable(FileDataset):
         ------
         ConfigError
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[Any]:
         """Return the inputs of samples, shape (n, *shape)."""
-        raise NotImplementedError
 
     def arrays(self, data_dir: str) -> Parts:
         """Read the samples; owners are numbered by name over both parts."""

@@ -68,6 +68,17 @@ class Finished:
     config: RunConfig
     summary: Mapping[str, Json]
 
+    @property
+    def resolved(self) -> Mapping[str, Json]:
+        """The resolved configuration."""
+        return self.config.resolved
+
+    @cached_property
+    def drifts(self) -> list[int]:
+        """The rounds at whose start the data changed."""
+        changes = self.config.timeline.rounds
+        return [round for round in changes if 1 < round <= self.config.rounds]
+
     @cached_property
     def rounds(self) -> list[dict[str, Json]]:
         """The lines of `rounds.jsonl`."""

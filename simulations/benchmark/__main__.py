@@ -21,6 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from cfl_flower.settings import known_names
 from simulations.terminal import Parser, command
 
 PARTS = [
@@ -34,8 +35,11 @@ PARTS = [
 def main(arguments: Sequence[str]) -> int:
     """Measure the selected parts; exit code 1 if a limit does not hold."""
     parser = Parser("benchmark", __doc__)
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     chosen = parser.parse_args(arguments).parts or PARTS
+    for part in chosen:
+        if part not in PARTS:
+            parser.error(f"{part} is not a part; {known_names(part, PARTS)}")
     title = f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
     table, hold = Table(title=title), []
     for column in ("what", "measured", "limit", "holds", "wall / CPU seconds"):

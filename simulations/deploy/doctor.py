@@ -33,7 +33,7 @@ from packaging.requirements import Requirement
 from cfl_flower.data.own import Folder
 from cfl_flower.errors import CflError, ConfigError
 from simulations.deploy.keys import AUTHORITY, SERVER, load
-from simulations.deploy.supernode import client_id, node_config
+from simulations.deploy.supernode import add_device, client_id, node_config
 from simulations.flower_cli import need
 from simulations.terminal import Parser, command
 
@@ -271,13 +271,9 @@ def plan(asked: argparse.Namespace) -> dict[str, Check]:
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return the exit code."""
     parser = Parser("deploy.doctor", __doc__)
+    add_device(parser, client_required=False)
     add = parser.add_argument
-    add("superlink", metavar="HOST:PORT", help="of the SuperLink")
-    add("keys", type=Path, metavar="KEYS", help="folder of the keys")
     add("--server", action="store_true", help="this is the SuperLink")
-    add("--client", help="client id")
-    add("--data-dir", type=Path, help="the device's own samples")
-    add("--home", type=Path, default=Path("supernode"))
     add("--shape", type=int, nargs="+", default=[3, 32, 32])
     add("--classes", type=int, default=10)
     add("--names", nargs="*", default=[], help="of the class folders")

@@ -69,16 +69,22 @@ def client_id(text: str) -> ClientId:
     return int(text) if text.isdecimal() else text
 
 
+def add_device(parser: Parser, client_required: bool) -> None:
+    """Add the arguments that say which device this is and where its files are."""
+    add = parser.add_argument
+    add("superlink", metavar="HOST:PORT", help="of the SuperLink")
+    add("keys", type=Path, metavar="KEYS", help="folder of the keys")
+    add("--client", required=client_required, help="client id")
+    add("--data-dir", type=Path, help="the device's own samples")
+    add("--home", type=Path, default=Path("supernode"), help="the device's files")
+
+
 @command
 def main(arguments: Sequence[str]) -> None:
     """Turn into Flower's command; return, with the exit code, only if it cannot."""
     parser = Parser("deploy.supernode", __doc__)
+    add_device(parser, client_required=True)
     add = parser.add_argument
-    add("superlink", metavar="HOST:PORT", help="of the SuperLink")
-    add("keys", type=Path, metavar="KEYS", help="folder of the keys")
-    add("--client", required=True, help="client id")
-    add("--data-dir", type=Path, help="the device's own samples")
-    add("--home", type=Path, default=Path("supernode"))
     forget = "after which a run not heard of is forgotten"
     add("--state-days", type=float, default=DEFAULT_STATE_DAYS, help=forget)
     add("--port", type=int, default=PORT, help="on the loopback")

@@ -122,4 +122,4 @@ def test_drift_after_the_last_round_is_reported(
         [*overrides, f"drift.rounds=[{round}]", f"output_dir={tmp_path}"]
     )
     execute(InProcessGrid(), config, Console(file=text, width=200))
-    assert ("nothing changes in this run" in text.getvalue()) is told
+    assert ("nothing changes with drift=" in text.getvalue()) is told

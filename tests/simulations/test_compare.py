@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from simulations.compare import main, make_jobs, with_marks
+from simulations.compare import announce, main, make_jobs, with_marks
 
 SMALL = ["clients=6", "participants=3", "partition.groups=3", "engine=inprocess"]
 
@@ -43,6 +43,18 @@ def test_bad_input_is_one_line_before_any_run(
         assert main([*wrong, f"output_dir={tmp_path}"]) == 2
     assert capsys.readouterr().err.count("\n") == 4
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_drift_that_starts_too_late_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [*SMALL, "drift=regroup,none", "seed=0,1", f"output_dir={tmp_path}"]
+    jobs = make_jobs([*asked, "strategy=fedavg", "rounds=3"])
+    assert len(jobs) == 4
+    announce(jobs, asked)
+    said = capsys.readouterr().err
+    late = "drift=regroup: it starts in round 13, after the last of rounds=3"
+    assert said.replace("\n", " ").count(late) == 1
 
 
 @pytest.mark.parametrize("marks", [[], ["--bare"]])
@@ -129,3 +141,6 @@ def test_killed_in_the_middle_the_same_command_goes_on(
     assert "| static " in out
     assert len(numbers(tmp_path / "whole")) == 2
     assert numbers(tmp_path / "killed") == numbers(tmp_path / "whole")
+    page = (tmp_path / "whole" / "report.html").read_text()
+    assert "static under drift regroup and no drift on digits" in page
+    assert (tmp_path / "whole" / "report.csv").read_text().count("static") == 2

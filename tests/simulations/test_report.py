@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -25,9 +26,10 @@ from selenium.webdriver.common.keys import Keys
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.directory import FAILURE
-from simulations.report import COLUMNS, main, render, score_rows, seed_rows
+from simulations.report import main, render
 from simulations.run import main as run_main
-from simulations.saved import SavedRun, load_run, name_runs
+from simulations.saved import SavedRun, find_runs, group_seeds, load_run
+from simulations.streams import divide, question
 
 Runner = Callable[..., Any]
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -74,7 +76,7 @@ def folders(undisturbed: Runner) -> list[Path]:
 def page(folders: list[Path]) -> Page:
     """The report of both."""
     runs = [load_run(folder) for folder in folders]
-    return Page(render(dict(zip(name_runs(runs), runs, strict=True)))[0])
+    return Page(render(runs).html)
 
 
 def test_every_element_ends_and_stands_in_a_titled_page(page: Page) -> None:
@@ -90,12 +92,12 @@ def test_every_element_ends_and_stands_in_a_titled_page(page: Page) -> None:
 
 def test_every_picture_says_what_it_shows(page: Page) -> None:
     pictures = page.all("svg")
-    # accuracy, traffic, clusters, ARI, heterogeneity; three of each run; failures.
+    # accuracy, traffic, clusters, ARI, distance, time; three of each run; failures.
     assert len(pictures) == 6 + 2 * 3 + 1
     assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
 
 
-def test_guide_fetches_nothing_and_uses_each_id_once(page: Page) -> None:
+def test_the_page_fetches_nothing_and_uses_each_id_once(page: Page) -> None:
     links = [
         value
         for tag, attributes in page.elements
@@ -103,7 +105,7 @@ def test_guide_fetches_nothing_and_uses_each_id_once(page: Page) -> None:
         if key in ("src", "href", "xlink:href", "action") and tag != "a"
     ]
     assert all(str(link).startswith(("#", "data:image/png")) for link in links)
-    assert page.all("script") == []
+    assert page.all("script") == [{}]
     ids = [a["id"] for _, a in page.elements if a.get("id")]
     anchors = {a["href"] for a in page.all("a")}
     assert anchors <= {f"#{each}" for each in ids}
@@ -125,8 +127,7 @@ def test_tables_have_headers_with_a_scope_and_the_numbers_of_the_runs(
 
 def test_the_same_runs_give_the_same_page(folders: list[Path]) -> None:
     runs = [load_run(folder) for folder in folders]
-    named = dict(zip(name_runs(runs), runs, strict=True))
-    assert render(named)[0] == render(named)[0]
+    assert render(runs).html == render(runs).html
 
 
 def test_pictures_come_as_files_too(
@@ -162,7 +163,7 @@ def test_an_unfinished_run_says_so(folders: list[Path], tmp_path: Path) -> None:
     run = load_run(part)
     assert not run.complete
     assert run.drifts == []
-    page = Page(render({"part": run})[0])
+    page = Page(render([run]).html)
     assert run.command_to_go_on in " ".join(page.words)
     assert "2 of 4 rounds" in " ".join(page.words)
     assert len(page.all("svg")) == 5 + 1
@@ -178,7 +179,7 @@ def test_tests_of_a_round_that_was_not_finished_are_left_out(
     (part / "rounds.jsonl").write_text("".join(rows[:3]))
     run = load_run(part)
     assert {row["round"] for row in run.tests} == {1, 2, 3}
-    assert "3 of 4 rounds" in render({"part": run})[0]
+    assert "3 of 4 rounds" in render([run]).html
 
 
 @pytest.mark.parametrize(
@@ -242,45 +243,83 @@ def test_clients_that_were_not_tested_are_no_number(folders: list[Path]) -> None
             assert np.isnan(table[run.clients.index(client), round - 1])
 
 
-def test_names_tell_runs_apart(folders: list[Path]) -> None:
+def again(run: SavedRun, seed: int, change: float = 0.0) -> SavedRun:
+    """Return a run as another seed might have it, its accuracies changed a little."""
+    rounds = [{**row, "accuracy": row["accuracy"] + change} for row in run.rounds]
+    return replace(run, resolved=run.resolved | {"seed": seed}, rounds=rounds)
+
+
+def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(
+    folders: list[Path],
+) -> None:
     one, two = (load_run(folder) for folder in folders)
-    assert name_runs([one, two]) == ["fedavg", "fielding"]
-    assert name_runs([one, one]) == ["fedavg 1", "fedavg 2"]
-    swept = [replace(one, folder=Path(f"malicious{i}")) for i in (0, 1)]
-    assert name_runs(swept) == ["fedavg-malicious0", "fedavg-malicious1"]
+    found = group_seeds([one, two, again(one, 1)])
+    assert {name: len(runs) for name, runs in found.items()} == {
+        "fedavg": 2,
+        "fielding": 1,
+    }
+    assert list(group_seeds([one, one])) == ["fedavg-run 1", "fedavg-run 2"]
+    swept = [
+        replace(one, folder=Path(f"rounds{n}-seed0"), resolved=one.resolved | {"x": n})
+        for n in (5, 9)
+    ]
+    assert list(group_seeds(swept)) == ["fedavg-rounds5", "fedavg-rounds9"]
 
 
-def test_the_mark_of_a_run_is_fedavg_with_its_settings(folders: list[Path]) -> None:
+def test_a_folder_stands_for_the_runs_below_it(
+    folders: list[Path], tmp_path: Path
+) -> None:
+    for place in ("a/one", "b"):
+        shutil.copytree(folders[0], tmp_path / place)
+    (tmp_path / "c").mkdir()
+    shutil.copy(folders[0] / "config.yaml", tmp_path / "c")  # has not begun
+    assert find_runs(tmp_path) == [tmp_path / "a" / "one", tmp_path / "b"]
+    assert find_runs(tmp_path / "b") == [tmp_path / "b"]
+
+
+def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     single, other = (load_run(folder) for folder in folders)
-    # fielding had failures, which this fedavg had not; another one is as slow as it.
-    faulty = {key: other.config[key] for key in other.config if key != "strategy"}
-    own = single.config | faulty | {"strategy": single.config["strategy"]}
-    same = replace(single, config=own, rounds=other.rounds)
-    place = [heading for heading, *_ in COLUMNS].index("speed-up to target") + 1
-    found = {row[0]: row[place] for row in score_rows({"a": single, "b": other})}
-    assert found == {"a": "1.00", "b": "-"}
-    runs = {"a": single, "b": other, "c": same}
-    for some in (runs, dict(reversed(runs.items()))):
-        found = {row[0]: row[place] for row in score_rows(some)}
-        assert found == {"a": "1.00", "b": "1.00", "c": "1.00"}
+    settings = {
+        key: value for key, value in single.resolved.items() if key != "strategy"
+    }
+    other = replace(other, resolved=other.resolved | settings, rounds=single.rounds)
+    runs = [single, again(single, 1), again(other, 0, 0.03), again(other, 1, 0.01)]
+    (stream,) = divide(runs)
+    end, _, cost = stream.findings()
+    last = 100 * single.rounds[-1]["accuracy"] + 2
+    assert end == (
+        f"At the end, fielding is the best with {last:.1f} ± 1.4% accuracy; its lead "
+        "over fedavg, in points: +2.0 ± 1.0, no lead."
+    )
+    assert cost.endswith("MB.")
+    leads = stream.tables[1]
+    assert [[*column.cells] for column in leads.columns][1] == ["+2.0 ± 1.0, no lead"]
+    assert question([stream]) == "2 methods under drift regroup on digits, 2 seeds"
 
 
-def test_seeds_of_a_method_share_a_row_with_their_lead(folders: list[Path]) -> None:
-    single, other = (load_run(folder) for folder in folders)
-    settings = {key: single.config[key] for key in single.config if key != "strategy"}
-    other = replace(other, config=other.config | settings, rounds=single.rounds)
+def test_tables_come_for_other_programs(folders: list[Path], tmp_path: Path) -> None:
+    asked = [*map(str, folders), "--output", str(tmp_path / "page.html")]
+    assert main(asked) == 0
+    with (tmp_path / "page.csv").open(newline="") as file:
+        rows = {row["method"]: row for row in csv.DictReader(file)}
+    for folder, method in zip(folders, ("fedavg", "fielding"), strict=True):
+        final = json.loads((folder / "summary.json").read_text())["final"]["accuracy"]
+        assert float(rows[method]["final"]) == pytest.approx(final)
+        assert rows[method]["folder"] == str(folder)
+    latex = (tmp_path / "page.tex").read_text()
+    assert r"label\_groups" in latex
+    assert latex.count(r"\begin{tabular}{l") == latex.count(r"\bottomrule") >= 3
 
-    def again(run: SavedRun, change: float) -> SavedRun:
-        rounds = [{**row, "accuracy": row["accuracy"] + change} for row in run.rounds]
-        return replace(run, config=run.config | {"seed": 1}, rounds=rounds)
 
-    runs = {"a": single, "b": other, "c": again(single, 0.0), "d": again(other, 0.02)}
-    rows = {row[0]: row[1:] for row in seed_rows(runs)}
-    assert list(rows) == ["fedavg: a, c", "fielding: b, d"]
-    assert rows["fedavg: a, c"][3:] == ["-", "-", "-"]
-    assert rows["fielding: b, d"][3:] == ["+1.0 ± 1.0, no lead"] * 3
-    assert "Over seeds" in render(runs)[0]
-    assert seed_rows({"a": single, "b": other}) == []
+def test_runs_on_different_data_are_in_sections_of_their_own(
+    folders: list[Path], undisturbed: Runner
+) -> None:
+    other = undisturbed("drift=none").folder
+    page = Page(render([load_run(folder) for folder in (*folders, other)]).html)
+    assert page.open == []
+    titles = {str(a["id"]) for tag, a in page.elements if tag == "h2"}
+    assert titles == {"stream-1", "stream-2"}
+    assert "under drift regroup and no drift on digits" in " ".join(page.words)
 
 
 def test_the_pasted_command_trains_the_same_run_again(
@@ -293,7 +332,7 @@ def test_the_pasted_command_trains_the_same_run_again(
     assert words[:3] == ["python", "-m", "simulations.run"]
     place = f"output_dir={tmp_path / 'again'}"
     config = compose_config([*words[3:], place])
-    assert config.resolved | {"output_dir": run.config["output_dir"]} == run.config
+    assert config.resolved | {"output_dir": run.resolved["output_dir"]} == run.resolved
     assert run_main([*words[3:], "engine=inprocess", place]) == 0
     again = load_run(tmp_path / "again")
     kept = [{k: v for k, v in row.items() if k != "seconds"} for row in again.rounds]
@@ -315,23 +354,15 @@ def test_the_command_of_a_comparison_says_nothing_twice(tmp_path: Path) -> None:
     assert found == "python -m simulations.run strategy=fedavg 'drift.rounds=[3]'"
 
 
-def test_runs_on_different_data_are_refused_with_the_reason(
-    folders: list[Path],
-    undisturbed: Runner,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+def test_seeds_with_different_data_are_refused_with_the_reason(
+    folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = undisturbed("drift=none").folder
     page = tmp_path / "page.html"
-    for wrong, why in (
-        ([folders[0], other], "drift.name: regroup and none"),
-        ([folders[0], _with_other_files(folders[1], tmp_path)], "seed 0 but different"),
-    ):
-        assert main([*map(str, wrong), "--output", str(page)]) == 2
-        complaint = capsys.readouterr().err
-        assert complaint.count("\n") == 1
-        assert "different data" in complaint
-        assert why in complaint
+    wrong = [folders[0], _with_other_files(folders[1], tmp_path)]
+    assert main([*map(str, wrong), "--output", str(page)]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1
+    assert "seed 0 but different data" in complaint
     assert not page.exists()
 
 
@@ -350,15 +381,12 @@ def test_a_failed_run_is_shown_with_its_reason(
     with pytest.raises(NoValidResultError):
         run_small("strategy=local", "faults.raises=1", folder="early")
     runs = [load_run(folder) for folder in (*folders, tmp_path / "early")]
-    text, _ = render(dict(zip(name_runs(runs), runs, strict=True)))
-    page = Page(text)
+    page = Page(render(runs).html)
     words = " ".join(" ".join(page.words).split())
-    assert "local failed: " in words
-    assert "Failed after 0 of 4 rounds: " in words
-    assert words.count("none of 12 clients") == 2
-    alone, pictures = render({"local": runs[2]})
-    assert "none of 12 clients" in alone
-    assert pictures == []
+    assert re.search(r"Failed after 0 of 4 rounds: .*none of 12 clients", words)
+    alone = render(runs[2:])
+    assert "none of 12 clients" in alone.html
+    assert alone.pictures == []
 
 
 @pytest.fixture

@@ -42,6 +42,8 @@ BAD = [
     (["dataset=mnist"], ["MNIST is not in data_dir", "train-images-idx3-ubyte"]),
     (["rounds"], ["cannot be read", "key=value"]),
     (["seed=0,1"], ["seed", "--multirun"]),
+    (["gpus_per_worker=1", "engine=inprocess"], ["gpus_per_worker=1", "use 0: "]),
+    (["gpus_per_worker=0.5"], ["gpus_per_worker=0.5", "no CUDA device"]),
     (["--foo", "rounds=2"], ["--foo is no option", "--help"]),
     (["--multirun", "strategy=glob(zz*)"], ["strategy=glob(zz*) matches nothing"]),
 ]

@@ -337,7 +337,7 @@ def test_a_resumed_run_goes_on_with_the_state_of_its_trigger(
         ([".representation=gradient"], "use strategy/representation= with one of"),
         (
             ["/trigger=never"],
-            "strategy/trigger=never is not allowed; use one of centre",
+            "strategy/trigger=never is not allowed; known here: centre",
         ),
         (["=fedavg", "/trigger=centre"], "strategy/trigger has no effect with this"),
         (

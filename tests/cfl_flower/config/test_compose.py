@@ -112,6 +112,10 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
             "drift._target_=cfl_flower.settings.System ~drift.rounds ~drift.fraction",
             ["drift._target_=System", "a kind of drift"],
         ),
+        (
+            "drift=none drift._target_=cfl_flower.data.drift.Change",
+            ["cfl_flower.data.drift.Change", "only a base"],
+        ),
         ("partition=iid partition.groups=5", ["partition.groups", "rotations"]),
         (
             "drift=sudden +drift.steps.more={_target_:cfl_flower.data.drift.Schedule}",

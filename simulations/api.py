@@ -1,0 +1,250 @@
+"""The Python interface: run, compare and load, for scripts and notebooks.
+
+    import cfl_flower as cfl
+
+    run = cfl.run(strategy="fielding", rounds=20, engine="inprocess")
+    run.rounds[["round", "accuracy", "num_clusters"]]
+    cfl.compare(strategy=["fedavg", "fielding"], seeds=3, engine="inprocess")
+
+Settings are keyword arguments with two underscores for a dot
+(``strategy__threshold=0.5``), or Hydra's overrides as strings
+(``"strategy.threshold=0.5"``). Bad input is a `ConfigError` before any training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+from markupsafe import Markup
+from rich.table import Table
+
+from cfl_flower.config.overrides import quoted, with_folder
+from cfl_flower.errors import ConfigError
+from cfl_flower.runs.callbacks import Verbosity
+from cfl_flower.runs.reading import read_summary
+from cfl_flower.types import Json
+from simulations import figures, report_tables
+from simulations import run as run_command
+from simulations.compare import FOLDER, default_overrides, make_jobs, with_marks
+from simulations.jobs import at_once, carry_out
+from simulations.report import render
+from simulations.saved import SavedRun, find_runs, load_run
+from simulations.streams import Picture, Stream, divide, question
+
+__all__ = ["Comparison", "Run", "compare", "load", "run"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in its folder, finished or not."""
+
+    saved: SavedRun
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self.saved.folder
+
+    @property
+    def settings(self) -> Mapping[str, Json]:
+        """The resolved configuration."""
+        return self.saved.resolved
+
+    @property
+    def drifts(self) -> list[int]:
+        """The rounds at whose start the data changed."""
+        return self.saved.drifts
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """What was measured, a row per round, as in `rounds.jsonl`."""
+        return pd.DataFrame(list(self.saved.rounds))
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """The tests of the clients, a row per client and round."""
+        return pd.DataFrame(list(self.saved.tests))
+
+    @cached_property
+    def summary(self) -> dict[str, Json]:
+        """What `summary.json` has; nothing for an unfinished run."""
+        done = (self.folder / "summary.json").is_file()
+        return read_summary(self.folder) if done else {}
+
+    def plot(self, key: str = "accuracy") -> Picture:
+        """Draw a column of `rounds` over the rounds, the drifts shaded."""
+        return _plot(self._stream, key)
+
+    def resume(self, *overrides: str, **settings: object) -> Run:
+        """Go on with it, for example to more ``rounds``; return it with these."""
+        place = {"output_dir": self.folder.absolute(), "resume": True}
+        return run(*self.saved.overrides, *overrides, **settings, **place)
+
+    def report(self, output: str | Path) -> list[Path]:
+        """Write a page on it, with its tables beside it; return the paths."""
+        return render([self.saved]).write(Path(output))
+
+    @cached_property
+    def _stream(self) -> Stream:
+        (stream,) = divide([self.saved])
+        return stream
+
+    def _repr_html_(self) -> str:
+        """Show its scores in a notebook."""
+        return _to_html(question([self._stream]), [self._stream])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs of several methods, seeds or streams of data."""
+
+    runs: Sequence[Run]
+    failures: Mapping[str, str]
+    """Why runs failed, by their folder."""
+
+    @cached_property
+    def streams(self) -> list[Stream]:
+        """The methods on each stream of data."""
+        return divide(run.saved for run in self.runs)
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """The scores of the runs, a row each: the glossary has the columns."""
+        text = report_tables.to_csv((each.title, each.rows) for each in self.streams)
+        return pd.read_csv(StringIO(text))
+
+    @property
+    def tables(self) -> list[pd.DataFrame]:
+        """The tables that `compare` prints, means ± deviations over seeds."""
+        return [_to_frame(table) for each in self.streams for table in each.tables]
+
+    def plot(self, key: str = "accuracy", stream: int = 0) -> Picture:
+        """Draw a column of `rounds`: a line per method, its seeds' mean and spread."""
+        return _plot(self.streams[stream], key)
+
+    def report(self, output: str | Path) -> list[Path]:
+        """Write a page on all runs, with its tables beside it; return the paths."""
+        return render([run.saved for run in self.runs]).write(Path(output))
+
+    def _repr_html_(self) -> str:
+        """Show the tables in a notebook."""
+        return _to_html(question(self.streams), self.streams)
+
+
+def run(*overrides: str, **settings: object) -> Run:
+    """Run one configuration and return it.
+
+    It runs in this process with ``engine="inprocess"``, else on a SuperLink and Ray of
+    its own. Raises `ConfigError` before any training, and another `CflError` if the run
+    fails.
+    """
+    (config,) = run_command.check([*overrides, *to_overrides(settings)])
+    run_command.run(config)
+    return Run(load_run(Path(config.output_dir)))
+
+
+def compare(
+    *overrides: str,
+    seeds: int | Iterable[int] = 1,
+    marks: bool = True,
+    jobs: int | None = None,
+    **settings: object,
+) -> Comparison:
+    """Run every combination of the settings that are lists, several at a time.
+
+    ``seeds`` are how many, from 0 on, or which; ``marks`` adds fedavg, local and oracle
+    to measure by; ``jobs`` is how many runs go on at a time. As the command, it goes on
+    with what an ``output_dir`` holds. Raises `ConfigError` before any training; runs
+    that fail later are in `failures`.
+    """
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    swept = {"seed": list(numbers), **settings}
+    asked = [*overrides, *to_overrides(swept, sweep=True)]
+    if not any(each.startswith("strategy=") for each in asked):
+        asked = default_overrides() + asked
+    run_command.refuse_nothing(asked)
+    made = make_jobs(with_folder(with_marks(asked) if marks else asked, FOLDER))
+    most = at_once([job.config for job in made], jobs)
+    failures = carry_out(made, most, Verbosity.NORMAL, "compare")
+    begun = [Run(load_run(job.folder)) for job in made if job.rounds()]
+    return Comparison(begun, failures)
+
+
+def load(folder: str | Path) -> Run | Comparison:
+    """Read a run, or all runs below a folder; `ConfigError` if there is none."""
+    root = Path(folder)
+    found = [Run(load_run(path)) for path in find_runs(root)]
+    if found[0].folder == root:
+        return found[0]
+    read = {str(r.folder): r.saved.failure for r in found if r.saved.failure}
+    return Comparison(found, read)
+
+
+def to_overrides(settings: Mapping[str, object], sweep: bool = False) -> list[str]:
+    """Write settings in Hydra's grammar; with ``sweep``, lists are values to try.
+
+    Examples
+    --------
+    >>> to_overrides({"strategy__threshold": 0.5, "drift.rounds": [3, 9]})
+    ['strategy.threshold=0.5', 'drift.rounds=[3,9]']
+    >>> to_overrides({"strategy": ["fedavg", "ifca"], "resume": True}, sweep=True)
+    ['strategy=fedavg,ifca', 'resume=true']
+    """
+    found = []
+    for key, value in settings.items():
+        many = value if sweep and isinstance(value, list | tuple | range) else [value]
+        words = ",".join(map(_literal, many))
+        found.append(f"{key.replace('__', '.')}={words}")
+    return found
+
+
+def _literal(value: object) -> str:
+    """Write a value in Hydra's grammar."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, Mapping):
+        inner = (f"{key}:{_literal(each)}" for key, each in value.items())
+        return f"{{{','.join(inner)}}}"
+    if isinstance(value, list | tuple | range):
+        return f"[{','.join(map(_literal, value))}]"
+    text = str(value)
+    return text if re.fullmatch(r"[A-Za-z_][\w./-]*", text) else quoted(text)
+
+
+def _plot(stream: Stream, key: str) -> Picture:
+    known = [line for line in stream.begun if len(line.series(key)[0])]
+    if not known:
+        rows = [line.runs[0].rounds[-1] for line in stream.begun]
+        numbers = {
+            k for row in rows for k, v in row.items() if isinstance(v, int | float)
+        }
+        columns = sorted(numbers - {"round"})
+        raise ConfigError(
+            f"key={key!r} was not measured; use one of {', '.join(columns)}"
+        )
+    shown = figures.curves(known, key, key, percent=key.startswith("accuracy"))
+    return Picture(key, f"{key}, {stream.title}", shown)
+
+
+def _to_frame(table: Table) -> pd.DataFrame:
+    first, *others = report_tables.headings(table)
+    rows = report_tables.lines(table)
+    return pd.DataFrame(rows, columns=[first, *others]).set_index(first)
+
+
+def _to_html(title: str, streams: Sequence[Stream]) -> str:
+    """Return a heading and the tables of streams, as notebooks show them."""
+    parts = [Markup("<h4>{}</h4>").format(title)]
+    for stream in streams:
+        for table in stream.tables:
+            shown = Markup(_to_frame(table).to_html())  # which escapes its cells
+            parts.append(Markup("<p>{}</p>{}").format(table.title, shown))
+    return Markup("\n").join(parts)

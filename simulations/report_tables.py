@@ -1,0 +1,75 @@
+"""The tables of a comparison for other programs: LaTeX, and CSV with a line per run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from rich.table import Table
+
+from cfl_flower.analysis.comparison import Rows
+from simulations.saved import SavedRun
+
+LATEX = {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "→": r"$\to$"}
+
+
+def headings(table: Table) -> list[str]:
+    """Return the column headings of a table."""
+    return [str(column.header) for column in table.columns]
+
+
+def lines(table: Table) -> list[tuple[str, ...]]:
+    """Return the rows of a table; of one that ends early, the rest is empty."""
+    columns = [[str(cell) for cell in column.cells] for column in table.columns]
+    return list(zip(*columns, strict=True))
+
+
+def to_latex(tables: Iterable[Table]) -> str:
+    """Write tables for the packages booktabs and caption, each with its title."""
+    found = []
+    for table in tables:
+        head, *body = [headings(table), *lines(table)]
+        rows = [" & ".join(map(_escape, row)) + r" \\" for row in (head, *body)]
+        found += [
+            r"\begin{table}",
+            rf"\caption{{{_escape(str(table.title))}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+            *(r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"),
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    return "\n".join(found)
+
+
+def _escape(text: str) -> str:
+    return re.sub("[%_&#±→]", lambda found: LATEX[found.group()], text)
+
+
+def to_csv(streams: Iterable[tuple[str, Rows[SavedRun]]]) -> str:
+    """Write every run's score with its stream of data, its method and its seed.
+
+    Accuracies are shares, bytes are bytes, times seconds; empty is what was not
+    measured.
+    """
+    records = [
+        {
+            "stream": stream,
+            "method": label,
+            "seed": each.run.resolved["seed"],
+            **asdict(each.score),
+            "folder": str(each.run.folder),
+        }
+        for stream, rows in streams
+        for label, row in rows.items()
+        for each in row
+    ]
+    text = io.StringIO()
+    if records:
+        writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+    return text.getvalue()

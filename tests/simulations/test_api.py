@@ -1,0 +1,128 @@
+"""The Python interface: runs, comparisons and saved folders as tables and pictures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import cfl_flower as cfl
+from cfl_flower.errors import ConfigError
+from simulations.api import Comparison, Run
+
+SMALL = {"clients": 6, "participants": 3, "partition__groups": 3}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of two rounds."""
+    place = tmp_path_factory.mktemp("api") / "run"
+    return cfl.run(
+        "drift.rounds=[2]",
+        strategy="fielding",
+        rounds=2,
+        engine="inprocess",
+        strategy__threshold=0.5,
+        output_dir=place,
+        **SMALL,
+    )
+
+
+def test_a_run_is_tables_and_settings(run: Run) -> None:
+    lines = (run.folder / "rounds.jsonl").read_text().splitlines()
+    accuracies = [json.loads(line)["accuracy"] for line in lines]
+    assert run.rounds["accuracy"].tolist() == accuracies
+    assert len(run.clients) == 2 * 6
+    assert run.settings["strategy"]["threshold"] == 0.5
+    assert run.summary["final"]["accuracy"] == accuracies[-1]
+    assert run.drifts == [2]
+
+
+def test_a_run_goes_on_and_is_what_it_had_been_at_once(
+    run: Run, tmp_path: Path
+) -> None:
+    part = cfl.run(*run.saved.overrides, rounds=1, output_dir=tmp_path / "part")
+    assert part.rounds.shape[0] == 1
+    whole = part.resume(rounds=2)
+    kept = [column for column in run.rounds if column != "seconds"]
+    assert whole.rounds[kept].to_dict("records") == run.rounds[kept].to_dict("records")
+
+
+def test_pictures_show_what_was_measured(run: Run) -> None:
+    assert run.plot()._repr_svg_().startswith("<svg")
+    with pytest.raises(ConfigError, match="key='nothing' was not measured; use one of"):
+        run.plot("nothing")
+
+
+def test_a_page_of_a_run_is_written(run: Run, tmp_path: Path) -> None:
+    page, *_ = run.report(tmp_path / "page.html")
+    assert "fielding under drift regroup on digits" in page.read_text()
+
+
+def test_a_folder_is_a_run_or_a_comparison(run: Run, tmp_path: Path) -> None:
+    assert isinstance(cfl.load(run.folder), Run)
+    found = cfl.load(run.folder.parent)
+    assert isinstance(found, Comparison)
+    assert [each.folder for each in found.runs] == [run.folder]
+    assert found.scores["method"].tolist() == ["fielding"]
+    with pytest.raises(ConfigError, match="holds no run"):
+        cfl.load(tmp_path)
+
+
+def test_a_notebook_shows_text_and_runs_none_of_it(run: Run) -> None:
+    settings = run.saved.resolved
+    hostile = {**settings, "dataset": {**settings["dataset"], "name": "<script>"}}
+    shown = Run(replace(run.saved, resolved=hostile))._repr_html_()
+    assert "&lt;script&gt;" in shown
+    assert "<script>" not in shown
+    assert "<table" in shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"strategy": "fieldng"}, "did you mean fielding"),
+        ({"round": 3}, "did you mean rounds"),
+        ({"strategy": ["fedavg", "ifca"]}, r"strategy=\[fedavg,ifca\] is not allowed"),
+    ],
+)
+def test_bad_input_is_an_error_before_any_training(
+    settings: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        cfl.run(engine="inprocess", output_dir=tmp_path / "x", **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_are_there_and_cost_nothing_until_used() -> None:
+    assert all(callable(getattr(cfl, each)) for each in ("run", "compare", "load"))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = cfl.nothing
+    code = "import sys, cfl_flower; print('torch' in sys.modules)"
+    said = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert said == "False\n"
+
+
+@pytest.mark.slow
+def test_a_comparison_has_its_scores_and_failures(tmp_path: Path) -> None:
+    found = cfl.compare(
+        strategy=["fedavg", "fielding"],
+        seeds=2,
+        rounds=2,
+        drift="none",
+        marks=False,
+        engine="inprocess",
+        output_dir=tmp_path / "c",
+        **SMALL,
+    )
+    assert found.failures == {}
+    assert sorted(zip(found.scores["method"], found.scores["seed"], strict=True)) == [
+        *(("fedavg", 0), ("fedavg", 1), ("fielding", 0), ("fielding", 1))
+    ]
+    assert found.tables[0].index.tolist() == ["fedavg", "fielding"]
+    assert found.plot()._repr_svg_().count("fielding") >= 1
+    assert "2 methods under no drift on digits, 2 seeds" in found._repr_html_()
