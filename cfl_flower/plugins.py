@@ -18,6 +18,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from cfl_flower.errors import ConfigError
 from cfl_flower.types import Json
 
 PACKAGES = ("cfl_flower", "strategies", "clients")
@@ -47,7 +48,8 @@ def _installed() -> list[str]:
 
 def allowed_packages() -> list[str]:
     """Return the packages that may be imported by name, this project's first."""
-    given = filter(None, os.environ.get(ALLOWED, "").split(","))
+    words = os.environ.get(ALLOWED, "").split(",")
+    given = filter(None, (word.strip().partition(".")[0] for word in words))
     return list(dict.fromkeys((*PACKAGES, *_installed(), *given, *sorted(_named))))
 
 
@@ -78,9 +80,16 @@ def targets(settings: object) -> Iterator[str]:
 def conf_folders() -> list[Path]:
     """Return the folders of configuration groups: this project's, then the user's.
 
-    The user's is that of ``CFL_CONF``, or ``conf`` in the current folder.
+    The user's is that of ``CFL_CONF``, or ``conf`` in the current folder. Raises
+    `ConfigError` if ``CFL_CONF`` names no folder.
     """
-    own = Path(os.environ.get(CONFIGURATION, "conf")).absolute()
+    named = os.environ.get(CONFIGURATION)
+    own = Path(named or "conf").expanduser().absolute()
+    if named and not own.is_dir():
+        raise ConfigError(
+            f"{CONFIGURATION}={named} is no folder; name one with groups such as "
+            "strategy/, or unset it"
+        )
     return [CONF, own] if own.is_dir() and own.resolve() != CONF else [CONF]
 
 

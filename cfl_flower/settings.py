@@ -206,10 +206,11 @@ def locate(path: str) -> Any:
     """
     module, _, name = str(path).rpartition(".")
     if (package := module.partition(".")[0]) not in (known := allowed_packages()):
+        # The remedy stands first: of a device's error, Flower's server keeps the start.
         raise ConfigError(
-            f"_target_: {path!r} is outside of {', '.join(known)}; name a class of "
-            f"these, or allow it by {ALLOWED}={package or 'its package'} in the "
-            "environment of this process"
+            f"_target_: {path!r} is not allowed; set {ALLOWED}="
+            f"{package or 'its package'} where this runs, or install a package with an "
+            f"entry point; it is outside of {', '.join(known)}"
         )
     try:
         return getattr(importlib.import_module(module), name)

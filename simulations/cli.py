@@ -25,7 +25,11 @@ COMMANDS = (
 DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor", "samples")
 """Commands of `cfl-flower deploy`."""
 
-app = typer.Typer(no_args_is_help=True, help=(__doc__ or "").partition("\n")[0])
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(__doc__ or "").partition("\n")[0],
+    pretty_exceptions_enable=False,
+)
 deploy = typer.Typer(no_args_is_help=True, help="Run on real devices.")
 app.add_typer(deploy, name="deploy")
 

@@ -35,7 +35,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.config.reference import method_settings
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import CONF
+from cfl_flower.plugins import CONF, conf_folders
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import VERBOSITY, execute, make_console, open_stream
 from cfl_flower.settings import require
@@ -142,7 +142,8 @@ def main(arguments: Sequence[str]) -> None:
         for config in check(arguments):
             run(config)
         return
-    sys.argv[1:] = arguments
+    own = [f"--config-dir={folder}" for folder in conf_folders()[1:]]
+    sys.argv[1:] = [*arguments, *own]
     try:
         _inform()
     finally:  # Hydra leaves by SystemExit after its help.

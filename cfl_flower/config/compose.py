@@ -17,13 +17,14 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from cfl_flower.client.faults import Faults
 from cfl_flower.config.overrides import (
     expand,
     first_line,
     parse,
-    quoted,
+    search_path,
     split,
     with_folder,
 )
@@ -236,17 +237,20 @@ def compose_plain(
     parsed = parse(overrides)
     _check_options(parsed)
     try:
-        own = ",".join(quoted(f"file://{folder}") for folder in conf_folders()[1:])
-        search = f"hydra.searchpath=[{own}]"
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            node = compose("config", [*overrides, search], return_hydra_config=True)
+            lines = [*overrides, search_path()]
+            node = compose("config", lines, return_hydra_config=True)
         choices = {key: str(value) for key, value in node.hydra.runtime.choices.items()}
+        _refuse_doubles(choices)
         run = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
         plain: Any = OmegaConf.to_container(run, resolve=True)
     except ConfigCompositionException as error:
         raise ConfigError(_unknown_key(parsed, error)) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(first_line(error)) from error
+    except YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"a configuration file is no yaml: {reason}") from error
     return plain, choices
 
 
@@ -298,6 +302,21 @@ def _check_options(overrides: Sequence[Override]) -> None:
         if item.value() not in known:
             hint = known_names(asked, known)
             raise ConfigError(f"{group}={asked} is not allowed; {hint}")
+
+
+def _refuse_doubles(choices: Mapping[str, str]) -> None:
+    """Require that no file of the user's has the name of a chosen option of ours.
+
+    Hydra would take ours and say nothing.
+    """
+    for group, option in choices.items():
+        files = [folder / group / f"{option}.yaml" for folder in conf_folders()]
+        twice = [path for path in files if path.is_file()][1:]
+        if twice:
+            raise ConfigError(
+                f"{group}={option} is an option of cfl-flower and {twice[0]}; "
+                "give your file another name"
+            )
 
 
 def list_options(group: str) -> list[str]:

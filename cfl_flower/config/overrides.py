@@ -16,7 +16,7 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import CONF
+from cfl_flower.plugins import CONF, conf_folders
 
 
 def split(text: str) -> list[str]:
@@ -137,6 +137,12 @@ def quoted(text: str) -> str:
     if re.fullmatch(r"/[A-Za-z0-9_./-]+", text):
         return text
     return QuotedString(text, Quote.single).with_quotes()
+
+
+def search_path() -> str:
+    """Return the override by which Hydra finds the user's own options."""
+    own = ",".join(quoted(f"file://{folder}") for folder in conf_folders()[1:])
+    return f"hydra.searchpath=[{own}]"
 
 
 def first_line(error: Exception) -> str:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
+from flwr.app import Message
+from rich.console import Console
 
 from cfl_flower import plugins
 from cfl_flower.config.compose import compose_config, list_options
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, NoValidResultError
+from cfl_flower.server_app import execute
 from cfl_flower.settings import build, locate
+from simulations.inprocess import InProcessGrid
 
 OWN = """
 import math
+from clients.base import ClusteredClient as Spy
 from torch import nn
 from cfl_flower.settings import settings
 
@@ -34,6 +41,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "ownmodel", raising=False)
     return tmp_path
 
 
@@ -47,18 +55,48 @@ def test_ones_own_command_allows_what_it_names(own: Path) -> None:
 
 def test_a_message_or_a_file_allows_nothing(own: Path) -> None:
     node = {"name": "tiny", "_target_": "ownmodel.Tiny"}
-    with pytest.raises(ConfigError, match=r"outside of .*CFL_PLUGINS=ownmodel in"):
+    with pytest.raises(
+        ConfigError, match=r"ownmodel.Tiny.* not allowed; set CFL_PLUGINS=ownmodel "
+    ):
         build(node)
 
 
 def test_a_device_allows_by_its_environment(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(plugins.ALLOWED, "other,ownmodel")
+    monkeypatch.setenv(plugins.ALLOWED, "other, ownmodel.networks")
     assert locate("ownmodel.Tiny").__name__ == "Tiny"
     monkeypatch.setenv(plugins.ALLOWED, "missing_package")
     with pytest.raises(ConfigError, match=r"cannot be imported .*missing_package"):
         locate("missing_package.Tiny")
+
+
+@pytest.mark.parametrize(
+    "named",
+    ["model._target_=ownmodel.Tiny", "strategy.client=ownmodel.Spy"],
+)
+def test_a_device_refuses_what_its_owner_did_not_allow(
+    named: str, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = ["strategy=fedavg", "clients=2", "participants=2", "drift=none"]
+    config = compose_config([*devices, f"output_dir={own / 'run'}", named])
+    # The devices are in this process: as in theirs, nothing was imported or allowed.
+    monkeypatch.delitem(sys.modules, "ownmodel")
+
+    class Elsewhere(InProcessGrid):
+        def _call(self, message: Message) -> Message:
+            with monkeypatch.context() as device:
+                device.setattr(plugins, "_named", set())
+                return super()._call(message)
+
+    grid = Elsewhere([{"client-id": 0}, {"client-id": 1}])
+    with pytest.raises(NoValidResultError) as caught:
+        execute(grid, config, Console(file=io.StringIO()))
+    assert "ownmodel" not in sys.modules
+    said = str(caught.value)
+    assert "none of 2 clients" in said
+    assert "is not allowed; set CFL_PLUGINS=ownmodel where this runs" in said
+    assert "\n" not in said
 
 
 def test_other_processes_find_the_same_parts(
@@ -83,6 +121,30 @@ def test_a_module_that_raises_is_one_line(own: Path) -> None:
         compose_config(["model._target_=broken.Net"])
     assert "broken.Net' cannot be imported (RuntimeError: half)" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_yaml_is_one_line(own: Path) -> None:
+    (own / "conf" / "model" / "torn.yaml").write_text("_target_: [\n")
+    with pytest.raises(ConfigError, match=r"is no yaml: .*torn\.yaml") as caught:
+        compose_config(["model=torn"])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_with_the_name_of_an_option_is_refused_where_it_is_chosen(
+    own: Path,
+) -> None:
+    (own / "conf" / "model" / "mlp.yaml").write_text("_target_: ownmodel.Tiny\n")
+    with pytest.raises(ConfigError, match=r"model=mlp .*/conf/model/mlp\.yaml; give"):
+        compose_config(["model=mlp"])
+    assert compose_config(["model=tiny"]).names["model"] == "tiny"
+
+
+def test_a_folder_that_is_named_must_be_there(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(plugins.CONFIGURATION, str(own / "nowhere"))
+    with pytest.raises(ConfigError, match=r"CFL_CONF=.*nowhere is no folder"):
+        compose_config(["model=tiny"])
 
 
 def test_without_own_parts_nothing_changes(
