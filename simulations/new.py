@@ -3,8 +3,9 @@
     python -m simulations.new method my_method
     python -m simulations.run strategy=my_method engine=inprocess
 
-It is written into the current folder, where commands find it, and works as it is. Exit
-codes as `simulations.run`.
+It is written into the current folder, where commands find it, and works as it is. A
+project is a method in a folder of its own, with a pyproject.toml by which devices can
+install it. Exit codes as `simulations.run`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,22 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from simulations.terminal import Parser, command, writable
 
-KINDS = {"method": "strategy", "model": "model", "dataset": "dataset"}
+KINDS = {
+    "method": "strategy",
+    "model": "model",
+    "dataset": "dataset",
+    "project": "strategy",
+}
 """What can be begun, and the group of its settings."""
+
+PARTS = {"project": ("method", "project")}
+"""The skeletons of a kind, if there are several."""
 
 FILES = {
     "module.py.in": "{name}.py",
     "settings.yaml.in": "conf/{group}/{name}.yaml",
     "test.py.in": "test_{name}.py",
+    "pyproject.toml.in": "pyproject.toml",
 }
 """The skeleton's files, and what they become."""
 
@@ -52,12 +62,15 @@ def write_skeleton(kind: str, name: str, folder: Path) -> list[Path]:
         "class_name": "".join(word.title() for word in words),
         "title": " ".join(words).capitalize(),
     }
-    source = files("simulations") / "skeletons" / kind
+    skeletons = files("simulations") / "skeletons"
+    sources = [skeletons / each for each in PARTS.get(kind, (kind,))]
     texts = {
         folder / place.format(group=group, name=name): Template(
             (source / template).read_text(encoding="utf-8")
         ).substitute(values)
+        for source in sources
         for template, place in FILES.items()
+        if (source / template).is_file()
     }
     for path in texts:
         if path.exists():
@@ -74,15 +87,22 @@ def main(arguments: Sequence[str]) -> None:
     """Write the files and say how to use them."""
     parser = Parser("new", __doc__)
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-    parser.add_argument("name", metavar="NAME", help="of the module and its settings")
+    words = "of the module and its settings; of a project, its folder"
+    parser.add_argument("name", metavar="NAME", help=words)
     asked = parser.parse_args(arguments)
-    for path in write_skeleton(asked.kind, asked.name, Path()):
+    name, folder = asked.name, Path()
+    if asked.kind == "project":
+        folder = Path(name)
+        name = folder.name.replace("-", "_")
+    for path in write_skeleton(asked.kind, name, folder):
         print(path)
+    if folder != Path():
+        print(f"go there: cd {folder}")
     data = " partition=dirichlet drift=none" * (asked.kind == "dataset")
-    chosen = f"{KINDS[asked.kind]}={asked.name}{data}"
+    chosen = f"{KINDS[asked.kind]}={name}{data}"
     print(
         f"try it:  cfl-flower run {chosen} engine=inprocess\n"
-        f"test it: python -m pytest test_{asked.name}.py"
+        f"test it: python -m pytest test_{name}.py"
     )
 
 
