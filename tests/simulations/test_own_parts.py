@@ -1,0 +1,87 @@
+"""Parts of a user's own, in a folder of theirs, with what a wheel installs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from simulations.new import write_skeleton
+from simulations.superlink import PROJECT
+
+CONSOLE = "import sys; sys.path.remove(''); from simulations.cli import app; app()"
+"""`cfl-flower`, whose path lacks the current folder."""
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder of packages with what a wheel has."""
+    site = tmp_path / "site-packages"
+    wheel = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    wheel = wheel["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for package in wheel["packages"]:
+        shutil.copytree(
+            PROJECT / package,
+            site / package,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+    for source, place in wheel["force-include"].items():
+        shutil.copy(PROJECT / source, site / place)
+    return site
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Path:
+    """A user's folder with a method and a network."""
+    folder = tmp_path / "a user"
+    write_skeleton("method", "own_method", folder)
+    write_skeleton("model", "own_model", folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "engine", ["inprocess", pytest.param("ray", marks=pytest.mark.slow)]
+)
+def test_an_installed_command_runs_parts_of_the_users_own(
+    engine: str, installed: Path, user: Path
+) -> None:
+    asked = ["strategy=own_method", "model=own_model", "rounds=2", f"engine={engine}"]
+    done = subprocess.run(
+        [sys.executable, "-c", CONSOLE, "run", *asked, "output_dir=run"],
+        cwd=user,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(installed),
+            "PYTHONDONTWRITEBYTECODE": "",
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rounds = (user / "run" / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in rounds] == [1, 2]
+    # The parts came from the user's folder, everything else from what is installed.
+    assert any(user.glob("__pycache__/own_method*"))
+    assert any(installed.glob("strategies/__pycache__/base*"))
+
+
+def test_help_knows_a_method_of_the_users_own(user: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CONSOLE, "run", "strategy=own_method", "--help"],
+        cwd=user,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "own_method" in done.stdout.partition("== Config ==")[0]
+    assert "trim" in done.stdout
