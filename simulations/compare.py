@@ -32,7 +32,6 @@ from cfl_flower.runs.callbacks import Verbosity
 from cfl_flower.runs.reading import read_finished, refuse_other_settings
 from cfl_flower.server_app import OVERRIDES, make_console
 from simulations.jobs import Job, at_once, carry_out
-from simulations.report import render
 from simulations.run import check_machine, refuse_nothing
 from simulations.saved import load_run
 from simulations.superlink import PROJECT
@@ -139,6 +138,9 @@ def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
 
 def report(jobs: Sequence[Job], verbosity: Verbosity) -> None:
     """Write the page of the runs that have begun, and its tables, above them."""
+    # What draws is imported at the end: runs begin half a second sooner.
+    from simulations.report import render  # noqa: PLC0415
+
     begun = [job.folder for job in jobs if job.rounds()]
     if not begun:
         return

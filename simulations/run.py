@@ -33,7 +33,6 @@ from cfl_flower.config.overrides import (
     swept_keys,
     with_folder,
 )
-from cfl_flower.config.reference import method_settings
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF, conf_folders
 from cfl_flower.runs.directory import check_output_dir
@@ -153,6 +152,9 @@ def main(arguments: Sequence[str]) -> None:
 
 def explain_settings(arguments: Sequence[str]) -> None:
     """Print the settings of the chosen method, as their declarations have them."""
+    # For every run it would be half a second: it knows all groups of settings.
+    from cfl_flower.config.reference import method_settings  # noqa: PLC0415
+
     chosen = [each for each in arguments if each.startswith("strategy=")]
     method = compose_plain(chosen)[1]["strategy"]
     table = Table(title=f"strategy={method}", title_justify="left")
