@@ -55,7 +55,7 @@ class Deployment:
         self, name: str, *arguments: str, first: str = ""
     ) -> subprocess.Popen[bytes]:
         """Start a module; Python looks for modules in the folder `first` first."""
-        path = os.pathsep.join(filter(None, [first, str(PROJECT)]))
+        path = os.pathsep.join(filter(None, [first, self.variables["PYTHONPATH"]]))
         with (self.root / f"{name}.log").open("a") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", *arguments],

@@ -1,0 +1,48 @@
+"""A network of the user's own on real devices, one of which does not allow it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from cfl_flower.plugins import ALLOWED
+from simulations.deploy import keys
+from simulations.new import write_skeleton
+from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
+from tests.simulations.deploy.conftest import Deployment, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.devices]
+
+
+def test_a_device_trains_a_network_that_its_owner_allows(
+    deployment: Deployment,
+) -> None:
+    root, variables = deployment.root, deployment.variables
+    write_skeleton("model", "own_model", root / "own")
+    # As if installed, on the server and on both devices.
+    variables["PYTHONPATH"] += f"{os.pathsep}{root / 'own'}"
+    assert deployment.kill("flower-superlink")
+    deployment.start_superlink()
+    assert keys.main([str(deployment.keys), "--device", "site-a", "site-b"]) == 0
+    deployment.register("site-a", "site-b")
+    add_samples(root / "site-a", "first", LOW)
+    add_samples(root / "site-b", "first", HIGH)
+    deployment.start_device("site-b")
+    variables[ALLOWED] = "own_model"
+    deployment.start_device("site-a")
+    del variables[ALLOWED]
+    asked = [*SITES, "clients=2", "participants=2", "strategy=fedavg", "drift=none"]
+    own = ["model._target_=own_model.OwnModel", "+model.hidden=8", "rounds=1"]
+    line = [*asked, *own, f"output_dir={root / 'run'}"]
+    submitted = deployment.start(
+        "submit", "simulations.deploy.submit", "loopback", *line
+    )
+    wait_for(lambda: submitted.poll() is not None, "the end of the run", 240.0)
+    assert submitted.returncode == 0, deployment.log("submit")
+    (row,) = map(json.loads, (root / "run" / "rounds.jsonl").read_text().splitlines())
+    assert row["participants"] == 1
+    (failure,) = row["failures"]
+    assert failure["client"] == "site-b"
+    assert "not allowed; set CFL_PLUGINS=own_model where" in failure["detail"]
