@@ -26,6 +26,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
+from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations import figures, report_tables
 from simulations.figures import Line
@@ -94,17 +95,19 @@ class Page:
         """
         if output.is_dir():
             raise ConfigError(f"--output={output} is a folder; name a file in it")
+        ok = output.suffix not in (".csv", ".tex")
+        require(ok, "--output", output, "a name that ends in .html")
         if figures:
             with writable("--figures", figures, "name a folder of your own"):
                 figures.mkdir(parents=True, exist_ok=True)
                 for picture in self.pictures:
                     for kind in ("pdf", "svg"):
                         picture.figure.savefig(figures / f"{picture.name}.{kind}")
-        files = {".html": self.html, ".csv": self.csv, ".tex": self.latex}
         with writable("--output", output, "name a file in a folder of your own"):
             output.parent.mkdir(parents=True, exist_ok=True)
             paths = [output, output.with_suffix(".csv"), output.with_suffix(".tex")]
-            for path, text in zip(paths, files.values(), strict=True):
+            texts = (self.html, self.csv, self.latex)
+            for path, text in zip(paths, texts, strict=True):
                 write_atomically(path, text.encode())
         return paths
 
@@ -140,7 +143,7 @@ def render(runs: Sequence[SavedRun]) -> Page:
 
 def names(stream: Stream, line: Line) -> Iterator[tuple[str, SavedRun]]:
     """Yield the runs of a method with names that no other run of the page has."""
-    place = f" ({stream.title})" if stream.number > 1 else ""
+    place = f" of stream {stream.number}" if stream.number > 1 else ""
     for run in line.runs:
         seed = f" seed {run.resolved['seed']}" if len(line.runs) > 1 else ""
         yield f"{line.label}{seed}{place}", run

@@ -70,8 +70,9 @@ class Stream:
     @property
     def title(self) -> str:
         """The data, in a few words."""
-        drift, partition = self.first["drift"]["name"], self.first["partition"]["name"]
-        return f"{self.first['dataset']['name']}, {_under(drift)}, {partition}"
+        keys = ("dataset", "partition", "drift")
+        dataset, partition, drift = (self.first[key]["name"] for key in keys)
+        return f"{dataset}, {partition}, {_under(drift)}"
 
     @property
     def subtitle(self) -> str:
@@ -139,8 +140,9 @@ def _who_leads(
         return
     best, *others = sorted(values, key=lambda name: -fmean(values[name].values()))
     percent = mean_and_deviation(list(values[best].values()), 100, ".1f")
-    words = f"{when}, {best} is the best with {percent}% accuracy"
+    words = f"{when}, {best} has {percent}% accuracy"
     if others:
+        words += ", the most"
         following = values[others[0]]
         pairs = ((one, following.get(seed)) for seed, one in values[best].items())
         if lead := find_lead(pairs):

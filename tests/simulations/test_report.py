@@ -220,6 +220,7 @@ def test_where_nothing_can_be_written_is_one_line(
         (["--output", tmp_path / "file" / "page.html"], "cannot be written"),
         (["--output", "/proc/none/page.html"], "--output=/proc/none/page.html cannot"),
         (["--output", page, "--figures", tmp_path / "file"], "--figures="),
+        (["--output", tmp_path / "page.csv"], "a name that ends in .html"),
     ):
         assert main([str(folders[0]), *map(str, wrong)]) == 2
         complaint = capsys.readouterr().err
@@ -277,6 +278,15 @@ def test_a_folder_stands_for_the_runs_below_it(
     assert find_runs(tmp_path / "b") == [tmp_path / "b"]
 
 
+def test_streams_of_one_title_are_apart(folders: list[Path]) -> None:
+    one = load_run(folders[0])
+    more = [replace(one, resolved=one.resolved | {"rounds": n}) for n in (5, 6)]
+    page = Page(render([one, *more]).html)
+    ids = [a["id"] for _, a in page.elements if a.get("id")]
+    assert len(ids) == len(set(ids))
+    assert [each.number for each in divide([one, *more])] == [1, 2, 3]
+
+
 def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     single, other = (load_run(folder) for folder in folders)
     settings = {
@@ -288,8 +298,8 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     end, _, cost = stream.findings()
     last = 100 * single.rounds[-1]["accuracy"] + 2
     assert end == (
-        f"At the end, fielding is the best with {last:.1f} ± 1.4% accuracy; its lead "
-        "over fedavg, in points: +2.0 ± 1.0, no lead."
+        f"At the end, fielding has {last:.1f} ± 1.4% accuracy, the most; its lead over "
+        "fedavg, in points: +2.0 ± 1.0, no lead."
     )
     assert cost.endswith("MB.")
     leads = stream.tables[1]
