@@ -24,6 +24,7 @@ def test_a_device_trains_a_network_that_its_owner_allows(
     # As if installed, on the server and on both devices.
     variables["PYTHONPATH"] += f"{os.pathsep}{root / 'own'}"
     assert deployment.kill("flower-superlink")
+    wait_for(lambda: not deployment.processes("flower-superlink"), "its end")
     deployment.start_superlink()
     assert keys.main([str(deployment.keys), "--device", "site-a", "site-b"]) == 0
     deployment.register("site-a", "site-b")
