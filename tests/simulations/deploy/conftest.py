@@ -43,7 +43,8 @@ class Deployment:
             **os.environ,
             # Marks every process, whoever starts it, and keeps Flower's files here.
             "FLWR_HOME": str(root / "operator"),
-            "PYTHONPATH": str(PROJECT),
+            # `own` is what a user installed everywhere, if a test puts something there.
+            "PYTHONPATH": f"{PROJECT}{os.pathsep}{root / 'own'}",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
@@ -21,11 +20,6 @@ def test_a_device_trains_a_network_that_its_owner_allows(
 ) -> None:
     root, variables = deployment.root, deployment.variables
     write_skeleton("model", "own_model", root / "own")
-    # As if installed, on the server and on both devices.
-    variables["PYTHONPATH"] += f"{os.pathsep}{root / 'own'}"
-    assert deployment.kill("flower-superlink")
-    wait_for(lambda: not deployment.processes("flower-superlink"), "its end")
-    deployment.start_superlink()
     assert keys.main([str(deployment.keys), "--device", "site-a", "site-b"]) == 0
     deployment.register("site-a", "site-b")
     add_samples(root / "site-a", "first", LOW)
