@@ -32,10 +32,11 @@ def test_a_skeleton_passes_its_own_test(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_method_of_ones_own_runs_on_ray_beside_others(tmp_path: Path) -> None:
+def test_a_method_of_ones_own_is_compared_with_others(tmp_path: Path) -> None:
     write_skeleton("method", "own_method", tmp_path)
     write_skeleton("model", "own_model", tmp_path)
     asked = ["strategy=own_method,fedavg", "model=own_model", "rounds=2", "--bare"]
+    asked += ["engine=inprocess"]
     command = [sys.executable, "-m", "simulations.compare", *asked, "output_dir=runs"]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False
