@@ -114,13 +114,14 @@ class Stream:
         }
         for key, when in (("final", "At the end"), ("mean", "Over all rounds")):
             yield from _who_leads(scores, key, when)
-        if len(scores) > 1:
-            sent = {name: _megabytes(row) for name, row in scores.items()}
-            least, *_, most = sorted(sent, key=sent.__getitem__)
-            yield (
-                f"{least} sent least, {sent[least]:.1f} MB; "
-                f"{most} sent most, {sent[most]:.1f} MB."
-            )
+        sent = {name: _megabytes(row) for name, row in scores.items()}
+        ranked = [
+            (name, f"{sent[name]:.1f} MB")
+            for name in sorted(sent, key=sent.__getitem__)
+        ]
+        if len({size for _, size in ranked}) > 1:
+            (least, less), *_, (most, more) = ranked
+            yield f"{least} sent least, {less}; {most} sent most, {more}."
 
 
 def _megabytes(row: Sequence[Compared[SavedRun]]) -> float:

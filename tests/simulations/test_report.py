@@ -295,13 +295,18 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     other = replace(other, resolved=other.resolved | settings, rounds=single.rounds)
     runs = [single, again(single, 1), again(other, 0, 0.03), again(other, 1, 0.01)]
     (stream,) = divide(runs)
-    end, _, cost = stream.findings()
+    end, _ = stream.findings()  # all sent the same
     last = 100 * single.rounds[-1]["accuracy"] + 2
     assert end == (
         f"At the end, fielding has {last:.1f} ± 1.4% accuracy, the most; its lead over "
         "fedavg, in points: +2.0 ± 1.0, no lead."
     )
-    assert cost.endswith("MB.")
+    more = [{**row, "bytes_up": row["bytes_up"] + 10**6} for row in other.rounds]
+    (dear,) = divide([single, replace(other, rounds=more)])
+    *_, cost = dear.findings()
+    assert re.fullmatch(
+        r"fedavg sent least, 0.\d MB; fielding sent most, 4.\d MB.", cost
+    )
     leads = stream.tables[1]
     assert [[*column.cells] for column in leads.columns][1] == ["+2.0 ± 1.0, no lead"]
     assert question([stream]) == "2 methods under drift regroup on digits, 2 seeds"
