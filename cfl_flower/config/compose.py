@@ -30,6 +30,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
+from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.timeline import Timeline
 from cfl_flower.errors import ConfigError
@@ -135,13 +136,21 @@ class RunConfig(Basics):
 
     def warnings(self) -> list[str]:
         """Return what makes the run probably not what was meant, a line each."""
+        found = []
         changes, drift = self.timeline.rounds, self.names["drift"]
-        if not changes or changes[0] <= self.rounds:
-            return []
-        return [
-            f"nothing changes with drift={drift}: it starts in round {changes[0]}, "
-            f"after the last of rounds={self.rounds}"
-        ]
+        if changes and changes[0] > self.rounds:
+            found.append(
+                f"nothing changes with drift={drift}: it starts in round {changes[0]}, "
+                f"after the last of rounds={self.rounds}; name others, such as "
+                "drift.rounds=[0.5] for the middle of the run"
+            )
+        partition = self.names["partition"]
+        if getattr(self.dataset, "partitioner", None) and partition != "natural":
+            found.append(
+                f"dataset.partitioner has no effect with partition={partition}; add "
+                "partition=natural"
+            )
+        return found
 
 
 def compose_config(overrides: Sequence[str]) -> RunConfig:
@@ -153,6 +162,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     plain, choices = compose_plain(overrides)
     allow(plain)
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
+    plain["drift"] = _in_rounds(plain["drift"], basics.rounds)
     groups = {
         group: _typed(group, _target(group, plain.get(group)), plain[group])
         for group in GROUPS
@@ -169,7 +179,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
         "an existing folder in torchvision's layout, or leave it out",
     )
     paths = _paths(basics, names)
-    groups["dataset"].check(paths["data_dir"])
+    groups["dataset"] = _known_dataset(groups["dataset"], paths["data_dir"], plain)
     groups["devices"].check(paths["data_dir"])
     timeline = _timeline(basics, groups)
     # The network refuses inputs that do not fit it.
@@ -252,6 +262,38 @@ def compose_plain(
         reason = " ".join(str(error).split())
         raise ConfigError(f"a configuration file is no yaml: {reason}") from error
     return plain, choices
+
+
+def _in_rounds(drift: Any, total: int) -> Any:
+    """Return a drift's settings with shares of the run in `rounds` as rounds.
+
+    Rounds in `config.yaml` stay what they are when a run is continued for longer.
+
+    Examples
+    --------
+    >>> _in_rounds({"rounds": [2, 0.5], "steps": {"first": {"rounds": [0.5]}}}, 12)
+    {'rounds': [2, 7], 'steps': {'first': {'rounds': [7]}}}
+    """
+    if not isinstance(drift, Mapping):
+        return drift
+    found = {key: _in_rounds(value, total) for key, value in drift.items()}
+    if isinstance(found.get("rounds"), list):
+        found["rounds"] = [
+            int(time * total) + 1 if isinstance(time, float) and 0 < time < 1 else time
+            for time in found["rounds"]
+        ]
+    return found
+
+
+def _known_dataset(dataset: Dataset, data_dir: str, plain: dict[str, Any]) -> Dataset:
+    """Return a dataset whose files are there, with what they tell; update the data."""
+    dataset.check(data_dir)
+    if not isinstance(dataset, InferredDataset):
+        return dataset
+    known = dataset.complete(data_dir)
+    told = {"shape": list(known.shape), "names": list(known.names)}
+    plain["dataset"] |= {"classes": known.classes, **told}
+    return known
 
 
 def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
@@ -369,6 +411,8 @@ def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
         place = f"{where}.{key}"
         if "_target_" in value:
             nested[key] = _typed(place, settings_class(value["_target_"]), value)
+        elif not any(isinstance(part, Mapping) for part in value.values()):
+            nested[key] = dict(value)
         else:
             nested[key] = {
                 name: _typed(f"{place}.{name}", _target(f"{place}.{name}", part), part)

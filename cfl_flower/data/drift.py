@@ -83,7 +83,8 @@ class Change(ABC):
     """One kind of event: when it happens and whom it concerns."""
 
     rounds: list[int] = field(default_factory=list)
-    """The rounds at whose start it happens."""
+    """The rounds at whose start it happens; in overrides and presets a number between
+    0 and 1 is a share of the run, so that 0.5 is the first round of its second half."""
     every: Count | None = None
     """It also happens every so many rounds, from round ``first`` on."""
     first: Count = 2
@@ -170,6 +171,9 @@ class Relabel(Change):
     """Labels that change names with each other. The same swap again undoes it."""
     permutation: list[int] = field(default_factory=list)
     """What each label is called instead, all L of them; empty for no permutation."""
+    wrap: bool = False
+    """Labels in `swaps` beyond the last one count on from the first, so that a preset
+    fits any dataset."""
     random_swaps: Natural = 0
     """Pairs of labels that change names, drawn for each client among those it holds."""
 
@@ -202,10 +206,11 @@ class Relabel(Change):
             allowed = f"each label from 0 to {classes - 1} once"
             require(ok, "drift.permutation", self.permutation, allowed)
             names = np.array(self.permutation)
-        for swap in self.swaps:
+        for labels in self.swaps:
+            swap = [label % classes for label in labels] if self.wrap else labels
             ok = all(0 <= label < classes for label in swap)
             allowed = f"labels from 0 to {classes - 1}"
-            require(ok, "drift.swaps", self.swaps, allowed)
+            require(ok and swap[0] != swap[1], "drift.swaps", self.swaps, allowed)
             names[swap] = names[swap[::-1]]
         ok = 2 * self.random_swaps <= classes
         allowed = f"at most half of the {classes} labels"

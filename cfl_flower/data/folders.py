@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from cfl_flower.data.samples import ColourImages, Crop, ImageTable, Sample
+import numpy as np
+
+from cfl_flower.data.inferred import InferredDataset
+from cfl_flower.data.pool import PARTS, Arrays, Parts
+from cfl_flower.data.samples import ColourImages, Crop, ImageTable, Sample, images
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 
@@ -61,6 +65,54 @@ class ClassFolders(ImageTable):
         }
 
 
+@settings("dataset")
+class ImageFolder(InferredDataset):
+    """Images of one's own: ``<folder>/<class>/*.png``, or with a test set beside.
+
+    With the folders ``train`` and ``test`` in it, each of them has a folder per class.
+    """
+
+    folder: str = "images"
+    """Absolute, or below data_dir."""
+    size: Count = 32
+    """Height and width to which images are resized."""
+    channels: Literal[1, 3] = 3
+    """1 for grey, 3 for colour."""
+    name: ClassVar[str] = "the folder of images"
+    remedy: ClassVar[str] = (
+        "set dataset.folder, and data_dir=. if it is in the current folder"
+    )
+
+    def files(self) -> tuple[str, ...]:
+        """Return the class folders, which change when a file comes or goes."""
+        return (f"{self.folder}/*/", f"{self.folder}/*/*")
+
+    def read(self, data_dir: str) -> Parts:
+        """Read the images."""
+        root = Path(data_dir, self.folder)
+        roots = {part: root / part for part in PARTS if (root / part).is_dir()}
+        if len(roots) < len(PARTS):
+            roots = {"train": root}
+        return {part: self._read(folder) for part, folder in roots.items()}
+
+    def _read(self, folder: Path) -> Arrays:
+        files = {name: _images(path) for name, path in class_folders(folder).items()}
+        crops = [Crop(path) for paths in files.values() for path in paths]
+        names = [name for name, paths in files.items() for _ in paths]
+        shape = (self.channels, self.size, self.size)
+        return {"x": images(crops, shape), "y": np.asarray(names, str)}
+
+
+def _images(folder: Path) -> list[Path]:
+    """Return the images of a class, or raise `ConfigError` if there are none."""
+    paths = image_files(folder)
+    if not paths:
+        raise ConfigError(
+            f"{folder} has no image; put {', '.join(SUFFIXES)} files there"
+        )
+    return paths
+
+
 def _listed(folder: Path, names: list[str]) -> list[Sample]:
     found = class_folders(folder)
     differ = sorted(set(names) ^ set(found))
@@ -69,16 +121,10 @@ def _listed(folder: Path, names: list[str]) -> list[Sample]:
             f"{folder} has other class folders than the training set: "
             f"{', '.join(differ[:5])}"
         )
-    files = {name: image_files(found[name]) for name in names}
-    for name, paths in files.items():
-        if not paths:
-            raise ConfigError(
-                f"{found[name]} has no image; put {', '.join(SUFFIXES)} files there"
-            )
     return [
         Sample(Crop(path), label)
         for label, name in enumerate(names)
-        for path in files[name]
+        for path in _images(found[name])
     ]
 
 

@@ -20,7 +20,8 @@ from cfl_flower.data.reading import (
     held_out,
     intact,
 )
-from cfl_flower.settings import require, settings
+from cfl_flower.data.scaling import check_scaling, normalised, standardised
+from cfl_flower.settings import settings
 
 
 @settings("dataset")
@@ -40,22 +41,16 @@ class TorchvisionImages(FileDataset):
     instead; of all pixels of all images, as many recipes have it."""
     remedy: ClassVar[str] = "put the files there or add dataset.download=true"
     folder: ClassVar[str]
-    names: ClassVar[tuple[str, ...]]
+    stems: ClassVar[tuple[str, ...]]
     shape: ClassVar[tuple[int, ...]]
     classes: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
-        pair = self.normalise
-        if pair is not None:
-            allowed = "[mean, deviation above 0] of pixels from 0 to 1, or null"
-            ok = len(pair) == 2 and pair[1] > 0
-            require(ok, "dataset.normalise", pair, allowed)
-            allowed = "null with dataset.standardise=true"
-            require(not self.standardise, "dataset.normalise", pair, allowed)
+        check_scaling(self.normalise, self.standardise)
 
     def files(self) -> tuple[str, ...]:
         """Return torchvision's files, unpacked or as .gz."""
-        return tuple(f"{self.folder}/{name}*" for name in self.names)
+        return tuple(f"{self.folder}/{stem}*" for stem in self.stems)
 
     def check(self, data_dir: str) -> None:
         """Require the files in ``data_dir``, unless they may be downloaded."""
@@ -92,15 +87,15 @@ class TorchvisionImages(FileDataset):
     def _unpacked(self, data_dir: str) -> Iterator[str]:
         """Give a root with unpacked files: data_dir, or one in the user's cache."""
         source = Path(data_dir, self.folder)
-        if all((source / name).is_file() for name in self.names):
+        if all((source / stem).is_file() for stem in self.stems):
             yield data_dir
             return
         with TemporaryDirectory(dir=cache_dir()) as root:
             target = Path(root, self.folder)
             target.mkdir(parents=True)
-            for name in self.names:
-                packed = (source / f"{name}.gz").read_bytes()
-                (target / name).write_bytes(gzip.decompress(packed))
+            for stem in self.stems:
+                packed = (source / f"{stem}.gz").read_bytes()
+                (target / stem).write_bytes(gzip.decompress(packed))
             yield root
 
     def _open(self, root: str, train: bool, download: bool) -> Any:
@@ -114,22 +109,6 @@ def split_anew(parts: Parts, fraction: float) -> Parts:
     """Pool training and test sets, and hold out a share of each label."""
     pooled = {key: np.concatenate([parts[part][key] for part in PARTS]) for key in "xy"}
     return divide(pooled, held_out(pooled["y"], fraction))
-
-
-def standardised(parts: Parts) -> Parts:
-    """Shift and scale every input to mean 0 and deviation 1 over both sets."""
-    x = np.concatenate([parts[part]["x"] for part in PARTS]).astype(np.float32)
-    mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
-    x -= mean.astype(np.float32)
-    x /= (deviation + 0.001).astype(np.float32)
-    both = zip(PARTS, np.split(x, [len(parts["train"]["x"])]), strict=True)
-    return {part: {**parts[part], "x": own} for part, own in both}
-
-
-def normalised(parts: Parts, mean: float, deviation: float) -> Parts:
-    """Shift and scale all pixels, which go from 0 to 1 then, alike."""
-    shift, scale = np.float32(255 * mean), np.float32(255 * deviation)
-    return {part: {**of, "x": (of["x"] - shift) / scale} for part, of in parts.items()}
 
 
 IDX = tuple(
@@ -146,7 +125,7 @@ class Mnist(TorchvisionImages):
 
     name: ClassVar[str] = "MNIST"
     folder: ClassVar[str] = "MNIST/raw"
-    names: ClassVar[tuple[str, ...]] = IDX
+    stems: ClassVar[tuple[str, ...]] = IDX
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
 
 
@@ -164,7 +143,7 @@ class Cifar10(TorchvisionImages):
 
     name: ClassVar[str] = "CIFAR10"
     folder: ClassVar[str] = "cifar-10-batches-py"
-    names: ClassVar[tuple[str, ...]] = (
+    stems: ClassVar[tuple[str, ...]] = (
         *(f"data_batch_{number}" for number in range(1, 6)),
         "test_batch",
         "batches.meta",
@@ -178,6 +157,6 @@ class Cifar100(TorchvisionImages):
 
     name: ClassVar[str] = "CIFAR100"
     folder: ClassVar[str] = "cifar-100-python"
-    names: ClassVar[tuple[str, ...]] = ("train", "test", "meta")
+    stems: ClassVar[tuple[str, ...]] = ("train", "test", "meta")
     shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
     classes: ClassVar[int] = 100

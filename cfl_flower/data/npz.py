@@ -1,4 +1,4 @@
-"""A dataset in one .npz file, split into training and test samples already."""
+"""A dataset in one .npz file."""
 
 from __future__ import annotations
 
@@ -6,56 +6,62 @@ from collections.abc import Mapping
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import Field
 
+from cfl_flower.data.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.pool import PARTS, Arrays, Parts
-from cfl_flower.data.reading import FileDataset, channels_first, intact, require_fit
-from cfl_flower.errors import ConfigError
-from cfl_flower.settings import Count, settings
+from cfl_flower.data.reading import channels_first, intact
+from cfl_flower.settings import settings
 
 
 @settings("dataset")
-class Npz(FileDataset):
-    """Arrays ``train_images``, ``train_labels``, ``test_images`` and ``test_labels``.
+class Npz(InferredDataset):
+    """Arrays ``x_train``, ``y_train``, ``x_test`` and ``y_test``, or ``x`` and ``y``.
 
-    Images are bytes of shape (n, height, width, channels) or (n, height, width); what
-    is not bytes is taken as float32 inputs of the given shape. Instead of images there
-    may be JPEG files end to end, as the bytes ``train_jpeg`` and the n + 1 limits
-    ``train_offsets``.
+    ``train_images``, ``train_labels`` and so on will do too. Bytes are images of shape
+    (n, height, width, channels) or (n, height, width); what is not bytes is taken as
+    float32 inputs as they are. Instead of images there may be JPEG files end to end, as
+    the bytes ``train_jpeg`` and the n + 1 limits ``train_offsets``.
     """
 
     file: str = "data.npz"
     """Absolute, or below data_dir."""
-    shape: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 32, 32)
-    """Shape of one input, channels first."""
-    classes: Count = 10
-    """Number of labels, L."""
     name: ClassVar[str] = "the .npz file"
+    remedy: ClassVar[str] = OWN_FILE
 
     def files(self) -> tuple[str, ...]:
         """Return the file."""
         return (self.file,)
 
-    def arrays(self, data_dir: str) -> Parts:
+    def read(self, data_dir: str) -> Parts:
         """Read the file."""
         path = Path(data_dir, self.file)
-        parts: dict[str, Arrays] = {}
         with intact(path), np.load(path) as stored:
-            for part in PARTS:
-                packed = f"{part}_jpeg" in stored
-                x = _unpack(stored, part) if packed else stored[f"{part}_images"]
-                x = channels_first(x) if x.dtype == np.uint8 else x.astype(np.float32)
-                y = stored[f"{part}_labels"].astype(np.int64)
-                require_fit(path, x, y, self.shape, self.classes)
-                if not len(y):
-                    raise ConfigError(f"{path} has no sample in {part}_labels; mend it")
-                parts[part] = {"x": x, "y": y}
-        return parts
+            if "x" in stored and "y" in stored:
+                return {"train": {"x": _inputs(stored["x"]), "y": stored["y"]}}
+            return {part: _part(stored, part) for part in PARTS}
+
+
+def _part(stored: Mapping[str, Any], part: str) -> Arrays:
+    """Return the inputs and labels of a part, or raise KeyError."""
+    packed = f"{part}_jpeg"
+    if packed in stored:
+        return {"x": _inputs(_unpack(stored, part)), "y": stored[f"{part}_labels"]}
+    if f"x_{part}" in stored:
+        return {"x": _inputs(stored[f"x_{part}"]), "y": stored[f"y_{part}"]}
+    return {"x": _inputs(stored[f"{part}_images"]), "y": stored[f"{part}_labels"]}
+
+
+def _inputs(x: NDArray[Any]) -> NDArray[Any]:
+    """Return images as bytes with channels first, and anything else as float32."""
+    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+        return x.astype(np.float32)
+    first = x.ndim == 4 and x.shape[1] in (1, 3) and x.shape[3] not in (1, 3)
+    return x if first else channels_first(x)
 
 
 def _unpack(stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:

@@ -92,11 +92,19 @@ class FileDataset(ABC):
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the samples for training and those for testing."""
+        return pools(self.stored(data_dir))
+
+    def stored(self, data_dir: str) -> Parts:
+        """Return the arrays, memory-mapped, made from the files if they are not yet."""
         self.check(data_dir)
         # Other settings give other arrays.
-        name = "-".join(map(str, (self.name, *astuple(self))))
+        name = "-".join(map(str, (self.name, *self.recipe())))
         sources = [path for glob in self.files() for path in find(data_dir, glob)]
-        return pools(cached_arrays(name, sources, lambda: self.arrays(data_dir)))
+        return cached_arrays(name, sources, lambda: self.arrays(data_dir))
+
+    def recipe(self) -> tuple[object, ...]:
+        """Return the settings that the arrays depend on."""
+        return astuple(self)
 
 
 def find(data_dir: str, pattern: str) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -123,12 +124,13 @@ Box: TypeAlias = tuple[int, int, int, int]
 class Crop(NamedTuple):
     """One input: an image, or a box in it."""
 
-    path: Path
+    path: Path | BytesIO
+    """Of the image, or its bytes."""
     box: Box | None = None
 
 
 def pixels(
-    path: Path, boxes: Sequence[Box | None], shape: tuple[int, ...]
+    path: Path | BytesIO, boxes: Sequence[Box | None], shape: tuple[int, ...]
 ) -> NDArray[np.uint8]:
     """Read boxes of one image, each resized to a shape (1 or 3, height, width).
 
@@ -138,7 +140,8 @@ def pixels(
     """
     channels, height, width = shape
     found = np.empty((len(boxes), height, width, channels), np.uint8)
-    with intact(path), Image.open(path) as file:
+    where = path if isinstance(path, Path) else "an image of the dataset"
+    with intact(where), Image.open(path) as file:
         image = file.convert("RGB" if channels == 3 else "L")
         for row, box in enumerate(boxes):
             part = image.crop(box) if box else image

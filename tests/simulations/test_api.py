@@ -52,6 +52,28 @@ def test_a_run_goes_on_and_is_what_it_had_been_at_once(
     assert whole.rounds[kept].to_dict("records") == run.rounds[kept].to_dict("records")
 
 
+def test_data_of_ones_own_need_no_settings(tmp_path: Path) -> None:
+    lines = [f"{i % 7},{i % 3},{('low', 'high')[i % 7 > 3]}" for i in range(200)]
+    (tmp_path / "own.csv").write_text("\n".join(["a,b,kind", *lines]))
+    run = cfl.run(
+        strategy="fielding",
+        dataset="csv",
+        dataset__label="kind",
+        dataset__file=tmp_path / "own.csv",
+        partition="dirichlet",
+        drift="sudden",
+        drift__rounds=[0.5],
+        clients=4,
+        participants=4,
+        rounds=3,
+        engine="inprocess",
+        output_dir=tmp_path / "run",
+    )
+    assert run.settings["dataset"]["names"] == ["high", "low"]
+    # A line through a = 3.5 parts them, so that the first round learns.
+    assert run.rounds["accuracy"][0] > 0.7
+
+
 def test_pictures_show_what_was_measured(run: Run) -> None:
     assert run.plot()._repr_svg_().startswith("<svg")
     with pytest.raises(ConfigError, match="key='nothing' was not measured; use one of"):

@@ -74,7 +74,7 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("model=5", ["model=5", "mclr"]),
         ("drift.rounds=[0,5]", ["drift.rounds=[0, 5]", "at least 1"]),
         (
-            "drift=sudden drift.steps.first.swaps=[[1,12]]",
+            "drift=sudden drift.steps.first={swaps:[[1,12]],wrap:false}",
             ["drift.steps.first.swaps=[[1, 12]]", "0 to 9"],
         ),
         (
@@ -177,6 +177,15 @@ def test_setting_of_a_method_may_have_the_name_of_anothers_group() -> None:
         compose_config(["strategy=fielding", "strategy.representation=gradient"])
 
 
+def test_times_of_a_drift_may_be_shares_of_the_run() -> None:
+    lines = ["drift=staggered", "partition=iid", "rounds=20"]
+    config = compose_config([*lines, "drift.rounds=[0.25,0.5,19]"])
+    assert config.timeline.rounds == [6, 11, 19]
+    assert config.resolved["drift"]["rounds"] == [6, 11, 19]
+    with pytest.raises(ConfigError, match=r"drift.rounds=\[11, 3\] .* ascending"):
+        compose_config([*lines, "drift=sudden", "drift.rounds=[0.5,3]"])
+
+
 def test_every_option_of_every_group_composes() -> None:
     for group in (path for path in CONF.iterdir() if path.name in GROUPS):
         for option in group.glob("*.yaml"):
@@ -185,7 +194,10 @@ def test_every_option_of_every_group_composes() -> None:
                 config = compose_config([f"{group.name}={option.stem}", *rest])
             except ConfigError as error:
                 # Datasets whose files are not there, and networks for other inputs.
-                refusals = {"dataset": "data_dir=", "model": "does not fit|patch=16"}
+                refusals = {
+                    "dataset": "data_dir=|dataset.path=''",
+                    "model": "does not fit|patch=16",
+                }
                 assert re.search(refusals[group.name], str(error))
             else:
                 assert config.names[group.name] == option.stem

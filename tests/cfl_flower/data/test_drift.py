@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,8 +40,9 @@ def timeline(
     clients: int = 20,
     seed: int = 0,
     total: int = 200,
+    classes: int = 10,
 ) -> Timeline:
-    return Timeline(partition or LabelGroups(), events, clients, 10, seed, total)
+    return Timeline(partition or LabelGroups(), events, clients, classes, seed, total)
 
 
 def worlds(line: Timeline) -> list[World]:
@@ -407,6 +409,18 @@ def swapped(line: Timeline, round: int) -> np.ndarray:
         names[client, [one, two]] = two, one
     assert np.array_equal(relabel, names)
     return changed
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 5])
+def test_a_presets_swaps_fit_datasets_with_fewer_labels(classes: int) -> None:
+    swap = Relabel([2], swaps=[[5, 6]], wrap=True)
+    few: dict[str, Any] = {"partition": Partition(), "classes": classes}
+    names = timeline(swap, **few).world(2).relabel
+    expected = np.arange(classes)
+    expected[[5 % classes, 6 % classes]] = 6 % classes, 5 % classes
+    assert np.array_equal(names, np.tile(expected, (len(names), 1)))
+    with pytest.raises(ConfigError, match=rf"labels from 0 to {classes - 1}"):
+        timeline(Relabel([2], swaps=[[5, 6]]), **few).world(2)
 
 
 def test_fedccfas_sudden_drift_swaps_three_groups_at_once() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cfl_flower.data.folders import Cinic10, MiniImagenet
+from cfl_flower.data.folders import Cinic10, ImageFolder, MiniImagenet
 from cfl_flower.errors import ConfigError
 
 CINIC = (
@@ -104,3 +104,34 @@ def test_mini_imagenet_resizes_photographs_of_any_size(tmp_path: Path) -> None:
 def test_mini_imagenet_refuses_nothing_at_all(setting: str, value: int) -> None:
     with pytest.raises(ConfigError, match=rf"dataset\.{setting}=0"):
         MiniImagenet(**{setting: value})
+
+
+def paint(path: Path, grey: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (8, 6), grey).save(path)
+
+
+def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path: Path) -> None:
+    for number in range(5):
+        paint(tmp_path / "images" / "owl" / f"{number}.png", 10)
+        paint(tmp_path / "images" / "bee" / f"{number}.png", 20)
+    known = ImageFolder(size=4, channels=1).complete(str(tmp_path))
+    assert (known.shape, known.names) == ((1, 4, 4), ("bee", "owl"))
+    train, test = known.load(str(tmp_path))
+    assert train.x[:, 0, 0, 0].tolist() == (20 - 10 * train.labels).tolist()
+    assert sorted(test.labels.tolist()) == [0, 1]
+    for part, count in (("train", 3), ("test", 2)):
+        for number in range(count):
+            paint(tmp_path / "divided" / part / "owl" / f"{number}.png", 10)
+    train, test = ImageFolder(folder="divided").load(str(tmp_path))
+    assert (len(train.labels), len(test.labels)) == (3, 2)
+    assert train.x.shape == (3, 3, 32, 32)
+
+
+def test_an_own_folder_without_images_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"set dataset\.folder, and data_dir=\."):
+        ImageFolder().load(str(tmp_path))
+    paint(tmp_path / "images" / "owl" / "1.png", 10)
+    (tmp_path / "images" / "bee" / "not-an-image").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"bee has no image; put \.png"):
+        ImageFolder().load(str(tmp_path))

@@ -129,7 +129,7 @@ def test_cifars_pickles_are_read(
 ) -> None:
     from cfl_flower.data.vision import datasets
 
-    sums = cifar(tmp_path / dataset.folder, keys, list(dataset.names))
+    sums = cifar(tmp_path / dataset.folder, keys, list(dataset.stems))
     # torchvision knows the sums of the real files only.
     official = getattr(datasets, dataset.name)
     for attribute in ("train_list", "test_list"):
@@ -141,12 +141,12 @@ def test_cifars_pickles_are_read(
     shapes = [tuple(pool.x.shape) for pool in pools]
     assert shapes == [(train, 3, 32, 32), (4, 3, 32, 32)]
     assert pools[0].labels[:4].tolist() == [3, 1, 0, 2]
-    first = pickle.loads((tmp_path / dataset.folder / dataset.names[0]).read_bytes())
+    first = pickle.loads((tmp_path / dataset.folder / dataset.stems[0]).read_bytes())
     assert pools[0].x[0].numpy().tobytes() == first["data"][0].tobytes()
 
 
 def test_cifars_damaged_pickle_is_one_line(tmp_path: Path) -> None:
-    cifar(tmp_path / Cifar10.folder, {"labels": "l", "names": "n"}, list(Cifar10.names))
+    cifar(tmp_path / Cifar10.folder, {"labels": "l", "names": "n"}, list(Cifar10.stems))
     with pytest.raises(ConfigError, match=r"CIFAR10 in data_dir=.*cannot be read"):
         Cifar10().load(str(tmp_path))
 

@@ -67,9 +67,18 @@ def test_grey_images_and_vectors_are_read_too(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"train_labels": None}, "lacks .*train_labels"),
-        ({"train_labels": np.uint8([0, 1])}, r"\(4, 3, 6, 5\).* 2 labels want"),
-        ({"test_labels": np.uint8([0, 9])}, "integers from 0 to 2"),
-        ({"test_images": np.zeros((2, 9, 9, 3), np.uint8)}, r"shape \(2, 3, 9, 9\)"),
+        (
+            {"train_labels": np.uint8([0, 1])},
+            r"\(4, 3, 6, 5\) and labels of shape \(2,\)",
+        ),
+        (
+            {"test_labels": np.uint8([0, 9])},
+            "class '9', which is none of 0 to 2; correct dataset.classes",
+        ),
+        (
+            {"test_images": np.zeros((2, 9, 9, 3), np.uint8)},
+            r"\(3, 6, 5\) for training, but of shape \(3, 9, 9\)",
+        ),
     ],
 )
 def test_a_file_that_does_not_fit_is_one_line(

@@ -1,0 +1,111 @@
+"""From the columns of a table to inputs, labels, owners and times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.types import FloatArray, IntArray
+
+CATEGORIES_AT_MOST = 100
+"""A column of texts with more of them is no category."""
+
+
+def require_columns(frame: pd.DataFrame, columns: Sequence[str], where: object) -> None:
+    """Require columns by their names, or raise `ConfigError`."""
+    lacking = [name for name in columns if name not in frame]
+    if lacking:
+        raise ConfigError(
+            f"{where} has no column {', '.join(lacking)}; it has "
+            f"{', '.join(map(str, frame.columns))}"
+        )
+
+
+def require_whole(frame: pd.DataFrame, columns: Sequence[str], where: object) -> None:
+    """Require a value in each row of columns, or raise `ConfigError`."""
+    for name in columns:
+        values = frame[name]
+        empty = (values.isna() | values.eq("")).to_numpy()
+        if empty.any():
+            raise ConfigError(
+                f"{where}: row {int(np.argmax(empty)) + 1} has no {name}; fill it or "
+                "leave the row out"
+            )
+
+
+def encode(frame: pd.DataFrame, where: object) -> FloatArray:
+    """Return inputs, float32 (n, d): numbers as they are, texts one of k.
+
+    A column of k distinct texts becomes k inputs, in the order of the alphabet.
+
+    Raises
+    ------
+    ConfigError
+        If a column mixes numbers and texts, or has too many different texts.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"age": ["3", "4.5"], "kind": ["cat", "ant"]})
+    >>> encode(frame, "pets.csv")
+    array([[3. , 0. , 1. ],
+           [4.5, 1. , 0. ]], dtype=float32)
+    """
+    found = [_encoded(frame[name], where) for name in frame]
+    return np.concatenate(found, axis=1, dtype=np.float32)
+
+
+def _encoded(column: pd.Series, where: object) -> FloatArray:
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    known = np.isfinite(numbers)
+    if known.all():
+        return numbers[:, None]
+    if known.any():
+        row = int(np.argmin(known))
+        raise ConfigError(
+            f"{where}: row {row + 1} has {column.name}={column.iloc[row]}, which is no "
+            "finite number as in other rows; mend it or leave the row out"
+        )
+    texts, places = np.unique(column.to_numpy(str), return_inverse=True)
+    if len(texts) > CATEGORIES_AT_MOST:
+        raise ConfigError(
+            f"{where}: column {column.name} has {len(texts)} different texts; name the "
+            "inputs by dataset.features, or one column of sentences by dataset.text"
+        )
+    return np.eye(len(texts))[places]
+
+
+def word_frequencies(texts: pd.Series, size: int) -> FloatArray:
+    """Return the frequencies of words, hashed to ``size`` places, float32 (n, size).
+
+    Of length 1 in L2. No vocabulary is learnt, so that every device has the same.
+    """
+    # sklearn takes a while to import.
+    from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
+
+    words = HashingVectorizer(n_features=size, alternate_sign=False, dtype=np.float32)
+    found: FloatArray = words.transform(texts.astype(str)).toarray()
+    return found
+
+
+def seconds(times: pd.Series, where: object) -> IntArray:
+    """Return times: integers as they are, dates in seconds since 1970.
+
+    Raises
+    ------
+    ConfigError
+        If one is neither.
+    """
+    numbers = pd.to_numeric(times, errors="coerce")
+    if numbers.notna().all() and not pd.api.types.is_datetime64_any_dtype(times):
+        return numbers.to_numpy(np.float64).astype(np.int64)
+    try:
+        dates = pd.to_datetime(times, utc=True)
+    except ValueError as error:
+        raise ConfigError(
+            f"{where}: column {times.name} must hold integers or dates "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+    return dates.to_numpy("datetime64[s]").astype(np.int64)
