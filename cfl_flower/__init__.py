@@ -5,8 +5,8 @@ results back; `client` is what surrounds a client on a device; `learning`, `clus
 `data` and `models` compute; `runs` keeps what happened, and `analysis` compares it.
 docs/architecture.md follows a training task through them.
 
-`run`, `compare` and `load` are the Python interface. It is `simulations.api`, above
-this package, and is imported when one of its names is used.
+`run`, `compare` and `load` are the Python interface, `Strategy` and `Model` the bases
+of your own. They are above this package, and imported when one of them is used.
 """
 
 import os
@@ -14,9 +14,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cfl_flower.errors import ConfigError
+    from cfl_flower.models import ModelSettings as Model
     from simulations.api import Comparison, Run, compare, load, run
+    from strategies.base import ClusteredStrategy as Strategy
 
-__all__ = ["Comparison", "Run", "__version__", "compare", "load", "run"]
+__all__ = [
+    "Comparison",
+    "ConfigError",
+    "Model",
+    "Run",
+    "Strategy",
+    "__version__",
+    "compare",
+    "load",
+    "run",
+]
+
+ELSEWHERE = {
+    "ConfigError": ("cfl_flower.errors", "ConfigError"),
+    "Model": ("cfl_flower.models", "ModelSettings"),
+    "Strategy": ("strategies.base", "ClusteredStrategy"),
+}
+"""Where public names are that are not in `simulations.api`, and what they are there."""
 
 # Activations lie on huge pages where the system has them: ordinary ones, mapped anew in
 # every pass of a convolution, double the time of a test. torch reads this once, late.
@@ -27,6 +47,7 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     """Return a name of the Python interface."""
-    if name in __all__:
-        return getattr(import_module("simulations.api"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, known = ELSEWHERE.get(name, ("simulations.api", name))
+    return getattr(import_module(module), known)

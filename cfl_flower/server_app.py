@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from flwr.app import Context
@@ -20,11 +21,11 @@ from cfl_flower.runs.callbacks import (
     Callback,
     Checkpointer,
     Progress,
-    TensorBoard,
     Verbosity,
 )
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import RunDirectory
+from cfl_flower.runs.loggers import open_logger
 from cfl_flower.settings import locate
 
 app = ServerApp()
@@ -91,8 +92,9 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         fleet = Fleet(grid, config, directory.token)
         fleet.discover()
         stream = open_stream(config) if fleet.simulated else None
+        warn = partial(console.print, style="yellow", soft_wrap=True, markup=False)
         for warning in config.warnings() if stream else ():
-            console.print(warning, style="yellow", soft_wrap=True)
+            warn(warning)
         checkpoint = Checkpoint(Path(config.output_dir) / "checkpoint", config.resolved)
         strategy_class = locate(config.resolved["strategy"]["_target_"])
         done, state = 0, None
@@ -100,10 +102,12 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
             done, state = checkpoint.load(strategy_class.State)
             console.print(f"resumed after round {done} from {checkpoint.folder}")
         directory.rewind(done)
-        callbacks = make_callbacks(config, directory, checkpoint, console, done)
+        callbacks = make_callbacks(config, directory, checkpoint, console)
         timeline = config.timeline if stream else None
-        strategy = strategy_class(config, fleet, timeline, callbacks)
-        strategy.run(state, done)
+        with open_logger(config, done, warn) as write:
+            callbacks.append(write)
+            strategy = strategy_class(config, fleet, timeline, callbacks)
+            strategy.run(state, done)
         directory.write_summary(stream.fingerprint() if stream else None)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
@@ -119,17 +123,13 @@ def make_callbacks(
     directory: RunDirectory,
     checkpoint: Checkpoint,
     console: Console,
-    done: int,
 ) -> list[Callback]:
     """Return what happens around every round, in its order."""
-    callbacks: list[Callback] = [
+    return [
         lambda record, rows, _: directory.append(record, rows),
         Checkpointer(checkpoint, config.system.checkpoint_every, config.rounds),
         Progress(console, config.names["strategy"], config.rounds, verbosity()),
     ]
-    if config.system.tensorboard:
-        callbacks.append(TensorBoard(directory.path / "tensorboard", done))
-    return callbacks
 
 
 def open_stream(config: RunConfig) -> Stream:

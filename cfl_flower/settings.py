@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import field, is_dataclass
 from difflib import get_close_matches
 from functools import wraps
-from importlib.util import find_spec
 from inspect import isabstract
 from typing import (
     Annotated,
@@ -128,8 +127,14 @@ def known_names(name: str, known: Collection[str]) -> str:
     --------
     >>> known_names("treshold", ["distance", "threshold"])
     'did you mean threshold? known here: distance, threshold'
+    >>> known_names("lr", ["learning_rate", "momentum"])
+    'did you mean learning_rate? known here: learning_rate, momentum'
     """
-    close = get_close_matches(name, known, 1)
+    initials = ["".join(word[0] for word in each.split("_") if word) for each in known]
+    short = [
+        each for each, letters in zip(known, initials, strict=True) if letters == name
+    ]
+    close = get_close_matches(name, known, 1) or short
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{hint}known here: {', '.join(known) or 'none'}"
 
@@ -296,13 +301,3 @@ class System:
     """Rounds between tests of all clients (the last round is always tested)."""
     checkpoint_every: Count = 1
     """Rounds between checkpoints."""
-    tensorboard: bool = False
-    """Write the rounds for TensorBoard into `output_dir`/tensorboard."""
-
-    def __post_init__(self) -> None:
-        require(
-            not self.tensorboard or find_spec("tensorboard") is not None,
-            "system.tensorboard",
-            self.tensorboard,
-            "false, or true after pip install 'cfl-flower[tensorboard]'",
-        )

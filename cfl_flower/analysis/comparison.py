@@ -274,11 +274,14 @@ def name_methods(runs: Sequence[tuple[str, str]]) -> list[str]:
     ['ifca', 'fesem']
     >>> name_methods([("ifca", "rounds5-seed0"), ("ifca", "rounds9-seed0")])
     ['ifca-rounds5', 'ifca-rounds9']
+    >>> name_methods([("ifca", "seed0-ifca-rounds5"), ("ifca", "seed0-ifca-rounds9")])
+    ['ifca-rounds5', 'ifca-rounds9']
     """
     names = [strategy for strategy, _ in runs]
     if len(set(names)) == len(names):
         return names
-    swept = [re.sub(r"(^|-)seed\d+", "", folder) or folder for _, folder in runs]
+    bare = [re.sub(r"(^|-)seed\d+", "", folder).strip("-") for _, folder in runs]
+    swept = [name or folder for name, (_, folder) in zip(bare, runs, strict=True)]
     return [with_method(*pair) for pair in zip(names, swept, strict=True)]
 
 

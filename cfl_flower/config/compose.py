@@ -63,6 +63,7 @@ GROUPS = {
     "server_optimizer": "step",
     "devices": "draw",
     "system": "task_timeout",
+    "logger": "open",
     "faults": "raises",
 }
 """The groups of settings, each with an attribute that its settings must have."""
@@ -124,6 +125,7 @@ class RunConfig(Basics):
     server_optimizer: Average | FedYogi
     devices: Devices
     system: System
+    logger: Any
     faults: Faults
     timeline: Timeline
     """The data of every simulated client, and its true concept."""
@@ -181,6 +183,7 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     paths = _paths(basics, names)
     groups["dataset"] = _known_dataset(groups["dataset"], paths["data_dir"], plain)
     groups["devices"].check(paths["data_dir"])
+    groups["logger"].check()
     timeline = _timeline(basics, groups)
     # The network refuses inputs that do not fit it.
     dataset = groups["dataset"]

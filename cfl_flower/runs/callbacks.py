@@ -1,4 +1,4 @@
-"""Callbacks after every round: files, checkpoints, progress and TensorBoard."""
+"""Callbacks after every round: checkpoints and progress."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from numbers import Real
-from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-import numpy as np
 from rich.console import Console
 
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -124,31 +121,3 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-class TensorBoard:
-    """Writes a round's numbers and a histogram of clients' accuracies for TensorBoard.
-
-    The JSON lines stay the source. On resume, events after the rounds that are ``done``
-    are dropped.
-    """
-
-    def __init__(self, folder: Path, done: int = 0) -> None:
-        # An optional dependency that is slow to import.
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
-
-        self._writer = SummaryWriter(str(folder), purge_step=done + 1)
-
-    def __call__(
-        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
-    ) -> None:
-        """Write the round's numbers."""
-        row = record.row()
-        row["failures"] = len(record.failures)
-        for key, value in row.items():
-            if isinstance(value, Real) and key != "round":
-                self._writer.add_scalar(key, float(value), record.round)
-        if rows:
-            spread = np.array([each.accuracy for each in rows])
-            self._writer.add_histogram("client accuracy", spread, record.round)
-        self._writer.flush()

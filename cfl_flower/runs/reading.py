@@ -41,6 +41,7 @@ MAY_DIFFER = frozenset(
         "workers",
         "gpus_per_worker",
         "engine",
+        "logger",
         "output_dir",
         "data_dir",
         "system",

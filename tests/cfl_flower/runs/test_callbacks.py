@@ -6,13 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.runs.callbacks import (
     Checkpointer,
     Progress,
-    TensorBoard,
     Verbosity,
 )
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -136,19 +134,3 @@ def test_quiet_prints_nothing_and_verbose_lists_failures() -> None:
     words = " ".join(printed(Verbosity.VERBOSE, record))
     for word in ("12,345", "ari 0.500", "2 failed to train: raised"):
         assert word in words
-
-
-def test_tensorboard_gets_every_measured_number(tmp_path: Path) -> None:
-    board = TensorBoard(tmp_path)
-    rows = [ClientRow(1, 0, 0, 0.25, 8), ClientRow(1, 1, 0, 0.75, 8)]
-    board(RoundRecord(1, accuracy=0.5, ari=None), rows, state())
-    board(RoundRecord(2, accuracy=0.75, reclustered=True), [], state())
-    # What comes after the checkpoint is dropped by the run that goes on.
-    resumed = TensorBoard(tmp_path, done=1)
-    resumed(RoundRecord(2, accuracy=0.875), [], state())
-    found = EventAccumulator(str(tmp_path))
-    found.Reload()
-    values = [(event.step, event.value) for event in found.Scalars("accuracy")]
-    assert values == [(1, 0.5), (2, 0.875)]
-    assert "ari" not in found.Tags()["scalars"]
-    assert found.Histograms("client accuracy")[0].histogram_value.num == 2

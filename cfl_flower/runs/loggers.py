@@ -1,0 +1,259 @@
+"""Where people already look at runs: TensorBoard, MLflow, Weights & Biases.
+
+The JSON lines of a run stay the source; loggers get the same numbers after each round.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.util import find_spec
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.runs.callbacks import Callback
+from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.settings import require, settings
+from cfl_flower.state import ClusteredState
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
+
+Warn: TypeAlias = Callable[[str], None]
+"""Shows a warning."""
+
+
+@settings("logger")
+class Logger(ABC):
+    """Gets the numbers of each round."""
+
+    package: ClassVar[str]
+    """What must be installed."""
+
+    def check(self) -> None:
+        """Require the logger's package, or raise `ConfigError`."""
+        name = type(self).__name__.lower()
+        allowed = f"none, or pip install 'cfl-flower[{name}]' first"
+        require(find_spec(self.package) is not None, "logger", name, allowed)
+
+    @abstractmethod
+    def open(self, config: RunConfig, done: int) -> Any:
+        """Return a context with a `Callback`, for a run with ``done`` rounds behind."""
+
+
+@settings("logger")
+class NoLogger(Logger):
+    """Logs nothing."""
+
+    def check(self) -> None:
+        """Do nothing: there is no package."""
+
+    @contextmanager
+    def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
+        """Return a callback that does nothing."""
+        yield lambda record, rows, state: None
+
+
+@settings("logger")
+class TensorBoard(Logger):
+    """Writes numbers, and a histogram of clients' accuracies, for TensorBoard.
+
+    On resume, events of rounds after the ``done`` ones are dropped.
+    """
+
+    package: ClassVar[str] = "tensorboard"
+
+    @contextmanager
+    def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
+        """Open ``output_dir``/tensorboard."""
+        # Slow to import.
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+
+        folder = Path(config.output_dir, "tensorboard")
+        with SummaryWriter(str(folder), purge_step=done + 1) as writer:
+
+            def write(
+                record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+            ) -> None:
+                for key, value in numbers(record).items():
+                    writer.add_scalar(key, value, record.round)
+                if rows:
+                    spread = np.array([each.accuracy for each in rows])
+                    writer.add_histogram("client accuracy", spread, record.round)
+                writer.flush()
+
+            yield write
+
+
+@settings("logger")
+class Mlflow(Logger):
+    """Logs to an MLflow tracking server or database.
+
+    A run that is continued goes on as the same run of MLflow.
+    """
+
+    uri: str | None = None
+    """The tracking server or database; null for MLflow's own choice, which
+    MLFLOW_TRACKING_URI makes."""
+    experiment: str = "cfl-flower"
+    """Name of the experiment in MLflow."""
+    package: ClassVar[str] = "mlflow"
+
+    @contextmanager
+    def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
+        """Open the run whose tag is the output folder."""
+        import pandas as pd  # noqa: PLC0415
+        from mlflow import MlflowClient  # noqa: PLC0415
+        from mlflow.entities import Metric, Param  # noqa: PLC0415
+
+        client = MlflowClient(tracking_uri=self.uri)
+        known = client.get_experiment_by_name(self.experiment)
+        number = (
+            known.experiment_id if known else client.create_experiment(self.experiment)
+        )
+        folder = config.output_dir
+        found = client.search_runs([number], f"tags.output_dir = '{folder}'")
+        if found and done:
+            run = found[0].info.run_id
+            client.update_run(run, "RUNNING")
+        else:
+            tags, name = {"output_dir": folder}, Path(folder).name
+            run = client.create_run(number, run_name=name, tags=tags).info.run_id
+            (flat,) = pd.json_normalize(config.resolved).to_dict("records")
+            params = [Param(str(key), str(value)) for key, value in flat.items()]
+            client.log_batch(run, params=params)
+
+        def write(
+            record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+        ) -> None:
+            now, found = int(1000 * time.time()), numbers(record)
+            metrics = [Metric(k, v, now, record.round) for k, v in found.items()]
+            client.log_batch(run, metrics=metrics)
+
+        try:
+            yield write
+        except BaseException:
+            client.set_terminated(run, "FAILED")
+            raise
+        client.set_terminated(run)
+
+
+@settings("logger")
+class Wandb(Logger):
+    """Logs to Weights & Biases.
+
+    A run that is continued goes on as the same run there.
+    """
+
+    project: str = "cfl-flower"
+    """The project of Weights & Biases."""
+    mode: Literal["offline", "online"] = "offline"
+    """Offline writes files to ``output_dir``/wandb, for `wandb sync`."""
+    package: ClassVar[str] = "wandb"
+
+    @contextmanager
+    def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
+        """Open the run that is named by the output folder."""
+        import wandb  # noqa: PLC0415
+
+        folder = config.output_dir
+        run = wandb.init(
+            project=self.project,
+            name=Path(folder).name,
+            id=blake2b(folder.encode(), digest_size=8).hexdigest(),
+            resume="allow" if done and self.mode == "online" else None,
+            mode=self.mode,
+            dir=folder,
+            config=config.resolved,
+            settings=wandb.Settings(silent=True),
+        )
+        with run:
+
+            def write(
+                record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+            ) -> None:
+                run.log(numbers(record), step=record.round)
+
+            yield write
+
+
+def numbers(record: RoundRecord) -> dict[str, float]:
+    """Return what was measured in a round and is one number."""
+    row = record.row() | {"failures": len(record.failures)}
+    return {
+        key: float(value)
+        for key, value in row.items()
+        if isinstance(value, Real) and key != "round"
+    }
+
+
+@contextmanager
+def open_logger(config: RunConfig, done: int, warn: Warn) -> Iterator[Callback]:
+    """Open a run's logger, whose later failures cost no run but a warning.
+
+    Raises `ConfigError` if it cannot be opened.
+    """
+    opened = config.logger.open(config, done)
+    name = config.names["logger"]
+    try:
+        write = opened.__enter__()
+    # Of any kind: of the network, of files, of the package itself.
+    except Exception as error:
+        raise ConfigError(
+            f"logger={name} cannot be opened ({_reason(error)}); mend it, or use "
+            "logger=none"
+        ) from error
+    try:
+        yield Forgiving(name, write, warn)
+    except BaseException:
+        with _forgiven(name, warn):
+            opened.__exit__(*sys.exc_info())
+        raise
+    with _forgiven(name, warn):
+        opened.__exit__(None, None, None)
+
+
+@dataclass
+class Forgiving:
+    """Gives up a callback that fails."""
+
+    name: str
+    callback: Callback
+    warn: Warn
+    works: bool = True
+
+    def __call__(
+        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+    ) -> None:
+        """Call it, unless it has failed before."""
+        if not self.works:
+            return
+        with _forgiven(self.name, self.warn):
+            self.works = False
+            self.callback(record, rows, state)
+            self.works = True
+
+
+@contextmanager
+def _forgiven(name: str, warn: Warn) -> Iterator[None]:
+    """Turn whatever goes wrong into a warning."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        warn(
+            f"logger={name} failed and gets no more rounds ({_reason(error)}); the run "
+            "goes on, and its files are complete"
+        )
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

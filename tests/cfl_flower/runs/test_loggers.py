@@ -1,0 +1,140 @@
+"""The real loggers, each with its own files."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.errors import ConfigError
+from cfl_flower.runs.loggers import numbers, open_logger
+from cfl_flower.runs.reading import refuse_other_settings
+from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.state import ClusteredState
+from cfl_flower.types import Failure
+
+STATE = ClusteredState([0, 1], np.array([0, 0]), [np.float32([0])])
+
+FIRST = RoundRecord(1, accuracy=0.5, ari=None, failures=[Failure(1, "train", "a", "b")])
+SECOND = RoundRecord(2, accuracy=0.75, reclustered=True)
+ROWS = [ClientRow(1, 0, 0, 0.25, 8), ClientRow(1, 1, 0, 0.75, 8)]
+
+
+def composed(folder: Path, logger: str, *overrides: str) -> RunConfig:
+    return compose_config([f"logger={logger}", f"output_dir={folder}", *overrides])
+
+
+def test_what_is_one_number_is_logged() -> None:
+    found = numbers(FIRST)
+    assert (found["accuracy"], found["failures"]) == (0.5, 1)
+    assert not {"round", "ari", "cluster_sizes"} & set(found)
+
+
+def test_no_logger_writes_nothing(tmp_path: Path) -> None:
+    with open_logger(composed(tmp_path / "run", "none"), 0, print) as write:
+        write(FIRST, ROWS, STATE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorboard_gets_every_measured_number(tmp_path: Path) -> None:
+    events = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    config = composed(tmp_path, "tensorboard")
+    with open_logger(config, 0, print) as write:
+        write(FIRST, ROWS, STATE)
+        write(SECOND, [], STATE)
+    # What comes after the checkpoint is dropped by the run that goes on.
+    with open_logger(config, 1, print) as write:
+        write(RoundRecord(2, accuracy=0.875), [], STATE)
+    found = events.EventAccumulator(str(tmp_path / "tensorboard"))
+    found.Reload()
+    values = [(event.step, event.value) for event in found.Scalars("accuracy")]
+    assert values == [(1, 0.5), (2, 0.875)]
+    assert "ari" not in found.Tags()["scalars"]
+    assert found.Histograms("client accuracy")[0].histogram_value.num == 2
+
+
+def test_mlflow_goes_on_with_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="needs 'cfl-flower[mlflow]'")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = f"file://{tmp_path}/mlruns"
+    config = composed(tmp_path / "run", "mlflow", f"logger.uri={uri}", "seed=7")
+    with open_logger(config, 0, print) as write:
+        write(FIRST, ROWS, STATE)
+    with open_logger(config, 1, print) as write:
+        write(SECOND, [], STATE)
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("cfl-flower")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.data.params["seed"] == "7"
+    assert run.data.params["strategy.name"] == "fielding"
+    assert run.info.status == "FINISHED"
+    history = client.get_metric_history(run.info.run_id, "accuracy")
+    assert [(each.step, each.value) for each in history] == [(1, 0.5), (2, 0.75)]
+    with pytest.raises(ZeroDivisionError), open_logger(config, 2, print):
+        raise ZeroDivisionError
+    assert client.get_run(run.info.run_id).info.status == "FAILED"
+
+
+def test_wandb_writes_files_that_can_be_sent_later(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="needs 'cfl-flower[wandb]'")
+    (tmp_path / "run").mkdir()
+    with open_logger(composed(tmp_path / "run", "wandb"), 0, print) as write:
+        write(FIRST, ROWS, STATE)
+        write(SECOND, [], STATE)
+    (record,) = (tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb")
+    # Its own process writes the file, and may end a moment later.
+    until = time.monotonic() + 30
+    while b"0.75" not in record.read_bytes() and time.monotonic() < until:
+        time.sleep(0.1)
+    for text in (b"accuracy", b"0.75", b"fielding"):
+        assert text in record.read_bytes()
+
+
+def test_a_logger_that_fails_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="needs 'cfl-flower[mlflow]'")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = f"file://{tmp_path}/mlruns"
+    config = composed(tmp_path / "run", "mlflow", f"logger.uri={uri}")
+    messages: list[str] = []
+    with open_logger(config, 0, messages.append) as write:
+        client = mlflow.MlflowClient(tracking_uri=uri)
+        experiment = client.get_experiment_by_name("cfl-flower")
+        (run,) = client.search_runs([experiment.experiment_id])
+        client.delete_run(run.info.run_id)
+        write(FIRST, ROWS, STATE)
+        write(SECOND, [], STATE)
+    # In the first round, not again in the second, and when the run is closed.
+    assert len(messages) == 2
+    assert "logger=mlflow failed" in messages[0]
+    assert "the run goes on" in messages[0]
+
+
+def test_a_logger_that_cannot_be_opened_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow", reason="needs 'cfl-flower[mlflow]'")
+    config = composed(tmp_path, "mlflow", "logger.uri=nothing://here")
+    with (
+        pytest.raises(ConfigError, match=r"logger=mlflow cannot be opened \(") as error,
+        open_logger(config, 0, print),
+    ):
+        raise AssertionError
+    assert "\n" not in str(error.value)
+
+
+def test_other_loggers_may_continue_a_run(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        json.dumps(composed(tmp_path, "none").resolved)
+    )
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
+    refuse_other_settings(composed(tmp_path, "tensorboard"))
