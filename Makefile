@@ -20,8 +20,9 @@ $(READY): pyproject.toml
 run: $(READY)  ## The main job: five methods under drift, and a table
 	$(BIN)/python -m simulations.compare
 
-test: test-fast  ## All tests but the next, real Ray included (minutes)
-	$(BIN)/python -m pytest -m "slow and not devices"
+test: $(READY)  ## All tests but the next, real Ray included (minutes)
+	$(BIN)/python -m pytest -m "not ray and not devices" --numprocesses auto
+	$(BIN)/python -m pytest -m ray
 
 test-devices: $(READY)  ## Real SuperNodes over TLS, killed and coming back (10 minutes)
 	$(BIN)/python -m pytest -m devices

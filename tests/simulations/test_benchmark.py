@@ -46,6 +46,7 @@ def test_every_run_of_the_benchmark_composes(part: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_part_ends_with_its_figures() -> None:
     # The shortest one; its figures depend on the machine.
     rows = list(import_module("simulations.benchmark.ccfl").rows())

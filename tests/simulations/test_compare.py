@@ -111,6 +111,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.ray
 def test_killed_in_the_middle_the_same_command_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,6 +32,7 @@ def test_a_skeleton_passes_its_own_test(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_method_of_ones_own_is_compared_with_others(tmp_path: Path) -> None:
     write_skeleton("method", "own_method", tmp_path)
     write_skeleton("model", "own_model", tmp_path)

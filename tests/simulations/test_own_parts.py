@@ -46,7 +46,8 @@ def user(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "engine", ["inprocess", pytest.param("ray", marks=pytest.mark.slow)]
+    "engine",
+    ["inprocess", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.ray])],
 )
 def test_an_installed_command_runs_parts_of_the_users_own(
     engine: str, installed: Path, user: Path

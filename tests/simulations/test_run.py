@@ -103,6 +103,7 @@ def test_a_run_is_not_overwritten(
 
 
 @pytest.mark.slow
+@pytest.mark.ray
 def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
     module = [sys.executable, "-m", "simulations.run", "--multirun", *SMALL]
     sweep = ["strategy=fedavg,local", "seed=0,1", f"output_dir={tmp_path}/sweep"]
@@ -113,6 +114,7 @@ def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_failed_run_exits_with_1_and_says_why(tmp_path: Path) -> None:
     module = [sys.executable, "-m", "simulations.run", *SMALL]
     done = subprocess.run(

@@ -20,7 +20,7 @@ import pytest
 from simulations import superlink
 from simulations.superlink import PROJECT, private_superlink
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 RUN = [
     "strategy=fielding",
