@@ -4,39 +4,44 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+TOOLS := .venv/.tools
 
 .PHONY: run test test-fast test-devices check docs benchmark clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; name it: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 2; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(TOOLS): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 run: $(READY)  ## The main job: five methods under drift, and a table
 	$(BIN)/python -m simulations.compare
 
-test: $(READY)  ## All tests but the next, real Ray included (minutes)
+test: $(TOOLS)  ## All tests but the next, real Ray included (minutes)
 	$(BIN)/python -m pytest -m "not ray and not devices" --numprocesses auto
 	$(BIN)/python -m pytest -m ray
 
-test-devices: $(READY)  ## Real SuperNodes over TLS, killed and coming back (10 minutes)
+test-devices: $(TOOLS)  ## Real SuperNodes over TLS, killed and coming back (10 minutes)
 	$(BIN)/python -m pytest -m devices
 
-test-fast: $(READY)  ## Unit and contract tests, no Ray (three minutes)
+test-fast: $(TOOLS)  ## Unit and contract tests, no Ray (three minutes)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses auto
 
-check: $(READY)  ## Formatting, lint, imports and types
+check: $(TOOLS)  ## Formatting, lint, imports and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-docs: $(READY)  ## Rewrite the settings tables of docs/methods and the scoreboard
+docs: $(TOOLS)  ## Rewrite the settings tables of docs/methods and the scoreboard
 	$(BIN)/python -m cfl_flower.config.reference
 	$(BIN)/python -m simulations.scoreboard
 
