@@ -5,8 +5,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 TOOLS := .venv/.tools
+SITE := .venv/.site
 
-.PHONY: run test test-fast test-devices check docs benchmark clean help
+.PHONY: run test test-fast test-devices check docs site benchmark clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -20,6 +21,10 @@ $(READY): pyproject.toml constraints.txt
 
 $(TOOLS): $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(SITE): $(TOOLS)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[site]'
 	@touch $@
 
 run: $(READY)  ## The main job: five methods under drift, and a table
@@ -45,8 +50,13 @@ docs: $(TOOLS)  ## Rewrite the settings tables of docs/methods and the scoreboar
 	$(BIN)/python -m cfl_flower.config.reference
 	$(BIN)/python -m simulations.scoreboard
 
+site: $(SITE)  ## Build the documentation into build/site, all links checked
+	@mkdir -p build/pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo build/site/index.html
+
 benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark
 
 clean:  ## Remove the environment and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
