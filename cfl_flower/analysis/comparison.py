@@ -28,6 +28,7 @@ from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.analysis.tables import (
     CLUSTERS,
     COSTS,
+    curve_table,
     drift_table,
     lead_table,
     table,
@@ -138,8 +139,9 @@ def _tables_of_one_stream(
             for c in group
             if c.output_dir not in done
         ]
-    first = configs[0]
-    return make_tables(_heading(first), with_references(runs), failed)
+    tables = make_tables(_heading(configs[0]), with_references(runs), failed)
+    lines = {label: [run.rounds for run in seeds] for label, seeds in runs.items()}
+    return [*tables, curve_table("accuracy over the rounds, in %", lines)]
 
 
 def with_references(runs: Mapping[str, Sequence[R]]) -> dict[str, list[Compared[R]]]:

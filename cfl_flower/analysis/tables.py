@@ -127,6 +127,50 @@ def drift_table(
     return result
 
 
+BARS = "▁▂▃▄▅▆▇█"
+WIDEST = 60
+"""Rounds that a curve of text shows one by one; of more, means of neighbours."""
+
+
+def curve_table(
+    title: str, runs: Mapping[str, Sequence[Sequence[Mapping[str, Json]]]]
+) -> Table:
+    """Draw the accuracy over the rounds as text, a row per method.
+
+    ``runs`` has the lines of `rounds.jsonl` of each seed of a method; a curve is their
+    mean. All curves have the same scale, which the heading says.
+    """
+    curves = {}
+    for name, seeds in runs.items():
+        tested = [
+            [r["accuracy"] for r in s if r["accuracy"] is not None] for s in seeds
+        ]
+        curves[name] = [fmean(each) for each in zip(*tested, strict=False)]
+    every = [value for curve in curves.values() for value in curve]
+    low, high = min(every, default=0.0), max(every, default=0.0)
+    result = new_table(title, [f"{100 * low:.0f} to {100 * high:.0f}"])
+    for name, curve in curves.items():
+        result.add_row(name, draw(curve, low, high) or FAILED)
+    return result
+
+
+def draw(curve: Sequence[float], low: float, high: float) -> str:
+    """Draw a curve as bars of text between two values.
+
+    Examples
+    --------
+    >>> draw([0.0, 0.5, 1.0, 0.4], 0.0, 1.0)
+    '▁▅█▄'
+    """
+    size = -(-len(curve) // WIDEST) or 1
+    means = [fmean(curve[i : i + size]) for i in range(0, len(curve), size)]
+    top = len(BARS) - 1
+    return "".join(
+        BARS[round(top * (value - low) / (high - low)) if high > low else top]
+        for value in means
+    )
+
+
 def _recovery(seeds: Sequence[Recovery]) -> str:
     """Write the accuracies of one drift, each a mean over seeds that all have it."""
     columns = zip(*((e.before, e.just_after, e.recovered) for e in seeds), strict=True)
