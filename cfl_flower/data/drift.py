@@ -173,7 +173,7 @@ class Relabel(Change):
     """What each label is called instead, all L of them; empty for no permutation."""
     wrap: bool = False
     """Labels in `swaps` beyond the last one count on from the first, so that a preset
-    fits any dataset."""
+    fits datasets with fewer labels; with two of them its groups would not differ."""
     random_swaps: Natural = 0
     """Pairs of labels that change names, drawn for each client among those it holds."""
 
@@ -206,6 +206,8 @@ class Relabel(Change):
             allowed = f"each label from 0 to {classes - 1} once"
             require(ok, "drift.permutation", self.permutation, allowed)
             names = np.array(self.permutation)
+        allowed = "a dataset with at least 3 labels, or drift=concept_half"
+        require(classes > 2 or not self.wrap, "drift.wrap", True, allowed)
         for labels in self.swaps:
             swap = [label % classes for label in labels] if self.wrap else labels
             ok = all(0 <= label < classes for label in swap)

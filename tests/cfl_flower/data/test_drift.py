@@ -411,7 +411,7 @@ def swapped(line: Timeline, round: int) -> np.ndarray:
     return changed
 
 
-@pytest.mark.parametrize("classes", [2, 3, 4, 5])
+@pytest.mark.parametrize("classes", [3, 4, 5])
 def test_a_presets_swaps_fit_datasets_with_fewer_labels(classes: int) -> None:
     swap = Relabel([2], swaps=[[5, 6]], wrap=True)
     few: dict[str, Any] = {"partition": Partition(), "classes": classes}
@@ -421,6 +421,12 @@ def test_a_presets_swaps_fit_datasets_with_fewer_labels(classes: int) -> None:
     assert np.array_equal(names, np.tile(expected, (len(names), 1)))
     with pytest.raises(ConfigError, match=rf"labels from 0 to {classes - 1}"):
         timeline(Relabel([2], swaps=[[5, 6]]), **few).world(2)
+
+
+def test_two_labels_are_too_few_for_groups_that_swap_others() -> None:
+    few: dict[str, Any] = {"partition": Partition(), "classes": 2}
+    with pytest.raises(ConfigError, match="at least 3 labels, or drift=concept_half"):
+        timeline(Relabel([2], swaps=[[5, 6]], wrap=True), **few).world(2)
 
 
 def test_fedccfas_sudden_drift_swaps_three_groups_at_once() -> None:
