@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,9 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.types import FloatArray, IntArray
 
 CATEGORIES_AT_MOST = 100
-"""A column of texts with more of them is no category."""
+FEW = 10
+"""A column of texts with more different ones than the first number is no category, nor
+one with more than the second that are more than half of its rows."""
 
 
 def require_columns(frame: pd.DataFrame, columns: Sequence[str], where: object) -> None:
@@ -28,12 +31,18 @@ def require_whole(frame: pd.DataFrame, columns: Sequence[str], where: object) ->
     """Require a value in each row of columns, or raise `ConfigError`."""
     for name in columns:
         values = frame[name]
-        empty = (values.isna() | values.eq("")).to_numpy()
+        empty = values.isna().to_numpy()
+        if not pd.api.types.is_numeric_dtype(values):
+            empty = empty | values.map(_is_blank).to_numpy(bool)
         if empty.any():
             raise ConfigError(
                 f"{where}: row {int(np.argmax(empty)) + 1} has no {name}; fill it or "
                 "leave the row out"
             )
+
+
+def _is_blank(value: object) -> bool:
+    return isinstance(value, str) and not value.strip()
 
 
 def encode(frame: pd.DataFrame, where: object) -> FloatArray:
@@ -68,8 +77,14 @@ def _encoded(column: pd.Series, where: object) -> FloatArray:
             f"{where}: row {row + 1} has {column.name}={column.iloc[row]}, which is no "
             "finite number as in other rows; mend it or leave the row out"
         )
+    kind = type(column.iloc[0])
+    if not issubclass(kind, str | date):
+        raise ConfigError(
+            f"{where}: column {column.name} holds values of type {kind.__name__}; name "
+            "columns of numbers and texts by dataset.features"
+        )
     texts, places = np.unique(column.to_numpy(str), return_inverse=True)
-    if len(texts) > CATEGORIES_AT_MOST:
+    if len(texts) > min(CATEGORIES_AT_MOST, max(FEW, len(column) / 2)):
         raise ConfigError(
             f"{where}: column {column.name} has {len(texts)} different texts; name the "
             "inputs by dataset.features, or one column of sentences by dataset.text"

@@ -207,7 +207,7 @@ class Relabel(Change):
             require(ok, "drift.permutation", self.permutation, allowed)
             names = np.array(self.permutation)
         allowed = "a dataset with at least 3 labels, or drift=concept_half"
-        require(classes > 2 or not self.wrap, "drift.wrap", True, allowed)
+        require(classes > 2 or not self.wrap, "drift.wrap", "true", allowed)
         for labels in self.swaps:
             swap = [label % classes for label in labels] if self.wrap else labels
             ok = all(0 <= label < classes for label in swap)

@@ -18,7 +18,11 @@ SUFFIXES = (".png", ".jpg", ".jpeg")
 
 def image_files(folder: Path) -> list[Path]:
     """Return the images in a folder, in the order of their names."""
-    return sorted(path for path in folder.glob("*") if path.suffix.lower() in SUFFIXES)
+    return sorted(
+        path
+        for path in folder.glob("*")
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    )
 
 
 def class_folders(folder: Path) -> dict[str, Path]:

@@ -191,6 +191,8 @@ def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
     of = list(parts)
     names, labels = _numbered([parts[part]["y"] for part in of])
     total = sum(map(len, labels))
+    if len(names) < 2:
+        raise ConfigError(f"{name} has samples of one class only: {', '.join(names)}")
     if len(names) > max(LABELS_AT_MOST, total / 2):
         raise ConfigError(
             f"{name} has {len(names)} different labels in {total} samples; they must "

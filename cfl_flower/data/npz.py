@@ -42,22 +42,32 @@ class Npz(InferredDataset):
         path = Path(data_dir, self.file)
         with intact(path), np.load(path) as stored:
             if "x" in stored and "y" in stored:
-                return {"train": {"x": _inputs(stored["x"]), "y": stored["y"]}}
+                return {"train": _named(stored, "x", "y")}
             return {part: _part(stored, part) for part in PARTS}
 
 
 def _part(stored: Mapping[str, Any], part: str) -> Arrays:
     """Return the inputs and labels of a part, or raise KeyError."""
-    packed = f"{part}_jpeg"
-    if packed in stored:
-        return {"x": _inputs(_unpack(stored, part)), "y": stored[f"{part}_labels"]}
+    if f"{part}_jpeg" in stored:
+        images = _unpack(stored, part)
+        return {"x": _inputs(images), "y": stored[f"{part}_labels"]}
     if f"x_{part}" in stored:
-        return {"x": _inputs(stored[f"x_{part}"]), "y": stored[f"y_{part}"]}
-    return {"x": _inputs(stored[f"{part}_images"]), "y": stored[f"{part}_labels"]}
+        return _named(stored, f"x_{part}", f"y_{part}")
+    return _named(stored, f"{part}_images", f"{part}_labels")
+
+
+def _named(stored: Mapping[str, Any], x: str, y: str) -> Arrays:
+    """Return two arrays of a file as inputs and labels, or raise KeyError."""
+    labels = stored[y]
+    # Some have a label in a row of its own.
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    return {"x": _inputs(stored[x]), "y": labels}
 
 
 def _inputs(x: NDArray[Any]) -> NDArray[Any]:
     """Return images as bytes with channels first, and anything else as float32."""
+    if x.dtype.kind not in "iufb":
+        raise ValueError(f"inputs are {x.dtype}, not numbers")
     if x.dtype != np.uint8 or x.ndim not in (3, 4):
         return x.astype(np.float32)
     first = x.ndim == 4 and x.shape[1] in (1, 3) and x.shape[3] not in (1, 3)

@@ -20,7 +20,8 @@ from cfl_flower.data.columns import (
 )
 from cfl_flower.data.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.pool import Parts
-from cfl_flower.data.reading import find, intact
+from cfl_flower.data.reading import DAMAGE, find
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require, settings
 
 
@@ -46,6 +47,10 @@ class TableDataset(InferredDataset):
         super().__post_init__()
         ok = not (self.text and self.features)
         require(ok, "dataset.features", list(self.features), "[] with dataset.text")
+        other = {self.label, self.owner, self.time} & {*self.features, self.text}
+        allowed = f"columns without {', '.join(sorted(filter(None, other)))}"
+        ok = not other - {None}
+        require(ok, "dataset.features", [*self.features] or self.text, allowed)
 
     @abstractmethod
     def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
@@ -100,8 +105,16 @@ class TableDataset(InferredDataset):
 
     def _require(self, frame: pd.DataFrame, where: str) -> None:
         named = [name for name in (self.label, self.owner_column, self.time) if name]
-        columns = [*named, *self.input_columns(frame)]
+        inputs = self.input_columns(frame)
+        columns = [*named, *inputs]
         require_columns(frame, columns, where)
+        if not inputs:
+            raise ConfigError(
+                f"{where} has no column but {', '.join(named)}; add columns of inputs"
+            )
+        unnamed = [name for name in inputs if str(name).startswith("Unnamed: ")]
+        allowed = "the names of the inputs: a column has no name, perhaps an index"
+        require(not unnamed, "dataset.features", list(self.features), allowed)
         require_whole(frame, columns, where)
 
 
@@ -137,8 +150,13 @@ class FileTable(TableDataset):
         }
 
     def _intact(self, path: Path) -> pd.DataFrame:
-        with intact(path):
+        try:
             return self.frame(path)
+        except DAMAGE as error:
+            raise ConfigError(
+                f"{path} cannot be read as a table ({str(error).strip()}); mend it, or "
+                "save it again, as UTF-8 and with as many values in each row"
+            ) from error
 
 
 @settings("dataset")
@@ -153,7 +171,12 @@ class Csv(FileTable):
         """Read one file; nothing but an empty value counts as missing."""
         texts = {name: str for name in (self.label, self.owner) if name}
         return pd.read_csv(
-            path, sep=self.separator, dtype=texts, na_filter=False, low_memory=False
+            path,
+            sep=self.separator,
+            dtype=texts,
+            na_filter=False,
+            low_memory=False,
+            skipinitialspace=True,
         )
 
 

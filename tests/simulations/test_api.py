@@ -61,7 +61,7 @@ def test_data_of_ones_own_need_no_settings(tmp_path: Path) -> None:
         dataset__label="kind",
         dataset__file=tmp_path / "own.csv",
         partition="dirichlet",
-        drift="sudden",
+        drift="concept_half",
         drift__rounds=[0.5],
         clients=4,
         participants=4,

@@ -122,10 +122,11 @@ def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path: Path) ->
     assert sorted(test.labels.tolist()) == [0, 1]
     for part, count in (("train", 3), ("test", 2)):
         for number in range(count):
-            paint(tmp_path / "divided" / part / "owl" / f"{number}.png", 10)
+            for name in ("owl", "bee"):
+                paint(tmp_path / "divided" / part / name / f"{number}.png", 10)
     train, test = ImageFolder(folder="divided").load(str(tmp_path))
-    assert (len(train.labels), len(test.labels)) == (3, 2)
-    assert train.x.shape == (3, 3, 32, 32)
+    assert (len(train.labels), len(test.labels)) == (6, 4)
+    assert train.x.shape == (6, 3, 32, 32)
 
 
 def test_an_own_folder_without_images_is_one_line(tmp_path: Path) -> None:

@@ -110,6 +110,14 @@ def test_names_and_classes_must_agree() -> None:
         Npz(classes=3, names=("a", "b"))
 
 
+def test_a_label_may_be_in_a_row_of_its_own(tmp_path: Path) -> None:
+    """As in keras' files."""
+    x, y = np.zeros((4, 2, 2, 3), np.uint8), np.array([[0], [1], [0], [1]])
+    folder = write(tmp_path, x_train=x, y_train=y, x_test=x, y_test=y)
+    train, _ = Npz().load(folder)
+    assert train.labels.tolist() == [0, 1, 0, 1]
+
+
 def test_a_run_keeps_what_the_file_tells(tmp_path: Path) -> None:
     """So that its models can be reported and served where the file is not."""
     folder = write(tmp_path, x=np.zeros((40, 3)), y=["yes", "no"] * 20)

@@ -103,7 +103,12 @@ def test_times_are_integers_or_dates() -> None:
         (PETS.replace("3,cat", "nan,cat"), {}, "row 3 has age=nan, which is no"),
         (PETS.replace("ant,bad", "ant,", 1), {}, "row 2 has no label"),
         ("age,label\n", {}, "no row|shape"),
-        ("", {}, "cannot be read"),
+        ("", {}, "cannot be read as a table .*save it again"),
+        ("a,label\n1,x\n2,y,z\n", {}, "cannot be read as a table"),
+        ("label\nx\ny\n", {}, "no column but label; add columns of inputs"),
+        (",age,label\n0,1,x\n1,2,y\n", {}, "a column has no name, perhaps an index"),
+        (PETS, {"features": ("age", "label")}, "use columns without label"),
+        ("a,label\n1,x\n2,x\n", {}, "one class only: x"),
     ],
 )
 def test_what_does_not_fit_is_one_line(
@@ -118,6 +123,17 @@ def test_a_column_of_sentences_is_no_category(tmp_path: Path) -> None:
     lines = [f"sentence {i},{i % 2}" for i in range(200)]
     with pytest.raises(ConfigError, match=r"200 different texts; .* dataset\.text"):
         Csv().load(write(tmp_path, "\n".join(["says,label", *lines])))
+
+
+def test_numbers_with_a_comma_inside_are_no_categories(tmp_path: Path) -> None:
+    lines = [f'"1,{i:03}",{i % 2}' for i in range(30)]
+    with pytest.raises(ConfigError, match="column a has 30 different texts"):
+        Csv().load(write(tmp_path, "\n".join(["a,label", *lines])))
+
+
+def test_a_space_after_the_separator_is_none_of_a_name(tmp_path: Path) -> None:
+    train, _ = Csv(test_fraction=0.5).load(write(tmp_path, PETS.replace(",", ", ")))
+    assert train.x.shape[1] == 4
 
 
 def test_text_and_features_exclude_each_other() -> None:
@@ -140,4 +156,8 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     frame.loc[1, "age"] = None
     frame.to_parquet(tmp_path / "data.parquet")
     with pytest.raises(ConfigError, match="row 2 has no age"):
+        Parquet().load(str(tmp_path))
+    frame["age"] = [[1, 2]] * len(frame)
+    frame.to_parquet(tmp_path / "data.parquet")
+    with pytest.raises(ConfigError, match="column age holds values of type ndarray"):
         Parquet().load(str(tmp_path))
