@@ -143,8 +143,8 @@ class RunConfig(Basics):
         if changes and changes[0] > self.rounds:
             found.append(
                 f"nothing changes with drift={drift}: it starts in round {changes[0]}, "
-                f"after the last of rounds={self.rounds}; name others, such as "
-                "drift.rounds=[0.5] for the middle of the run"
+                f"after the last of rounds={self.rounds}; name others in "
+                "drift.rounds; 0.5 is the middle of the run"
             )
         partition = self.names["partition"]
         if getattr(self.dataset, "partitioner", None) and partition != "natural":
@@ -276,13 +276,18 @@ def _in_rounds(drift: Any, total: int) -> Any:
     --------
     >>> _in_rounds({"rounds": [2, 0.5], "steps": {"first": {"rounds": [0.5]}}}, 12)
     {'rounds': [2, 7], 'steps': {'first': {'rounds': [7]}}}
+    >>> _in_rounds({"rounds": [0.29, 0.57]}, 100)
+    {'rounds': [30, 58]}
     """
     if not isinstance(drift, Mapping):
         return drift
     found = {key: _in_rounds(value, total) for key, value in drift.items()}
     if isinstance(found.get("rounds"), list):
         found["rounds"] = [
-            int(time * total) + 1 if isinstance(time, float) and 0 < time < 1 else time
+            # 0.29 of 100 is 28.999…
+            int(round(time * total, 9)) + 1
+            if isinstance(time, float) and 0 < time < 1
+            else time
             for time in found["rounds"]
         ]
     return found

@@ -12,6 +12,8 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.types import FloatArray, IntArray
 
 CATEGORIES_AT_MOST = 100
+DATES = "must hold integers or dates such as 2024-01-31, all of one kind"
+
 FEW = 10
 """A column of texts with more different ones than the first number is no category, nor
 one with more than the second that are more than half of its rows."""
@@ -46,7 +48,7 @@ def _is_blank(value: object) -> bool:
 
 
 def encode(frame: pd.DataFrame, where: object) -> FloatArray:
-    """Return inputs, float32 (n, d): numbers as they are, texts one of k.
+    """Return inputs, float64 (n, d): numbers as they are, texts one of k.
 
     A column of k distinct texts becomes k inputs, in the order of the alphabet.
 
@@ -60,22 +62,27 @@ def encode(frame: pd.DataFrame, where: object) -> FloatArray:
     >>> frame = pd.DataFrame({"age": ["3", "4.5"], "kind": ["cat", "ant"]})
     >>> encode(frame, "pets.csv")
     array([[3. , 0. , 1. ],
-           [4.5, 1. , 0. ]], dtype=float32)
+           [4.5, 1. , 0. ]])
     """
     found = [_encoded(frame[name], where) for name in frame]
-    return np.concatenate(found, axis=1, dtype=np.float32)
+    return np.concatenate(found, axis=1)
 
 
 def _encoded(column: pd.Series, where: object) -> FloatArray:
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    known = np.isfinite(numbers)
+    if isinstance(column.iloc[0], bytes):
+        raise ConfigError(f"{where}: column {column.name} holds bytes; leave it out")
+    try:
+        numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    except OverflowError as error:
+        raise ConfigError(f"{where}: column {column.name}: {error}") from error
+    known = np.abs(numbers) <= np.finfo(np.float32).max
     if known.all():
         return numbers[:, None]
     if known.any():
         row = int(np.argmin(known))
         raise ConfigError(
             f"{where}: row {row + 1} has {column.name}={column.iloc[row]}, which is no "
-            "finite number as in other rows; mend it or leave the row out"
+            "finite number (float32) as in other rows; mend it or leave the row out"
         )
     kind = type(column.iloc[0])
     if not issubclass(kind, str | date):
@@ -114,13 +121,13 @@ def seconds(times: pd.Series, where: object) -> IntArray:
         If one is neither.
     """
     numbers = pd.to_numeric(times, errors="coerce")
-    if numbers.notna().all() and not pd.api.types.is_datetime64_any_dtype(times):
-        return numbers.to_numpy(np.float64).astype(np.int64)
+    if not pd.api.types.is_datetime64_any_dtype(times) and numbers.notna().any():
+        whole = numbers.to_numpy(np.float64)
+        if np.array_equal(whole, np.rint(whole)):
+            return whole.astype(np.int64)
+        raise ConfigError(f"{where}: column {times.name} {DATES}")
     try:
-        dates = pd.to_datetime(times, utc=True)
+        dates = pd.to_datetime(times, utc=True, format="ISO8601")
     except ValueError as error:
-        raise ConfigError(
-            f"{where}: column {times.name} must hold integers or dates "
-            f"({str(error).splitlines()[0]})"
-        ) from error
+        raise ConfigError(f"{where}: column {times.name} {DATES}") from error
     return dates.to_numpy("datetime64[s]").astype(np.int64)

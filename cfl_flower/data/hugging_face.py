@@ -76,7 +76,7 @@ class HuggingFace(TableDataset):
     @property
     def owner_column(self) -> str | None:
         """Return the column that says whose a sample is."""
-        return OWNER if self.partitioner else self.owner
+        return self.owner if self.partitioner is None else OWNER
 
     def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
         """Return the rows of the splits; images are not decoded yet."""
@@ -85,7 +85,7 @@ class HuggingFace(TableDataset):
             allowed = f"one of {', '.join(splits)}"
             require(False, "dataset.train", self.train, allowed)
         train = splits[self.train]
-        if self.partitioner:
+        if self.partitioner is not None:
             owned = self._frame(train).assign(**{OWNER: self._owners(train)})
             return {"train": owned[owned[OWNER] >= 0]}
         parts = {"train": self._frame(train)}
@@ -134,6 +134,8 @@ class HuggingFace(TableDataset):
         import datasets  # noqa: PLC0415
 
         if self.image in split.features:
+            known = isinstance(split.features[self.image], datasets.Image)
+            require(known, "dataset.image", self.image, "a column of images")
             split = split.cast_column(self.image, datasets.Image(decode=False))
         frame: pd.DataFrame = split.to_pandas()
         names = getattr(split.features.get(self.label), "names", None)

@@ -139,7 +139,8 @@ class InferredDataset(FileDataset):
                 f"{self.name} has inputs of shape {shapes['train']} for training, but "
                 f"of shape {shapes['test']} for testing; they must be the same"
             )
-        return self.scaled(self._divided(coded(read, self.name)))
+        parts = self.scaled(self._divided(coded(read, self.name)))
+        return {part: {**of, "x": _as_inputs(of["x"])} for part, of in parts.items()}
 
     def scaled(self, parts: Parts) -> Parts:
         """Return the parts with their inputs shifted and scaled."""
@@ -154,6 +155,13 @@ class InferredDataset(FileDataset):
                 f"{self.name} has inputs of shape {x.shape} and labels of shape "
                 f"{y.shape} for its {part} part; it needs (n, ...) and (n,), n above 0"
             )
+        for name in ("y", "owner"):
+            values = arrays.get(name, y)
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise ConfigError(
+                    f"{self.name} has a missing {name} in sample "
+                    f"{int(np.argmin(np.isfinite(values)))} (from 0) of its {part} part"
+                )
         if x.dtype.kind == "f":
             whole = np.isfinite(x).reshape(len(x), -1).all(axis=1)
             if not whole.all():
@@ -222,7 +230,8 @@ def _numbered(
     both = np.concatenate([_whole(of).astype(str) for of in values])
     names, places = np.unique(both, return_inverse=True)
     if all(name.removeprefix("-").isdecimal() for name in names.tolist()):
-        order = np.argsort(names.astype(np.int64), kind="stable")
+        # As Python's integers, which may be of any size.
+        order = np.array(sorted(range(len(names)), key=lambda i: int(names[i])))
         names, places = names[order], np.argsort(order)[places]
     limits = np.cumsum([len(of) for of in values])[:-1]
     return names, np.split(places.astype(np.int64).reshape(-1), limits)
@@ -232,3 +241,8 @@ def _whole(values: NDArray[Any]) -> NDArray[Any]:
     """Return whole numbers as integers, whatever their type."""
     whole = values.dtype.kind == "f" and np.array_equal(values, np.rint(values))
     return values.astype(np.int64) if whole else values
+
+
+def _as_inputs(x: NDArray[Any]) -> NDArray[Any]:
+    """Return inputs as bytes or float32."""
+    return x if x.dtype == np.uint8 else x.astype(np.float32, copy=False)

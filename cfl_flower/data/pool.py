@@ -26,6 +26,9 @@ Arrays = Mapping[str, NDArray[Any]]
 
 PARTS = ("train", "test")
 
+LONGEST = 80
+"""Characters of a name that a folder in the cache begins with."""
+
 Parts = Mapping[str, Arrays]
 """The arrays of each of `PARTS`."""
 
@@ -107,15 +110,17 @@ def cached_arrays(
 ) -> Parts:
     """Return arrays as memory maps, made once from the files they come from.
 
-    ``name`` names the folder in `cache_dir`. A change of the files ``sources`` makes
-    the arrays out of date, as that of the code does. ``build`` makes them; it is called
-    once, whatever number of workers asks.
+    ``name`` says what the arrays depend on; the name of their folder in `cache_dir`
+    begins with it. A change of the files ``sources`` makes the arrays out of date, as
+    that of the code does. ``build`` makes them; it is called once, whatever number of
+    workers asks.
     """
     state = blake2b(_recipes(), digest_size=8)
+    state.update(name.encode())
     for path in sources:
         found = path.stat()
         state.update(f"{path.absolute()} {found.st_size} {found.st_mtime_ns}".encode())
-    plain = re.sub(r"[^\w.-]+", "_", name)
+    plain = re.sub(r"[^\w.-]+", "_", name)[:LONGEST]
     folder = cache_dir() / "arrays" / f"{plain}-{state.hexdigest()}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):

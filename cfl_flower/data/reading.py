@@ -98,7 +98,7 @@ class FileDataset(ABC):
         """Return the arrays, memory-mapped, made from the files if they are not yet."""
         self.check(data_dir)
         # Other settings give other arrays.
-        name = "-".join(map(str, (self.name, *self.recipe())))
+        name = "-".join([self.name, *map(repr, self.recipe())])
         sources = [path for glob in self.files() for path in find(data_dir, glob)]
         return cached_arrays(name, sources, lambda: self.arrays(data_dir))
 
@@ -114,7 +114,9 @@ def find(data_dir: str, pattern: str) -> list[Path]:
     """
     below = Path(pattern)
     folder = Path(below.anchor or data_dir)
-    return sorted(folder.glob(str(below.relative_to(below.anchor))))
+    pattern = str(below.relative_to(below.anchor))
+    # The folder itself is no file of a dataset.
+    return sorted(folder.glob(pattern)) if pattern != "." else []
 
 
 def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

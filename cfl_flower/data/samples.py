@@ -142,6 +142,8 @@ def pixels(
     found = np.empty((len(boxes), height, width, channels), np.uint8)
     where = path if isinstance(path, Path) else "an image of the dataset"
     with intact(where), Image.open(path) as file:
+        if file.mode[0] in "IF":
+            raise ValueError(f"its pixels are {file.mode}, not bytes; convert it")
         image = file.convert("RGB" if channels == 3 else "L")
         for row, box in enumerate(boxes):
             part = image.crop(box) if box else image

@@ -59,6 +59,9 @@ def standardised_by_training(parts: Parts) -> Parts:
     """
     x = parts["train"]["x"]
     mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
-    shift = mean.astype(np.float32)
-    scale = np.where(deviation > 0, deviation, 1).astype(np.float32)
-    return {part: {**of, "x": (of["x"] - shift) / scale} for part, of in parts.items()}
+    scale = np.where(deviation > 0, deviation, 1)
+    # In float64, for inputs such as seconds since 1970.
+    return {
+        part: {**of, "x": ((of["x"] - mean) / scale).astype(np.float32)}
+        for part, of in parts.items()
+    }

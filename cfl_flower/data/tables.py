@@ -47,6 +47,9 @@ class TableDataset(InferredDataset):
         super().__post_init__()
         ok = not (self.text and self.features)
         require(ok, "dataset.features", list(self.features), "[] with dataset.text")
+        distinct = len(set(self.features)) == len(self.features)
+        allowed = "each column once"
+        require(distinct, "dataset.features", list(self.features), allowed)
         other = {self.label, self.owner, self.time} & {*self.features, self.text}
         allowed = f"columns without {', '.join(sorted(filter(None, other)))}"
         ok = not other - {None}
@@ -64,9 +67,10 @@ class TableDataset(InferredDataset):
     def read(self, data_dir: str) -> Parts:
         """Read the tables."""
         frames = self.frames(data_dir)
+        inputs = self.input_columns(frames["train"])
         for part, frame in frames.items():
-            self._require(frame, f"{self.name} for the {part} part")
-        both = pd.concat(frames.values(), ignore_index=True)
+            self._require(frame, inputs, f"{self.name} for the {part} part")
+        both = pd.concat(frames.values(), ignore_index=True, join="inner")
         columns = {"x": self.inputs(both), "y": _plain(both[self.label])}
         if self.owner_column:
             columns["owner"] = _plain(both[self.owner_column])
@@ -103,9 +107,8 @@ class TableDataset(InferredDataset):
             key for key in frame.columns.tolist() if key not in named
         ]
 
-    def _require(self, frame: pd.DataFrame, where: str) -> None:
+    def _require(self, frame: pd.DataFrame, inputs: list[str], where: str) -> None:
         named = [name for name in (self.label, self.owner_column, self.time) if name]
-        inputs = self.input_columns(frame)
         columns = [*named, *inputs]
         require_columns(frame, columns, where)
         if not inputs:
@@ -115,6 +118,8 @@ class TableDataset(InferredDataset):
         unnamed = [name for name in inputs if str(name).startswith("Unnamed: ")]
         allowed = "the names of the inputs: a column has no name, perhaps an index"
         require(not unnamed, "dataset.features", list(self.features), allowed)
+        if frame.empty:
+            raise ConfigError(f"{where} has no row; add samples")
         require_whole(frame, columns, where)
 
 
@@ -133,6 +138,10 @@ class FileTable(TableDataset):
     test_file: str | None = None
     """The test set; null holds `test_fraction` out."""
     remedy: ClassVar[str] = OWN_FILE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(bool(self.file), "dataset.file", "''", "the name of a file")
 
     def files(self) -> tuple[str, ...]:
         """Return the file or files."""
@@ -168,7 +177,12 @@ class Csv(FileTable):
     name: ClassVar[str] = "the .csv file"
 
     def frame(self, path: Path) -> pd.DataFrame:
-        """Read one file; nothing but an empty value counts as missing."""
+        """Read one file, whose columns must have different names."""
+        header = pd.read_csv(path, sep=self.separator, header=None, nrows=1, dtype=str)
+        names = [str(name).strip() for name in header.iloc[0].dropna()]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"several columns are called {', '.join(twice)}")
         texts = {name: str for name in (self.label, self.owner) if name}
         return pd.read_csv(
             path,

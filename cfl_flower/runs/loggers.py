@@ -121,12 +121,13 @@ class Mlflow(Logger):
             known.experiment_id if known else client.create_experiment(self.experiment)
         )
         folder = config.output_dir
-        found = client.search_runs([number], f"tags.output_dir = '{folder}'")
-        if found and done:
+        key = blake2b(folder.encode(), digest_size=8).hexdigest()
+        found = client.search_runs([number], f"tags.folder = '{key}'") if done else []
+        if found:
             run = found[0].info.run_id
             client.update_run(run, "RUNNING")
         else:
-            tags, name = {"output_dir": folder}, Path(folder).name
+            tags, name = {"output_dir": folder, "folder": key}, Path(folder).name
             run = client.create_run(number, run_name=name, tags=tags).info.run_id
             (flat,) = pd.json_normalize(config.resolved).to_dict("records")
             params = [Param(str(key), str(value)) for key, value in flat.items()]

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
+from cfl_flower.analysis.tables import BARS
 from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.errors import FailedRunsError
 from cfl_flower.server_app import execute, execute_all, make_console
@@ -35,15 +36,17 @@ def test_comparison_has_a_row_for_what_differs_but_the_seed(
     text = io.StringIO()
     compare(configs, Console(file=text, width=160))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
-    # Three tables of the same rows; with several seeds, after the first one the leads
-    # over fedavg; and two by the values of what is swept beside methods and seeds. With
-    # seeds there is a deviation.
+    # Three tables of the same rows, and their curves; with several seeds, after the
+    # first one the leads over fedavg; and two by the values of what is swept beside
+    # methods and seeds. With seeds there is a deviation.
     led = [name for name in names if "fedavg" not in name]
     leads = led if "seed" in sweep else []
     swept = ["fedavg"] * 2 if "participants" in sweep else []
     found = [row.split("│")[1].strip() for row in rows]
-    assert found == names + leads + names * 2 + swept
-    assert all(("±" in row) is ("seed" in sweep) for row in rows)
+    assert found == names + leads + names * 3 + swept
+    numbers = [row for row in rows if not set(row) & set(BARS)]
+    assert len(numbers) == len(rows) - len(names)
+    assert all(("±" in row) is ("seed" in sweep) for row in numbers)
 
 
 @pytest.mark.parametrize(
@@ -73,10 +76,10 @@ def test_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
         execute_all(InProcessGrid(), configs, Console(file=text, width=120))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in row.split("│")[1:3]] for row in rows]
-    names = ["fielding-faults.raises0", "fielding-faults.raises1"] * 3
+    names = ["fielding-faults.raises0", "fielding-faults.raises1"] * 4
     # And what the swept setting does, value by value: at the end, and in the mean.
     assert [name for name, _ in cells] == names + ["fielding"] * 2
-    assert [first for _, first in cells if first == "failed"] == ["failed"] * 3
+    assert [first for _, first in cells if first == "failed"] == ["failed"] * 4
     assert "raises1 seed 0 failed: round 1" in " ".join(text.getvalue().split())
     (reason,) = tmp_path.rglob("failure.txt")
     assert "none of" in reason.read_text()

@@ -458,7 +458,7 @@ def test_missing_data_can_be_named_or_fetched(
         fetched.append(data_dir)
         raw = Path(data_dir, dataset.folder)
         raw.mkdir(parents=True)
-        for name in dataset.names:
+        for name in dataset.stems:
             (raw / name).touch()
 
     monkeypatch.setattr(Mnist, "load", fetch)

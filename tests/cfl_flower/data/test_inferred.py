@@ -46,6 +46,12 @@ def test_integers_are_ordered_by_size_and_need_not_start_at_0(tmp_path: Path) ->
     assert known.names == ("-1", "9", "10")
 
 
+def test_labels_may_be_larger_than_64_bits(tmp_path: Path) -> None:
+    names = [str(10**25 + 1), str(10**25), "7"]
+    folder = write(tmp_path, x=np.zeros((30, 1)), y=names * 10)
+    assert Npz().complete(folder).names == ("7", str(10**25), str(10**25 + 1))
+
+
 def test_a_share_of_each_label_is_held_out(tmp_path: Path) -> None:
     folder = write(tmp_path, x=np.zeros((40, 1)), y=np.repeat([0, 1], [10, 30]))
     train, test = Npz(test_fraction=0.3).load(folder)
@@ -77,6 +83,7 @@ def test_pixels_are_normalised_as_if_they_were_from_0_to_1(tmp_path: Path) -> No
     ("arrays", "settings", "words"),
     [
         ({"x": [[1.0], [np.nan]], "y": [0, 1]}, {}, r"infinite number in sample 1"),
+        ({"x": [[1.0], [2]], "y": [0, np.nan]}, {}, "missing y in sample 1"),
         ({"x": [1.0, 2], "y": [0, 1]}, {}, r"inputs of shape \(2,\)"),
         ({"x": np.ones((2, 1)), "y": [0, 1]}, {}, "too small to hold out"),
         (

@@ -24,6 +24,13 @@ def test_boxes_are_cut_out_and_resized(tmp_path: Path) -> None:
     assert x[1, :, 1, 0].max() <= 1
 
 
+def test_pixels_of_16_bits_are_refused_rather_than_white(tmp_path: Path) -> None:
+    path = tmp_path / "deep.png"
+    Image.fromarray(np.full((4, 4), 20000, np.uint16)).save(path)
+    with pytest.raises(ConfigError, match="not bytes; convert it"):
+        images([Crop(path)], (1, 4, 4))
+
+
 def test_many_images_keep_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

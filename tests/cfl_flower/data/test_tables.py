@@ -89,8 +89,9 @@ def test_texts_become_frequencies_of_words(tmp_path: Path) -> None:
 def test_times_are_integers_or_dates() -> None:
     assert seconds(pd.Series(["7", "12"]), "it").tolist() == [7, 12]
     assert seconds(pd.Series(["1970-01-02"]), "it").tolist() == [86400]
-    with pytest.raises(ConfigError, match="must hold integers or dates"):
-        seconds(pd.Series(["soon"], name="day"), "it")
+    for wrong in ("soon", "0.5", "13/01/2024"):
+        with pytest.raises(ConfigError, match="column day must hold integers or dates"):
+            seconds(pd.Series([wrong], name="day"), "it")
 
 
 @pytest.mark.parametrize(
@@ -102,12 +103,15 @@ def test_times_are_integers_or_dates() -> None:
         (PETS.replace("3,cat", "?,cat"), {}, r"row 3 has age=\?, which is no finite"),
         (PETS.replace("3,cat", "nan,cat"), {}, "row 3 has age=nan, which is no"),
         (PETS.replace("ant,bad", "ant,", 1), {}, "row 2 has no label"),
-        ("age,label\n", {}, "no row|shape"),
+        ("age,label\n", {}, "for the train part has no row; add samples"),
         ("", {}, "cannot be read as a table .*save it again"),
         ("a,label\n1,x\n2,y,z\n", {}, "cannot be read as a table"),
         ("label\nx\ny\n", {}, "no column but label; add columns of inputs"),
         (",age,label\n0,1,x\n1,2,y\n", {}, "a column has no name, perhaps an index"),
         (PETS, {"features": ("age", "label")}, "use columns without label"),
+        (PETS, {"features": ("age", "age")}, "use each column once"),
+        ("a,a,label\n1,2,x\n", {}, "several columns are called a"),
+        ("a,label\n1e39,x\n2,y\n", {}, "row 1 has a=1e"),
         ("a,label\n1,x\n2,x\n", {}, "one class only: x"),
     ],
 )
@@ -144,6 +148,40 @@ def test_text_and_features_exclude_each_other() -> None:
 def test_a_missing_file_says_where_to_look(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lacks data\.csv; set dataset\.file"):
         Csv().load(str(tmp_path))
+
+
+def test_settings_that_differ_in_signs_only_have_their_own_arrays(
+    tmp_path: Path,
+) -> None:
+    lines = [f"{i},{-i},{i % 2}" for i in range(20)]
+    folder = write(tmp_path, "\n".join(["x+,x*,label", *lines]))
+    plus, times = (Csv(features=(name,)).load(folder)[0] for name in ("x+", "x*"))
+    assert plus.x.tolist() == (-times.x).tolist()
+
+
+def test_many_and_long_names_of_columns_are_no_trouble(tmp_path: Path) -> None:
+    names = [f"a_rather_long_name_{i}" for i in range(60)]
+    lines = [",".join([*["1"] * 60, str(i % 2)]) for i in range(20)]
+    folder = write(tmp_path, "\n".join([",".join([*names, "label"]), *lines]))
+    assert Csv(features=tuple(names)).load(folder)[0].x.shape[1] == 60
+
+
+def test_large_numbers_are_standardised_before_they_are_rounded(
+    tmp_path: Path,
+) -> None:
+    lines = [f"{1_700_000_000 + i},{i % 2}" for i in range(20)]
+    folder = write(tmp_path, "\n".join(["when,label", *lines]))
+    train, _ = Csv(standardise=True).load(folder)
+    assert len(set(train.x[:, 0].tolist())) == len(train.x)
+
+
+def test_a_column_that_the_test_file_lacks_or_adds(tmp_path: Path) -> None:
+    write(tmp_path, "age,label\n9,good\n", "less.csv")
+    write(tmp_path, "age,kind,more,label\n9,cat,1,good\n", "more.csv")
+    folder = write(tmp_path, PETS)
+    with pytest.raises(ConfigError, match="for the test part has no column kind"):
+        Csv(test_file="less.csv").load(folder)
+    assert Csv(test_file="more.csv").load(folder)[1].x.shape == (1, 4)
 
 
 def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
