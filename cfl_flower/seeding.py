@@ -8,7 +8,6 @@ state, and the number of workers cannot change a result.
 from __future__ import annotations
 
 import hashlib
-import os
 from contextlib import AbstractContextManager
 from functools import cache
 
@@ -74,16 +73,9 @@ def one_thread() -> AbstractContextManager[object]:
     return context
 
 
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 @cache
 def _controller() -> ThreadpoolController:
     # Finding the libraries takes 8 ms, limiting them 0.02 ms.
-    import sklearn.cluster  # noqa: PLC0415, F401
+    import sklearn.cluster  # noqa: F401
 
     return ThreadpoolController()

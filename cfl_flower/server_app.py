@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,30 +13,17 @@ from rich.console import Console
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import RunConfig, compose_sweep
+from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import ERROR_MARK, CflError, FailedRunsError
-from cfl_flower.runs.callbacks import (
-    Callback,
-    Checkpointer,
-    Progress,
-    Verbosity,
-)
+from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.console import Verbosity, make_console, verbosity
 from cfl_flower.runs.directory import RunDirectory
 from cfl_flower.runs.loggers import open_logger
 from cfl_flower.settings import locate
 
 app = ServerApp()
-
-CONSOLE = "CFL_FLOWER_CONSOLE"
-"""Environment variable: a file that gets the run's lines instead of stdout, which
-Flower mixes with its own."""
-
-VERBOSITY = "CFL_FLOWER_VERBOSITY"
-"""Environment variable: one of `Verbosity`, how much a run says."""
-
-OVERRIDES = "overrides"
-"""The run-config key that carries Hydra's overrides."""
 
 
 @app.main()
@@ -76,14 +61,6 @@ def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
         )
 
 
-def make_console() -> Console:
-    """Return the console of a run; without a terminal, plain lines."""
-    if path := os.environ.get(CONSOLE):
-        return Console(file=Path(path).open("a", encoding="utf-8"), width=125)
-    console = Console(file=sys.stdout)
-    return console if console.is_terminal else Console(file=sys.stdout, width=125)
-
-
 def execute(grid: Grid, config: RunConfig, console: Console) -> None:
     """Run one configuration on a grid, or go on with it from its checkpoint."""
     # Flower's loop logs several lines per round; the progress line says it in one.
@@ -111,11 +88,6 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         directory.write_summary(stream.fingerprint() if stream else None)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
-
-
-def verbosity() -> Verbosity:
-    """Return how much the run is to say."""
-    return Verbosity(os.environ.get(VERBOSITY, Verbosity.NORMAL))
 
 
 def make_callbacks(

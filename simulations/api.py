@@ -24,11 +24,11 @@ import pandas as pd
 from markupsafe import Markup
 from rich.table import Table
 
-from cfl_flower.config.compose import compose_plain
+from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import quoted, with_folder
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import targets
-from cfl_flower.runs.callbacks import Verbosity
+from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import read_summary
 from cfl_flower.settings import locate
 from cfl_flower.types import Json
@@ -90,7 +90,7 @@ class Run:
         A folder decides no import: `ConfigError` if it names a class of a package that
         this process does not allow (`cfl_flower.plugins`).
         """
-        for path in targets(compose_plain(self.saved.overrides)[0]):
+        for path in targets(compose_plain(self.saved.overrides).settings):
             locate(path)
         place = {"output_dir": self.folder.absolute(), "resume": True}
         return run(*self.saved.overrides, *overrides, **settings, **place)

@@ -16,7 +16,7 @@ from rich.table import Table
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.callbacks import clock
+from cfl_flower.runs.console import clock
 from cfl_flower.runs.reading import broken
 from cfl_flower.settings import require
 from simulations.estimate import estimate_seconds

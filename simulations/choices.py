@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cfl_flower.config.compose import list_options
-from cfl_flower.config.reference import method_settings
+from cfl_flower.config.composition import list_options
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import conf_folders
 from cfl_flower.settings import known_names
@@ -40,6 +39,9 @@ def list_choices(name: str) -> tuple[list[str], list[Sequence[str]]]:
     if name in groups:
         return [name, ""], [[each, title(name, each)] for each in list_options(name)]
     if name in methods:
+        # The classes of all groups, with torch.
+        from cfl_flower.config.reference import method_settings
+
         headings = ["strategy.", "default", "allowed", "meaning"]
         return headings, list(method_settings(name))
     known = known_names(name, [*groups, *methods])

@@ -25,15 +25,12 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfl_flower.analysis.comparison import compare
-from cfl_flower.config.compose import compose_sweep, strategy_has
-from cfl_flower.config.overrides import parse, quoted, split, with_folder
-from cfl_flower.runs.callbacks import Verbosity
+from cfl_flower.config.composition import compose_plain_sweep, strategy_has
+from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
+from cfl_flower.runs.console import Verbosity, make_console
 from cfl_flower.runs.reading import read_finished, refuse_other_settings
-from cfl_flower.server_app import OVERRIDES, make_console
 from simulations.jobs import Job, at_once, carry_out
 from simulations.run import check_machine, refuse_nothing
-from simulations.saved import load_run
 from simulations.superlink import PROJECT
 from simulations.terminal import Parser, command, make_error_console
 
@@ -107,7 +104,11 @@ def by_settings(overrides: Sequence[str]) -> list[list[str]]:
 def make_jobs(overrides: Sequence[str]) -> list[Job]:
     """Compose every run before the first starts, or raise a `ConfigError`."""
     lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
-    configs = compose_sweep("\n".join(lines))
+    composed = compose_plain_sweep("\n".join(lines))
+    # torch with the classes of all groups, once the keys are right.
+    from cfl_flower.config.compose import check_settings
+
+    configs = [check_settings(each) for each in composed]
     for config in configs:
         check_machine(config)
         refuse_other_settings(config)
@@ -139,7 +140,8 @@ def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
 def report(jobs: Sequence[Job], verbosity: Verbosity) -> None:
     """Write the page of the runs that have begun, and its tables, above them."""
     # What draws is imported at the end: runs begin half a second sooner.
-    from simulations.report import render  # noqa: PLC0415
+    from simulations.report import render
+    from simulations.saved import load_run
 
     begun = [job.folder for job in jobs if job.rounds()]
     if not begun:
@@ -175,6 +177,8 @@ def main(arguments: Sequence[str]) -> int:
     if asked.verbosity is not Verbosity.QUIET:
         announce(jobs, arguments)
     most = at_once([job.config for job in jobs], asked.jobs)
+    from cfl_flower.analysis.comparison import compare
+
     reasons = carry_out(jobs, most, asked.verbosity, "compare")
     console = make_console()
     if asked.markdown:

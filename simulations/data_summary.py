@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cfl_flower.data.stream import Stream, View
 from cfl_flower.types import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from cfl_flower.data.stream import Stream, View
 
 ROWS = 12
 """Periods in the table."""

@@ -1,21 +1,15 @@
-"""Many runs, several at a time, each in a process of its own: kept, resumed, watched.
-
-`compare` and `reproduce` start this module with the overrides of one run in a line, or,
-where a SuperLink is to be shared, of several runs in several lines.
-"""
+"""Many runs, several at a time: kept, resumed, watched."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -27,23 +21,20 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from cfl_flower import plugins
-from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.errors import ERROR_MARK
-from cfl_flower.runs.callbacks import Verbosity, clock
+from cfl_flower.machine import usable_cores
+from cfl_flower.runs.console import Verbosity, clock
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
-from cfl_flower.seeding import usable_cores
-from cfl_flower.server_app import VERBOSITY
-from simulations.run import overrides_elsewhere, run
-from simulations.superlink import PROJECT, die_with_parent, run_on_superlink
-from simulations.terminal import command, make_error_console
+from simulations.processes import Processes, Unit, start
+from simulations.run import overrides_elsewhere
+from simulations.terminal import make_error_console
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
 
 LOG = "log.txt"
 """What a process said, in the folder of its run, or above those of its runs."""
-
-PARENT = "CFL_FLOWER_PARENT"
-"""Environment variable: the process with which a process of ours ends."""
 
 LOOK_EVERY = 0.5
 """Seconds between looks at the runs' files."""
@@ -180,17 +171,24 @@ def carry_out(
     if not waiting:
         return {}
     watch = Watch(title, waiting, verbosity)
-    threads = ThreadPoolExecutor(at_a_time)
-    try:
-        with watch.open():
-            units = _units(waiting, at_a_time)
-            futures = {threads.submit(work, unit, verbosity): unit for unit in units}
-            return _follow(futures, watch)
-    finally:
-        threads.shutdown(cancel_futures=True)
+    divided = _divide(waiting, at_a_time)
+    for job in waiting:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / FAILURE).unlink(missing_ok=True)
+    units = [_unit(each) for each in divided]
+    with watch.open(), start(units, at_a_time, verbosity) as processes:
+        return _follow(processes, divided, watch)
 
 
-def _units(jobs: Sequence[Job], at_a_time: int) -> list[list[Job]]:
+def _unit(jobs: Sequence[Job]) -> Unit:
+    """Return what a process has to know of its jobs."""
+    lines = "\n".join(job.line for job in jobs)
+    log = _log_of(jobs)
+    log.unlink(missing_ok=True)
+    return Unit(lines, str(log), jobs[0].config.engine == "inprocess")
+
+
+def _divide(jobs: Sequence[Job], at_a_time: int) -> list[list[Job]]:
     """Divide jobs into processes: those on Ray share one, if only one can be."""
     if at_a_time > 1:
         return [[job] for job in jobs]
@@ -203,19 +201,24 @@ def _units(jobs: Sequence[Job], at_a_time: int) -> list[list[Job]]:
     return [*shared.values(), *alone]
 
 
-Futures = dict["Future[str]", list[Job]]
-
-
-def _follow(futures: Futures, watch: Watch) -> dict[str, str]:
+def _follow(
+    processes: Processes, divided: Sequence[Sequence[Job]], watch: Watch
+) -> dict[str, str]:
     """Watch processes until all have ended; return the reasons of failures."""
-    left, reasons = set(futures), {}
+    busy: set[int] = set()
+    left, reasons = set(range(len(divided))), {}
     while left:
-        ended, left = wait(left, LOOK_EVERY, FIRST_COMPLETED)
-        begun = [each for each in (*left, *ended) if each.running() or each.done()]
-        watch.look([futures[each] for each in begun])
-        for future in ended:
-            for job in futures[future]:
-                if reason := job.failure(future.result()):
+        events = processes.events(LOOK_EVERY)
+        busy.update(event.unit for event in events)
+        watch.look([divided[unit] for unit in sorted(busy)])
+        for unit, code in events:
+            if code is None:
+                continue
+            busy.remove(unit)
+            left.remove(unit)
+            last = f"{_last_line(divided[unit])} (exit code {code})"
+            for job in divided[unit]:
+                if reason := job.failure(last):
                     reasons[job.config.output_dir] = reason
                     watch.tell(job, reason)
     return reasons
@@ -225,52 +228,9 @@ def _log_of(jobs: Sequence[Job]) -> Path:
     return Path(os.path.commonpath([job.folder for job in jobs])) / LOG
 
 
-def work(jobs: Sequence[Job], verbosity: Verbosity = Verbosity.NORMAL) -> str:
-    """Carry out runs in a process of their own, which may die in any way.
-
-    Returns its last line, and its exit code.
-    """
+def _last_line(jobs: Sequence[Job]) -> str:
+    """Return what a process said last."""
     log = _log_of(jobs)
-    for job in jobs:
-        job.folder.mkdir(parents=True, exist_ok=True)
-        (job.folder / FAILURE).unlink(missing_ok=True)
-    lines = "\n".join(job.line for job in jobs)
-    # The log of a quiet comparison still tells the rounds.
-    loud = Verbosity.VERBOSE if verbosity is Verbosity.VERBOSE else Verbosity.NORMAL
-    environment = {
-        **os.environ,
-        **plugins.environment(),
-        PARENT: str(os.getpid()),
-        VERBOSITY: loud,
-    }
-    with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(
-            [sys.executable, "-m", "simulations.jobs", lines],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            check=False,
-            cwd=PROJECT,
-            env=environment,
-        )
-    words = log.read_text(encoding="utf-8").splitlines()
+    words = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     last = next((line for line in reversed(words) if line.strip()), "no word")
-    return f"{last.removeprefix(ERROR_MARK)} (exit code {done.returncode})"
-
-
-@command
-def main(arguments: Sequence[str]) -> int:
-    """Carry out one run, or several on one SuperLink, and return the exit code."""
-    die_with_parent()
-    if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
-        return 1
-    (lines,) = arguments
-    first, *others = compose_sweep(lines)
-    if others:
-        run_on_superlink(lines, first.workers, first.gpus_per_worker)
-    else:
-        run(first)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    return last.removeprefix(ERROR_MARK)

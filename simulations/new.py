@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-from cfl_flower.config.compose import list_options
+from cfl_flower.config.composition import list_options
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from simulations.terminal import Parser, command, writable

@@ -12,20 +12,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.columns import Columns as SideBySide
 from rich.console import Console
 from rich.table import Table
 
-from cfl_flower.config.compose import RunConfig, compose_config
-from cfl_flower.server_app import make_console, open_stream
+from cfl_flower.config.composition import compose_plain
+from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
 from simulations.data_summary import CLIENTS, Preview, preview, shares, span
-from simulations.plotting import check_format, write
-from simulations.preview_picture import draw
 from simulations.terminal import Parser, command
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
 
 FIRST_CLIENTS = 20
 """Clients in the text."""
@@ -150,6 +152,8 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
     found = parser.parse_intermixed_args(list(arguments))
     if found.output is None:
         return list(found.overrides), None
+    from simulations.plotting import check_format
+
     output: Path = found.output.expanduser()
     check_format(output)
     ok = output.parent.is_dir() and not output.is_dir()
@@ -161,11 +165,19 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
 def main(arguments: Sequence[str]) -> None:
     """Print and draw a preview, and return the exit code."""
     overrides, output = parse_arguments(arguments)
-    config = compose_config(overrides)
+    composed = compose_plain(overrides)
+    # torch with the classes of all groups, once the keys are right.
+    from cfl_flower.config.compose import check_settings
+    from cfl_flower.server_app import open_stream
+
+    config = check_settings(composed)
     found, title = preview(open_stream(config), config.rounds), headline(config)
     console = make_console()
     show(found, title, console)
     if output:
+        from simulations.plotting import write
+        from simulations.preview_picture import draw
+
         write(draw(found, title), output)
         many = config.clients > CLIENTS
         some = f" ({CLIENTS} of {config.clients:,} clients)" if many else ""

@@ -33,9 +33,9 @@ from cfl_flower.analysis.tables import mean_and_deviation
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
+from cfl_flower.runs.console import make_console
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.runs.reading import broken, read_finished
-from cfl_flower.server_app import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.catalogue import compose_here, list_elsewhere, list_tables

@@ -16,15 +16,15 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hydra
-import torch
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from rich.markup import escape
 from rich.table import Table
 
-from cfl_flower.config.compose import RunConfig, compose_config, compose_plain
+from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import (
     expand,
     first_line,
@@ -35,12 +35,14 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF, conf_folders
+from cfl_flower.runs.console import VERBOSITY, make_console
 from cfl_flower.runs.directory import check_output_dir
-from cfl_flower.server_app import VERBOSITY, execute, make_console, open_stream
 from cfl_flower.settings import require
-from simulations.inprocess import InProcessGrid
 from simulations.superlink import run_on_superlink
 from simulations.terminal import FLAGS, command
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
 
 MULTIRUN = {"-m", "--multirun"}
 INFORM = {
@@ -53,6 +55,9 @@ INFORM = {
 def run(config: RunConfig) -> None:
     """Run one configuration with the engine that it names; raise if it fails."""
     if config.engine == "inprocess":
+        from cfl_flower.server_app import execute
+        from simulations.inprocess import InProcessGrid
+
         execute(InProcessGrid(), config, make_console())
     else:
         line = shlex.join(overrides_elsewhere(config))
@@ -93,6 +98,10 @@ def check_machine(config: RunConfig) -> None:
 
     Raises `ConfigError`. A Ray cluster may have GPUs that this machine does not have.
     """
+    import torch
+
+    from cfl_flower.server_app import open_stream
+
     check_output_dir(config)
     elsewhere = config.engine == "ray" and "RAY_ADDRESS" in os.environ
     require(
@@ -118,7 +127,11 @@ def check(arguments: Sequence[str]) -> list[RunConfig]:
             "simulations.compare for one table"
         )
     refuse_nothing(overrides)
-    configs = [compose_config(job) for job in expand(with_folder(overrides))]
+    composed = [compose_plain(job) for job in expand(with_folder(overrides))]
+    # torch with the classes of all groups, once the keys are right.
+    from cfl_flower.config.compose import check_settings
+
+    configs = [check_settings(each) for each in composed]
     for config in configs:
         check_machine(config)
     return configs
@@ -146,17 +159,17 @@ def main(arguments: Sequence[str]) -> None:
     try:
         _inform()
     finally:  # Hydra leaves by SystemExit after its help.
-        if {"--help", "-h"}.intersection(arguments):
-            explain_settings(arguments)
+        chosen = [each for each in arguments if each.startswith("strategy=")]
+        if chosen and {"--help", "-h"}.intersection(arguments):
+            explain_settings(chosen)
 
 
-def explain_settings(arguments: Sequence[str]) -> None:
+def explain_settings(chosen: Sequence[str]) -> None:
     """Print the settings of the chosen method, as their declarations have them."""
     # For every run it would be half a second: it knows all groups of settings.
-    from cfl_flower.config.reference import method_settings  # noqa: PLC0415
+    from cfl_flower.config.reference import method_settings
 
-    chosen = [each for each in arguments if each.startswith("strategy=")]
-    method = compose_plain(chosen)[1]["strategy"]
+    method = compose_plain(chosen).choices["strategy"]
     table = Table(title=f"strategy={method}", title_justify="left")
     for heading in ("strategy.", "default", "allowed", "meaning"):
         table.add_column(heading, overflow="fold")

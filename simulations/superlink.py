@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import TextIO
 
 from cfl_flower import plugins
+from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.errors import ERROR_MARK, RunFailedError
-from cfl_flower.server_app import CONSOLE, OVERRIDES
+from cfl_flower.runs.console import CONSOLE
 from simulations.flower_cli import COMPLETED, wait_for_end
 from simulations.flower_cli import environment as flower_environment
 
@@ -186,10 +187,15 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         return
 
 
-def die_with_parent() -> None:
-    """Ask Linux to end this child when its parent is killed, even with -9."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Ask Linux to end this child when its parent is killed, even with -9.
+
+    A child that knows its parent also ends if that is already gone.
+    """
     if sys.platform == "linux":
         ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)
+        if parent is not None and os.getppid() != parent:
+            sys.exit(1)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from cfl_flower.errors import ERROR_MARK, CflError, ConfigError
-from cfl_flower.runs.callbacks import Verbosity
+from cfl_flower.runs.console import Verbosity
 
 FLAGS = (
     ("-q", "--quiet", Verbosity.QUIET, "only the result and what went wrong"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.spatial.distance import cdist
-from sklearn.cluster import MiniBatchKMeans
 
 from cfl_flower.seeding import one_thread
 from cfl_flower.types import BoolArray, FloatArray, IntArray
@@ -41,6 +39,8 @@ def first_sides(units: FloatArray, members: BoolArray) -> IntArray:
 
     ``units`` are centred updates of length 1, (m, d). A single member has no side.
     """
+    from sklearn.cluster import MiniBatchKMeans
+
     sides = np.full(len(units), NEITHER)
     if members.sum() >= 2:
         method = MiniBatchKMeans(2, random_state=0, batch_size=10, n_init=3)
@@ -54,6 +54,8 @@ def assign_sides(units: FloatArray, known: IntArray) -> IntArray:
 
     ``units`` are centred updates of length 1, (m, d), ``known`` the sides so far, (m,).
     """
+    from scipy.spatial.distance import cdist
+
     have = np.flatnonzero(known != NEITHER)
     if len(have) == 0:
         return known

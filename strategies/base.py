@@ -17,7 +17,6 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
-from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.client.attacks import malicious_clients
 from cfl_flower.clustering.representations import digest
@@ -354,6 +353,8 @@ class ClusteredStrategy(Method, Strategy):
         return note_tests(self.record, tested, clusters, self._malicious)
 
     def _note_clusters(self) -> None:
+        from sklearn.metrics import adjusted_rand_score
+
         record, state, described = self.record, self.state, self.describe()
         record.cluster_sizes = state.sizes.tolist()
         record.num_clusters = int(np.count_nonzero(state.sizes))

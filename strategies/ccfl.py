@@ -18,7 +18,6 @@ from typing import Annotated, Final, Literal
 
 import numpy as np
 from pydantic import Field
-from scipy.special import softmax
 
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.settings import (
@@ -123,6 +122,8 @@ def estimate_mixture(
     ``measured`` has l_k, d_1k and d_2k, (K, 3), each with a bar and a weight: c_1, c_2
     and 1 - c_1 - c_2. softmax(A u) is taken for each amplifier A in turn.
     """
+    from scipy.special import softmax
+
     columns = zip(measured.T, bars, weights, strict=True)
     terms = [w * nearness(above_bar(column, bar)) for column, bar, w in columns]
     u: FloatArray = np.sum(terms, axis=0)

@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
@@ -53,6 +52,8 @@ def simplex_minimum(matrix: FloatArray) -> FloatArray:
     >>> simplex_minimum(np.diag([1.0, 3.0]))
     array([0.75, 0.25])
     """
+    from scipy.optimize import nnls
+
     count = len(matrix)
     scale = np.trace(matrix) / count
     if not scale > 0:

@@ -18,7 +18,6 @@ from typing import Annotated, TypeAlias
 
 import numpy as np
 from pydantic import Field
-from scipy.stats import dunnett
 
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.settings import Count, Natural, settings
@@ -167,6 +166,8 @@ def best_candidate(
     >>> best_candidate(np.array([0.1, 0.6, 0.12, 0.11, 0.61, 0.1]), 3, 0, rng)
     1
     """
+    from scipy.stats import dunnett
+
     numbers = np.array([turn(trial, count) for trial in range(len(scores))])
     samples = [scores[numbers == number] for number in range(count)]
     means = np.array([sample.mean() for sample in samples])

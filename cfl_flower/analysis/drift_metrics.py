@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from scipy.optimize import linear_sum_assignment
-from sklearn.metrics.cluster import contingency_matrix
-
 from cfl_flower.runs.record import device_seconds
 from cfl_flower.types import ClientId, Json
 
@@ -330,6 +327,9 @@ def count_moved(before: Sequence[int], after: Sequence[int]) -> int:
     >>> count_moved([0, 0, 1, 1], [1, 1, 0, 0]), count_moved([0, 0, 0, 1], [1, 1, 1, 1])
     (0, 1)
     """
+    from scipy.optimize import linear_sum_assignment
+    from sklearn.metrics.cluster import contingency_matrix
+
     if before == after:
         return 0
     shared = contingency_matrix(before, after)

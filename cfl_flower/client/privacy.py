@@ -28,7 +28,6 @@ from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 from pydantic import Field
-from scipy.special import log_ndtr, ndtr
 
 from cfl_flower.settings import Positive, settings
 from cfl_flower.types import FloatArray, IntArray, Vector
@@ -143,7 +142,8 @@ def gaussian_scale(epsilon: float, delta: float) -> float:
     (5.276, True)
     """
     # The import takes a second, which devices without Gaussian noise need not spend.
-    from scipy.optimize import brentq  # noqa: PLC0415
+    from scipy.optimize import brentq
+    from scipy.special import log_ndtr, ndtr
 
     def excess(log_sigma: float) -> float:
         ratio = L2_SENSITIVITY / math.exp(log_sigma)

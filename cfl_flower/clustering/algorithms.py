@@ -7,16 +7,6 @@ from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial.distance import squareform
-from scipy.stats import trim_mean
-from sklearn.cluster import (
-    AgglomerativeClustering,
-    KMeans,
-    MiniBatchKMeans,
-    kmeans_plusplus,
-)
 
 from cfl_flower.clustering.representations import Distance, distances, pair_distances
 from cfl_flower.seeding import one_thread
@@ -56,6 +46,8 @@ def cluster_centres(points: FloatArray, labels: IntArray, count: int) -> FloatAr
 
     ``points`` have shape (n, L), ``labels`` from 0 to ``count`` - 1 shape (n,).
     """
+    from scipy.sparse import csr_array
+
     each = np.arange(len(labels))
     members = csr_array((np.ones(len(each)), (labels, each)), (count, len(each)))
     sizes = np.bincount(labels, minlength=count)
@@ -80,6 +72,8 @@ def trimmed_centres(
     >>> trimmed_centres(points, np.zeros(4, int), 1, 0.25)
     array([[1.5]])
     """
+    from scipy.stats import trim_mean
+
     result = np.full((count, points.shape[1]), np.nan)
     for cluster in np.unique(labels):
         members = points[labels == cluster].astype(float)
@@ -155,6 +149,8 @@ def silhouettes(
     ``points`` have shape (n, L), each of the labelings (n,). As scikit-learn's, which
     takes four times as long; with a single cluster it is -1.
     """
+    from scipy.spatial.distance import squareform
+
     gaps = squareform(pair_distances(points, metric).astype(np.float32))
     return [_silhouette(gaps, labels) for labels in labelings]
 
@@ -217,6 +213,8 @@ def _kmeans_for_each_k(
     The best of several; of more than `EXACT` clients one by mini-batches (Sculley,
     2010).
     """
+    from sklearn.cluster import KMeans, MiniBatchKMeans, kmeans_plusplus
+
     many = len(points) > EXACT
     restarts = max(1, min(scan.restarts, 5000 // len(points)))
     # The first K seeds of a longer k-means++ seeding are a k-means++ seeding for K
@@ -244,6 +242,8 @@ def kmeans(points: FloatArray, count: int, rng: np.random.Generator) -> IntArray
 
     Into fewer than K = ``count`` if there are fewer distinct points.
     """
+    from sklearn.cluster import KMeans
+
     distinct = min(count, len(np.unique(points, axis=0)))
     state = int(rng.integers(2**31))
     with one_thread():
@@ -257,6 +257,8 @@ def complete_linkage(gaps: FloatArray, count: int) -> IntArray:
 
     Returns ``count`` clusters of the rows of distances of shape (n, n), or n if fewer.
     """
+    from sklearn.cluster import AgglomerativeClustering
+
     if len(gaps) < 2:
         return np.zeros(len(gaps), np.int64)
     method = AgglomerativeClustering(
@@ -277,6 +279,9 @@ def connected(gaps: FloatArray, reach: float) -> IntArray:
     >>> connected(np.abs(np.subtract.outer([0, 9, 1, 2], [0, 9, 1, 2])), 1.0)
     array([0, 1, 0, 0])
     """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
     labels = connected_components(csr_array(gaps <= reach), directed=False)[1]
     return number_by_appearance(labels.astype(np.int64))
 

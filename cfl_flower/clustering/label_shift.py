@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from scipy.stats import wasserstein_distance
 
 from cfl_flower.settings import NonNegative, settings
 from cfl_flower.types import IntArray
@@ -37,6 +36,8 @@ class ShiftTest:
         >>> test.detects(np.array([39, 50, 11, 0]), before)
         True
         """
+        from scipy.stats import wasserstein_distance
+
         if self.metric == "reference":
             change = float(wasserstein_distance(current, before))
         else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.metrics.cluster import contingency_matrix
 
 from cfl_flower.clustering.similarity import cosines_of, normalise
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Json
@@ -103,6 +102,8 @@ def purity(clusters: IntArray, truth: IntArray) -> float:
     >>> purity(np.array([1, 1, 1, 2]), np.array([0, 0, 5, 5]))
     0.75
     """
+    from sklearn.metrics.cluster import contingency_matrix
+
     counts = contingency_matrix(truth, clusters)
     return float(counts.max(axis=0).sum() / len(clusters))
 

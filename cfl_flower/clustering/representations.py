@@ -7,8 +7,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist, pdist
-from scipy.special import chdtrc
 
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import FloatArray, IntArray, Vector
@@ -79,6 +77,8 @@ def chance_explains(
     >>> [chance_explains(h, np.array([10, 10]), 0.01) for h in (same, other)]
     [True, False]
     """
+    from scipy.special import chdtrc
+
     table = np.rint(histograms * counts[:, None])
     table = table[table.sum(axis=1) > 0]
     table = table[:, table.sum(axis=0) > 0]
@@ -134,11 +134,15 @@ def unit(vector: Vector) -> Vector:
 
 def distances(a: FloatArray, b: FloatArray, metric: Distance) -> FloatArray:
     """Return the distances, (n, m), between rows of matrices (n, L) and (m, L)."""
+    from scipy.spatial.distance import cdist
+
     return _without_nan(cdist(a, b, METRICS[metric]), metric)
 
 
 def pair_distances(points: FloatArray, metric: Distance) -> FloatArray:
     """Return the distances of all pairs of rows, each once: SciPy's condensed form."""
+    from scipy.spatial.distance import pdist
+
     return _without_nan(pdist(points, METRICS[metric]), metric)
 
 

@@ -12,9 +12,6 @@ from functools import lru_cache
 from typing import TypeVar, cast
 
 import numpy as np
-from scipy.linalg import eigh
-from scipy.sparse.linalg import eigsh
-from scipy.spatial.distance import pdist, squareform
 
 from cfl_flower.seeding import generator, one_thread
 from cfl_flower.types import FloatArray, IntArray, Vector
@@ -132,6 +129,9 @@ def leading_eigenvectors(gram: FloatArray, count: int) -> tuple[FloatArray, Floa
 
     The matrix, of shape (n, n), is symmetric and positive semi-definite.
     """
+    from scipy.linalg import eigh
+    from scipy.sparse.linalg import eigsh
+
     size = len(gram)
     with one_thread():
         if size <= DENSE or count >= size // 2 or not gram.any():
@@ -158,6 +158,8 @@ def madc(cosines: FloatArray) -> FloatArray:
            [0.4, 0. , 0.3],
            [0.1, 0.3, 0. ]])
     """
+    from scipy.spatial.distance import pdist, squareform
+
     count = len(cosines)
     if count < 3:
         return 1 - cosines

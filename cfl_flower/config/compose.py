@@ -5,45 +5,34 @@ Both entry points use it: `simulations.run` and the server app.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.types import Override
-from hydra.errors import ConfigCompositionException, HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 from cfl_flower.client.faults import Faults
-from cfl_flower.config.overrides import (
-    expand,
-    first_line,
-    parse,
-    search_path,
-    split,
-    with_folder,
+from cfl_flower.config.composition import (
+    GROUPS,
+    Composition,
+    compose_plain,
+    compose_plain_sweep,
+    list_options,
 )
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
 from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.timeline import Timeline
-from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.models import ModelSettings, hollow_network
-from cfl_flower.plugins import CONF, allow, conf_folders
+from cfl_flower.plugins import allow
 from cfl_flower.settings import (
     Count,
     Natural,
     NonNegative,
     System,
-    known_names,
     locate,
     located,
     require,
@@ -52,21 +41,6 @@ from cfl_flower.settings import (
 )
 from cfl_flower.simulated_devices import Devices
 from cfl_flower.types import Json
-
-GROUPS = {
-    "strategy": "client",
-    "dataset": "load",
-    "partition": "begin",
-    "drift": "events",
-    "model": "build",
-    "selection": "choose",
-    "server_optimizer": "step",
-    "devices": "draw",
-    "system": "task_timeout",
-    "logger": "open",
-    "faults": "raises",
-}
-"""The groups of settings, each with an attribute that its settings must have."""
 
 DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")
 
@@ -161,7 +135,17 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
     From overrides in Hydra's grammar, for example ``["strategy=fedavg", "rounds=20"]``.
     Raises `ConfigError`, one line: the key, its value, what is allowed, the remedy.
     """
-    plain, choices = compose_plain(overrides)
+    return check_settings(compose_plain(overrides))
+
+
+def compose_sweep(text: str) -> list[RunConfig]:
+    """Compose and check every run of `compose_plain_sweep`."""
+    return [check_settings(run) for run in compose_plain_sweep(text)]
+
+
+def check_settings(composition: Composition) -> RunConfig:
+    """Build the typed settings of one run, or raise a `ConfigError`."""
+    plain, choices, overrides = composition
     allow(plain)
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
     plain["drift"] = _in_rounds(plain["drift"], basics.rounds)
@@ -199,35 +183,10 @@ def compose_config(overrides: Sequence[str]) -> RunConfig:
         timeline=timeline,
         names=names,
         resolved=resolved,
-        overrides=list(overrides),
+        overrides=overrides,
     )
     locate(plain["strategy"]["_target_"]).check(config)
     return config
-
-
-def compose_sweep(text: str) -> list[RunConfig]:
-    """Compose every run of lines of overrides, each a sweep in Hydra's grammar.
-
-    For example ``"strategy=fedavg,fielding seed=0,1"``: four runs, in folders below one
-    `output_dir`, named by the swept values.
-    """
-    sweeps = (expand(with_folder(split(line))) for line in text.splitlines() or [""])
-    return [compose_config(job) for jobs in sweeps for job in jobs]
-
-
-def strategy_has(name: str, path: str) -> bool:
-    """Return whether a method has a setting, such as ``local.mu``.
-
-    Of a group inside a method's settings only the group itself is looked for: which
-    settings it has depends on the chosen option.
-    """
-    node: Any = compose_plain([f"strategy={name}"])[0]["strategy"]
-    first, *rest = path.split(".")
-    for part in [first] if list_options(f"strategy/{first}") else [first, *rest]:
-        if not isinstance(node, Mapping) or part not in node:
-            return False
-        node = node[part]
-    return True
 
 
 def _with_names(
@@ -241,30 +200,6 @@ def _with_names(
         for key, value in node.items()
     }
     return {"name": choices[group], **inner}
-
-
-def compose_plain(
-    overrides: Sequence[str],
-) -> tuple[dict[str, Json], dict[str, str]]:
-    """Return everything as plain data, and the chosen option of each group."""
-    parsed = parse(overrides)
-    _check_options(parsed)
-    try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            lines = [*overrides, search_path()]
-            node = compose("config", lines, return_hydra_config=True)
-        choices = {key: str(value) for key, value in node.hydra.runtime.choices.items()}
-        _refuse_doubles(choices)
-        run = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
-        plain: Any = OmegaConf.to_container(run, resolve=True)
-    except ConfigCompositionException as error:
-        raise ConfigError(_unknown_key(parsed, error)) from error
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(first_line(error)) from error
-    except YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"a configuration file is no yaml: {reason}") from error
-    return plain, choices
 
 
 def _in_rounds(drift: Any, total: int) -> Any:
@@ -327,62 +262,6 @@ def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
     return timeline
 
 
-def _chosen_settings(key: str, overrides: Sequence[Override]) -> Mapping[str, Json]:
-    """Return the settings at a key of the chosen options; empty for a value."""
-    lines = [each.input_line or "" for each in overrides]
-    chosen = [line for line in lines if re.split("[=/]", line)[0] in GROUPS]
-    node: Any = compose_plain(chosen)[0]
-    for part in filter(None, key.split(".")):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node if isinstance(node, Mapping) else {}
-
-
-def _check_options(overrides: Sequence[Override]) -> None:
-    """Require a known option for every override of a group."""
-    for item in overrides:
-        group, known = item.key_or_group, list_options(item.key_or_group)
-        path = group.replace(".", "/")
-        options = list_options(path) if path != group and not item.is_delete() else []
-        if options and _chosen_settings(group, overrides):
-            allowed = f"{path}= with one of {', '.join(options)}"
-            require(False, group, item.get_value_element_as_str(), allowed)
-        if not known or item.is_delete() or item.is_sweep_override():
-            continue
-        asked = item.get_value_element_as_str()
-        if item.value() not in known:
-            hint = known_names(asked, known)
-            raise ConfigError(f"{group}={asked} is not allowed; {hint}")
-
-
-def _refuse_doubles(choices: Mapping[str, str]) -> None:
-    """Require that no file of the user's has the name of a chosen option of ours.
-
-    Hydra would take ours and say nothing.
-    """
-    for group, option in choices.items():
-        files = [folder / group / f"{option}.yaml" for folder in conf_folders()]
-        twice = [path for path in files if path.is_file()][1:]
-        if twice:
-            raise ConfigError(
-                f"{group}={option} is an option of cfl-flower and {twice[0]}; "
-                "give your file another name"
-            )
-
-
-def list_options(group: str) -> list[str]:
-    """Return the names of a group's options, for example of ``strategy/trigger``."""
-    # Experiments are in folders by paper; folders in other groups are groups.
-    pattern = "**/*.yaml" if group == "experiment" else "*.yaml"
-    folders = [folder / group for folder in conf_folders()]
-    return sorted(
-        {
-            str(path.relative_to(folder).with_suffix(""))
-            for folder in folders
-            for path in folder.glob(pattern)
-        }
-    )
-
-
 def _target(group: str, node: Json) -> Any:
     """Return the settings class of a group."""
     path = node.get("_target_") if isinstance(node, Mapping) else None
@@ -390,20 +269,6 @@ def _target(group: str, node: Json) -> Any:
     allowed = f"{known}settings with a _target_"
     require(isinstance(path, str), group, node, allowed)
     return settings_class(str(path))
-
-
-def _unknown_key(overrides: Sequence[Override], error: Exception) -> str:
-    match = re.search(r"Could not override '([^']+)'", str(error))
-    if match is None:
-        cause = error.__cause__
-        return first_line(cause if isinstance(cause, Exception) else error)
-    key = match.group(1)
-    if "/" in key:
-        group = key.partition("/")[0]
-        return f"{key} has no effect with this {group}; leave it out"
-    parent, _, name = key.rpartition(".")
-    allowed = sorted(_chosen_settings(parent, overrides))
-    return f"{key} is not a setting; {known_names(name, allowed)}"
 
 
 def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:

@@ -18,6 +18,9 @@ from hydra.errors import HydraException
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF, conf_folders
 
+OVERRIDES = "overrides"
+"""The key of Flower's run-config that carries overrides."""
+
 
 def split(text: str) -> list[str]:
     """Split a line as a shell would.

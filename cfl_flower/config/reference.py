@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 
 from cfl_flower.client.upload_policy import UploadPolicy
 from cfl_flower.clustering.label_shift import ShiftTest
-from cfl_flower.config.compose import compose_plain, list_options
+from cfl_flower.config.composition import compose_plain, list_options
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.plugins import CONF, allow
 from cfl_flower.settings import allowed_values, settings_class, show_value
@@ -64,7 +64,7 @@ def method_settings(method: str) -> list[Setting]:
     another default. Of a group with several options, the settings of all are listed.
     """
     chosen = [f"strategy={method}"]
-    allow(compose_plain(chosen)[0])
+    allow(compose_plain(chosen).settings)
     return list(_walk(chosen, "strategy"))
 
 
@@ -77,7 +77,7 @@ def group_settings(group: str) -> list[Setting]:
 
 def _walk(overrides: list[str], group: str) -> Iterator[Setting]:
     """Yield the settings of a group such as ``strategy/scan``, and of those within."""
-    node, choices = compose_plain(overrides)
+    node, choices, _ = compose_plain(overrides)
     for part in group.split("/"):
         node = node[part]
     cls = settings_class(node["_target_"])

@@ -59,8 +59,8 @@ class Digits:
     def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
         """Return pixels in [0, 1] and labels, split within each class."""
         # Half a second, which a device with its own data would pay for every message.
-        from sklearn.datasets import load_digits  # noqa: PLC0415
-        from sklearn.model_selection import train_test_split  # noqa: PLC0415
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
 
         del data_dir
         digits = load_digits()

@@ -15,8 +15,8 @@ from torch import nn
 
 from cfl_flower.data.public import Samples
 from cfl_flower.learning.training import evaluate
+from cfl_flower.machine import usable_cores
 from cfl_flower.models import FlatModel
-from cfl_flower.seeding import usable_cores
 from cfl_flower.types import FloatArray, IntArray, Vector
 
 

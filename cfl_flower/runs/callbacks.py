@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from statistics import fmean
 from typing import TypeAlias
 
 from rich.console import Console
 
 from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.console import Verbosity, clock
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
 
 Callback: TypeAlias = Callable[[RoundRecord, Sequence[ClientRow], ClusteredState], None]
 """Called after every round; a method itself never prints or writes."""
-
-
-class Verbosity(StrEnum):
-    """How much a run prints."""
-
-    QUIET = "quiet"
-    NORMAL = "normal"
-    VERBOSE = "verbose"
 
 
 @dataclass
@@ -108,16 +100,3 @@ class Progress:
         # The first round starts the workers.
         known, left = self._seconds[1:], self.rounds - round
         return [f"{clock(left * fmean(known))} left"] if known and left else []
-
-
-def clock(seconds: float) -> str:
-    """Format a duration as hours, minutes and seconds.
-
-    Examples
-    --------
-    >>> clock(7.4), clock(3725)
-    ('0:07', '1:02:05')
-    """
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

@@ -111,7 +111,7 @@ class Mlflow(Logger):
     @contextmanager
     def open(self, config: RunConfig, done: int) -> Iterator[Callback]:
         """Open the run whose tag is the output folder."""
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
         from mlflow import MlflowClient  # noqa: PLC0415
         from mlflow.entities import Metric, Param  # noqa: PLC0415
 

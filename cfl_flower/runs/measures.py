@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.types import ClientId, IntArray, Result, Vector
@@ -58,6 +57,8 @@ def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
 
     ``truth`` and ``clusters`` have shape (m, L). None for a class without samples.
     """
+    from sklearn.metrics import adjusted_rand_score
+
     scores: list[float | None] = []
     for label in range(truth.shape[1]):
         holders = clusters[:, label] >= 0

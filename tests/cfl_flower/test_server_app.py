@@ -10,7 +10,8 @@ from cfl_flower.analysis.comparison import compare
 from cfl_flower.analysis.tables import BARS
 from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.errors import FailedRunsError
-from cfl_flower.server_app import execute, execute_all, make_console
+from cfl_flower.runs.console import make_console
+from cfl_flower.server_app import execute, execute_all
 from simulations.inprocess import InProcessGrid
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.config.compose import compose_plain
+from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import CONF, expand
 from simulations.published import PUBLISHED
 
@@ -50,7 +50,7 @@ def test_pages_name_presets() -> None:
 
 @pytest.mark.parametrize("override", NAMED)
 def test_every_named_experiment_composes(override: str) -> None:
-    plain, choices = compose_plain([override])
+    plain, choices, _ = compose_plain([override])
     assert f"experiment={choices['experiment']}" == override
     assert plain["rounds"] > 0
 
@@ -58,7 +58,7 @@ def test_every_named_experiment_composes(override: str) -> None:
 @pytest.mark.parametrize("overrides", COMMANDS, ids=" ".join)
 def test_every_command_in_a_presets_header_composes(overrides: list[str]) -> None:
     for job in expand(overrides):
-        plain, _ = compose_plain(job)
+        plain = compose_plain(job).settings
         assert plain["participants"] <= plain["clients"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cfl_flower.config.compose import list_options
+from cfl_flower.config.composition import list_options
 from cfl_flower.errors import ConfigError
 from simulations import choices
 from simulations.cli import COMMANDS, DEVICES, app
@@ -49,6 +49,37 @@ def test_a_command_reads_its_own_arguments_and_exit_code(tmp_path: Path) -> None
     )
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("cfl-flower error: strategy=fedavgg")
+
+
+EARLY_EXITS = [
+    ("run", ["--help"], 0),
+    ("run", ["strategy=fieldin"], 2),
+    ("run", ["strategy.treshold=1"], 2),
+    ("compare", ["--help"], 0),
+    ("compare", ["strategy=fedavg,ifca", "roundz=3"], 2),
+    ("preview", ["--help"], 0),
+    ("preview", ["partition.alfa=1"], 2),
+    ("choices", ["strategy"], 0),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "exit_code"), EARLY_EXITS)
+def test_help_and_a_wrong_key_need_none_of_what_trains(
+    name: str, arguments: list[str], exit_code: int
+) -> None:
+    script = (
+        "import atexit, sys\n"
+        f"from simulations.{name} import main\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == exit_code
+    imported = set(done.stderr.split())
+    assert "cfl_flower.errors" in imported
+    heavy = {"flwr", "matplotlib", "pandas", "ray", "scipy", "sklearn", "torch"}
+    assert not heavy & imported
 
 
 @pytest.mark.parametrize(

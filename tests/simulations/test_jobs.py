@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 
 from cfl_flower.config.compose import compose_sweep
-from cfl_flower.runs.callbacks import Verbosity
+from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.directory import FAILURE
 from simulations import jobs
 from simulations.jobs import Job, Watch, at_once, carry_out
@@ -28,8 +28,8 @@ def test_runs_on_ray_share_a_superlink_if_only_one_goes_on_at_a_time(
 ) -> None:
     found = make("engine=ray,inprocess seed=0,1", tmp_path)
     ray, alone = found[:2], found[2:]
-    assert jobs._units(found, 1) == [ray, [alone[0]], [alone[1]]]
-    assert jobs._units(found, 2) == [[each] for each in found]
+    assert jobs._divide(found, 1) == [ray, [alone[0]], [alone[1]]]
+    assert jobs._divide(found, 2) == [[each] for each in found]
 
 
 def test_as_many_at_a_time_as_there_are_processors(

@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cfl_flower.config.compose import compose_config, compose_plain
+from cfl_flower.config.compose import compose_config
+from cfl_flower.config.composition import compose_plain
 from cfl_flower.data.images import Mnist
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF
+from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import Finished, finished, read_finished
 from simulations import published, reproduce
-from simulations.jobs import Job, work
+from simulations.jobs import Job, carry_out
 from simulations.published import (
     Cell,
     PublishedTable,
@@ -164,7 +166,7 @@ SETTINGS = {
 def test_every_row_of_flexcfls_table_has_the_papers_settings(row: str) -> None:
     clients, clusters, rounds, rate, mu = SETTINGS[row]
     (cell,) = TABLES["flexcfl_table3"].cells([row], ["fedprox"])
-    plain, _ = compose_plain(cell.overrides)
+    plain = compose_plain(cell.overrides).settings
     found = plain["clients"], plain["clusters"], plain["rounds"], plain["participants"]
     assert found == (clients, clusters, rounds, 20)
     local = plain["strategy"]["local"]
@@ -184,7 +186,7 @@ def test_fedccfas_drifts_are_in_the_authors_rounds(
     table = TABLES[f"fedccfa_table{number}"]
     assert len(table.rows) == 6
     for row in table.rows:
-        plain, _ = compose_plain(table.cell(row, "fedavg").overrides)
+        plain = compose_plain(table.cell(row, "fedavg").overrides).settings
         assert plain["drift"]["rounds"] == rounds
         assert plain["clients"] == int(row.rpartition("_")[2])
 
@@ -217,14 +219,15 @@ def test_results_of_other_settings_are_not_used(tmp_path: Path) -> None:
     config = reproduce.compose_cell(
         replace(cell, overrides=small), 0, options(tmp_path)
     )
-    assert work([Job("digits", config)]).endswith("(exit code 0)")
+    assert carry_out([Job("digits", config)], 1, Verbosity.QUIET, "") == {}
     assert finished(config)
     other = [*small, "strategy.local.mu=1"]
     changed = reproduce.compose_cell(
         replace(cell, overrides=other), 0, options(tmp_path)
     )
     assert finished(changed) is None
-    assert "another run" in work([Job("digits", changed)])
+    reasons = carry_out([Job("digits", changed)], 1, Verbosity.QUIET, "")
+    assert "another run" in reasons[changed.output_dir]
     assert finished(changed) is None, "the other run's numbers are not this one's"
     assert finished(config)
 
@@ -350,7 +353,7 @@ def test_all_representations_in_one_cluster_are_the_single_model(
     small = ["clients=10", "participants=3", "rounds=3", "drift.rounds=[2]", *one]
     cell = Cell("digits", "one_cluster", None, [*small, "selection=nearest"])
     config = reproduce.compose_cell(cell, 0, options(tmp_path))
-    work([Job("digits", config)])
+    assert carry_out([Job("digits", config)], 1, Verbosity.QUIET, "") == {}
     run = read_finished(config)
     assert run is not None
     assert [row["num_clusters"] for row in run.rounds] == [1, 1, 1]

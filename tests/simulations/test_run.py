@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.runs.callbacks import Verbosity
-from cfl_flower.server_app import VERBOSITY, verbosity
+from cfl_flower.runs.console import VERBOSITY, Verbosity, verbosity
 from simulations.run import main, take_talk
 
 SMALL = ["engine=inprocess", "clients=6", "participants=3", "rounds=2"]

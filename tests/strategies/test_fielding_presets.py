@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from cfl_flower.config.compose import compose_config, compose_plain
+from cfl_flower.config.compose import compose_config
+from cfl_flower.config.composition import compose_plain
 from cfl_flower.server_app import execute
 from simulations.inprocess import InProcessGrid
 
@@ -26,7 +27,9 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_presets_are_the_published_settings(name: str) -> None:
-    plain, choices = compose_plain([f"experiment=fielding_{name}", "strategy=fielding"])
+    plain, choices, _ = compose_plain(
+        [f"experiment=fielding_{name}", "strategy=fielding"]
+    )
     local = plain["strategy"]["local"]
     found = plain["clients"], plain["drift"]["every"], plain["rounds"]
     assert (*found, local["learning_rate"], plain["participants"]) == PUBLISHED[name]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.config.compose import GROUPS, RunConfig, compose_config, compose_sweep
+from cfl_flower.config.compose import RunConfig, compose_config, compose_sweep
+from cfl_flower.config.composition import GROUPS
 from cfl_flower.config.overrides import CONF, split
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import build

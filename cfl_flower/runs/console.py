@@ -1,0 +1,51 @@
+"""Where a run prints, and how much."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+from rich.console import Console
+
+CONSOLE = "CFL_FLOWER_CONSOLE"
+"""Environment variable: a file that gets the run's lines instead of stdout, which
+Flower mixes with its own."""
+
+VERBOSITY = "CFL_FLOWER_VERBOSITY"
+"""Environment variable: one of `Verbosity`, how much a run says."""
+
+
+class Verbosity(StrEnum):
+    """How much a run prints."""
+
+    QUIET = "quiet"
+    NORMAL = "normal"
+    VERBOSE = "verbose"
+
+
+def verbosity() -> Verbosity:
+    """Return how much the run is to say."""
+    return Verbosity(os.environ.get(VERBOSITY, Verbosity.NORMAL))
+
+
+def make_console() -> Console:
+    """Return the console of a run; without a terminal, plain lines."""
+    if path := os.environ.get(CONSOLE):
+        return Console(file=Path(path).open("a", encoding="utf-8"), width=125)
+    console = Console(file=sys.stdout)
+    return console if console.is_terminal else Console(file=sys.stdout, width=125)
+
+
+def clock(seconds: float) -> str:
+    """Format a duration as hours, minutes and seconds.
+
+    Examples
+    --------
+    >>> clock(7.4), clock(3725)
+    ('0:07', '1:02:05')
+    """
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
