@@ -79,7 +79,7 @@ def open_resources(text: str, node: NodeConfig | None = None) -> WorkerResources
     return _build_resources(text, node, version)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _build_resources(
     text: str, node: NodeConfig | None, version: str
 ) -> WorkerResources:

@@ -139,7 +139,7 @@ def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
 
 def report(jobs: Sequence[Job], verbosity: Verbosity) -> None:
     """Write the page of the runs that have begun, and its tables, above them."""
-    # What draws is imported at the end: runs begin half a second sooner.
+    # What draws would keep runs from beginning.
     from simulations.report import render
     from simulations.saved import load_run
 
@@ -177,9 +177,10 @@ def main(arguments: Sequence[str]) -> int:
     if asked.verbosity is not Verbosity.QUIET:
         announce(jobs, arguments)
     most = at_once([job.config for job in jobs], asked.jobs)
+    shown = ["cfl_flower.analysis.comparison", "simulations.report"]
+    reasons = carry_out(jobs, most, asked.verbosity, "compare", shown)
     from cfl_flower.analysis.comparison import compare
 
-    reasons = carry_out(jobs, most, asked.verbosity, "compare")
     console = make_console()
     if asked.markdown:
         console.width = 1000  # a cell of a document is one line

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -159,13 +160,18 @@ def at_once(configs: Sequence[RunConfig], asked: int | None = None) -> int:
 
 
 def carry_out(
-    jobs: Sequence[Job], at_a_time: int, verbosity: Verbosity, title: str
+    jobs: Sequence[Job],
+    at_a_time: int,
+    verbosity: Verbosity,
+    title: str,
+    modules: Sequence[str] = (),
 ) -> dict[str, str]:
     """Carry out what is not finished; what was interrupted goes on.
 
     Each job has a folder of its own, and each process one job; if it is one process at
-    a time, runs on Ray share one, with a SuperLink and its start. Returns why runs
-    failed, by their output_dir.
+    a time, runs on Ray share one, with a SuperLink and its start. Meanwhile ``modules``
+    are imported, which are wanted afterwards. Returns why runs failed, by their
+    output_dir.
     """
     waiting = [job for job in jobs if not finished(job.config)]
     if not waiting:
@@ -177,6 +183,8 @@ def carry_out(
         (job.folder / FAILURE).unlink(missing_ok=True)
     units = [_unit(each) for each in divided]
     with watch.open(), start(units, at_a_time, verbosity) as processes:
+        for name in modules:
+            import_module(name)
         return _follow(processes, divided, watch)
 
 
@@ -185,7 +193,14 @@ def _unit(jobs: Sequence[Job]) -> Unit:
     lines = "\n".join(job.line for job in jobs)
     log = _log_of(jobs)
     log.unlink(missing_ok=True)
-    return Unit(lines, str(log), jobs[0].config.engine == "inprocess")
+    config = jobs[0].config
+    if config.engine == "inprocess":
+        return Unit(lines, str(log))
+    # With Flower's server, which is there by now.
+    from cfl_flower.server_app import runs_at_once
+
+    at_once = runs_at_once([job.config for job in jobs])
+    return Unit(lines, str(log), (config.workers, config.gpus_per_worker, at_once))
 
 
 def _divide(jobs: Sequence[Job], at_a_time: int) -> list[list[Job]]:

@@ -28,6 +28,7 @@ from threading import Thread
 from typing import NamedTuple, TextIO
 
 from cfl_flower import plugins
+from cfl_flower.config.overrides import split
 from cfl_flower.runs.console import VERBOSITY, Verbosity
 from simulations.run import run
 from simulations.superlink import PROJECT, die_with_parent, run_on_superlink
@@ -50,8 +51,9 @@ class Unit(NamedTuple):
     """Of each run a line; several share a SuperLink."""
     log: str
     """The file that gets what the process says."""
-    in_process: bool
-    """Whether it trains clients itself, and not on a SuperLink."""
+    superlink: tuple[int, float, int] | None = None
+    """Workers, GPUs of each, and runs at once on a SuperLink of its own; None for one
+    run in the process itself."""
 
 
 class Event(NamedTuple):
@@ -128,17 +130,14 @@ def start(
             process.wait()
 
 
-@command
-def carry_out(overrides: Sequence[str]) -> None:
-    """Carry out one run, or several on one SuperLink; each has a line of overrides."""
-    from cfl_flower.config.compose import compose_sweep
+def carry_out(unit: Unit) -> None:
+    """Carry out the runs of a unit."""
+    if unit.superlink:
+        run_on_superlink(unit.overrides, *unit.superlink)
+        return
+    from cfl_flower.config.compose import compose_config
 
-    (lines,) = overrides
-    first, *others = compose_sweep(lines)
-    if others:
-        run_on_superlink(lines, first.workers, first.gpus_per_worker)
-    else:
-        run(first)
+    run(compose_config(split(unit.overrides)))
 
 
 def enter(unit: Unit, parent: int) -> None:
@@ -148,7 +147,7 @@ def enter(unit: Unit, parent: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
         os.dup2(log, stream.fileno())
-    sys.exit(carry_out([unit.overrides]))
+    sys.exit(command(lambda _: carry_out(unit))([]))
 
 
 def fork(units: Sequence[Unit], at_a_time: int) -> Iterator[Event]:
@@ -174,7 +173,7 @@ def main(arguments: Sequence[str]) -> int:
     """Carry out the units that stdin names, and return 0."""
     die_with_parent(int(os.environ[PARENT]))
     units = [Unit(*each) for each in json.load(sys.stdin)]
-    for name in PARTS if any(unit.in_process for unit in units) else ():
+    for name in PARTS if any(not unit.superlink for unit in units) else ():
         importlib.import_module(name)
     for event in fork(units, int(arguments[0])):
         print(json.dumps(event), flush=True)

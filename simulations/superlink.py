@@ -37,13 +37,13 @@ START_TIMEOUT = 60.0
 
 
 def run_on_superlink(
-    overrides: str, workers: int, gpus_per_worker: float = 0.0
+    overrides: str, workers: int, gpus_per_worker: float = 0.0, at_once: int = 1
 ) -> None:
     """Run the app in a simulation on a private SuperLink, streaming its lines.
 
-    The overrides are in one line, with absolute paths. Each worker process has one
-    simulated SuperNode. A status that is anything but completed is a `RunFailedError`,
-    which says why.
+    The overrides of each run are in a line, with absolute paths. Each of the runs that
+    are on their way ``at_once`` has a simulated SuperNode for every worker process. A
+    status that is anything but completed is a `RunFailedError`, which says why.
     """
     with (
         tempfile.TemporaryDirectory(prefix="cfl-flower-") as home,
@@ -51,7 +51,8 @@ def run_on_superlink(
             Path(home), **{CONSOLE: f"{home}/{CONSOLE_FILE}"}
         ) as environment,
     ):
-        reason = _submit(environment, Path(home), overrides, workers, gpus_per_worker)
+        federation = _federation(environment, workers, gpus_per_worker, at_once)
+        reason = _submit(environment, Path(home), overrides, federation)
         status = wait_for_end(variables=environment, patience=60, folder=home)
         log = (Path(home) / "stream.log").read_text()
     if reason or status != COMPLETED:
@@ -108,37 +109,43 @@ def run_command(overrides: str, folder: Path, *options: str) -> list[str]:
 
 
 def app_folder(folder: Path) -> Path:
-    """Return the folder of the Flower app: this checkout, or a copy of the wheel's.
+    """Return a folder with nothing but the Flower app.
 
-    A wheel has no pyproject.toml beside its packages, which Flower asks for: it carries
-    one below `simulations`.
+    Flower looks at all files below an app: at 80,000 in a checkout with its virtual
+    environment, for four seconds. And a wheel has no pyproject.toml beside its
+    packages, which Flower asks for: it carries one below `simulations`.
     """
-    if not APP.exists():
-        return PROJECT
     app = folder / "app"
     app.mkdir()
-    shutil.copy(APP, app)
+    shutil.copy(APP if APP.exists() else PROJECT / "pyproject.toml", app)
     for package in ("cfl_flower", "strategies", "clients", "conf"):
-        shutil.copytree(PROJECT / package, app / package)
+        hidden = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(PROJECT / package, app / package, ignore=hidden)
     return app
 
 
-def _submit(
-    environment: dict[str, str],
-    home: Path,
-    overrides: str,
-    workers: int,
-    gpus_per_worker: float,
-) -> str | None:
-    """Submit the run and relay its lines; return the reason if it gives up."""
+def _federation(
+    environment: dict[str, str], workers: int, gpus_per_worker: float, at_once: int
+) -> str:
+    """Return Flower's configuration of the simulation."""
     federation = (
-        f"num-supernodes={workers} client-resources-num-cpus=1 "
+        f"num-supernodes={workers * at_once} client-resources-num-cpus=1 "
         f"client-resources-num-gpus={gpus_per_worker} "
         'init-args-logging-level="error" init-args-log-to-driver=false'
     )
     # A Ray cluster that exists has the CPUs that it has.
     if "RAY_ADDRESS" not in environment:
         federation += f" init-args-num-cpus={workers}"
+    return federation
+
+
+def _submit(
+    environment: dict[str, str],
+    home: Path,
+    overrides: str,
+    federation: str,
+) -> str | None:
+    """Submit the run and relay its lines; return the reason if it gives up."""
     command = run_command(overrides, home, "--federation-config", federation)
     stream, console = home / "stream.log", home / CONSOLE_FILE
     console.touch()

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from cfl_flower.communication.fleet import RESUME, Fleet
-from cfl_flower.communication.grid import pause
 from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.records import encode_models
 from cfl_flower.errors import WorkerLostError
@@ -77,7 +76,7 @@ class AsyncDispatcher:
                 return answers
             if timeout and elapsed > timeout:
                 break
-            pause(elapsed)
+            self._fleet.grid.pause(elapsed)
         if self._fleet.outstanding.ids and simulated:
             raise WorkerLostError(f"a worker did not answer in {timeout:g} s; {RESUME}")
         return []

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from flwr.app import Array, Message
 from flwr.serverapp import Grid
 
+from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.communication.nodes import NodeRegistry, last_sentence
 from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.partial_sums import (
@@ -55,7 +56,9 @@ class Fleet(NodeRegistry):
     ``token`` names the run to devices, which keep a state for each run.
     """
 
-    def __init__(self, grid: Grid, config: RunConfig, token: str = "") -> None:
+    def __init__(
+        self, grid: Grid | PatientGrid, config: RunConfig, token: str = ""
+    ) -> None:
         super().__init__(grid, config.clients, config.system.message_timeout)
         self._token = token
         self._settings = json.dumps({**config.resolved, "run": token})

@@ -1,9 +1,10 @@
-"""Flower's grid, looked at more often."""
+"""Flower's grid, looked at more often, and shared by several runs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from threading import Lock
 from typing import Any
 
 from flwr.app import Message
@@ -15,20 +16,22 @@ PAUSE = 0.25
 """The longest wait, in seconds, between two looks for replies."""
 
 
-def pause(elapsed: float) -> None:
-    """Wait before the next look: short at first, the longer the more has passed."""
-    time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
-
-
 class PatientGrid:
     """Flower's grid with a short, growing wait between looks for replies.
 
     Flower looks every 0.1 s, which doubles a round whose phases take as long. All else
     is Flower's: what is not defined here is delegated.
+
+    Runs that share a grid have some of its ``nodes`` each, and compute in turn: who has
+    the ``turn`` gives it to another while waiting.
     """
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(
+        self, grid: Grid, nodes: Collection[int] = (), turn: Lock | None = None
+    ) -> None:
         self._grid = grid
+        self.nodes = nodes
+        self._turn = turn
         self._pending: list[Callable[[], None]] = []
         self.outstanding = Outstanding()
 
@@ -40,6 +43,26 @@ class PatientGrid:
         """Do now what was left for later."""
         while self._pending:
             self._pending.pop(0)()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, while other runs may compute."""
+        if self._turn is None:
+            time.sleep(seconds)
+            return
+        self._turn.release()
+        try:
+            time.sleep(seconds)
+        finally:
+            self._turn.acquire()
+
+    def pause(self, elapsed: float) -> None:
+        """Wait before the next look: short at first, the longer the more has passed."""
+        self.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
+
+    def get_node_ids(self) -> list[int]:
+        """Return the nodes that are there, of one's own if one has some."""
+        found = self._grid.get_node_ids()
+        return [node for node in found if node in self.nodes or not self.nodes]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
@@ -68,5 +91,5 @@ class PatientGrid:
             elapsed = time.monotonic() - start
             if not waiting or (timeout and elapsed > timeout):
                 break
-            pause(elapsed)
+            self.pause(elapsed)
         return replies

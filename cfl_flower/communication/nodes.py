@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 
 from cfl_flower.client.node_config import CLIENT_ID
 from cfl_flower.code_version import code_digest
-from cfl_flower.communication.grid import PatientGrid, pause
+from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.errors import InvalidResultError, WorkerLostError
 from cfl_flower.types import ClientId, client_order, is_client_id
 
@@ -55,8 +55,10 @@ class NodeRegistry:
     nodes claim to be, with the nodes' names.
     """
 
-    def __init__(self, grid: Grid, expected: int, patience: float = 0.0) -> None:
-        self.grid = PatientGrid(grid)
+    def __init__(
+        self, grid: Grid | PatientGrid, expected: int, patience: float = 0.0
+    ) -> None:
+        self.grid = grid if isinstance(grid, PatientGrid) else PatientGrid(grid)
         self.simulated = False
         self._expected = expected
         self._patience = patience or math.inf
@@ -104,7 +106,7 @@ class NodeRegistry:
                 if self._nodes:
                     return
                 raise WorkerLostError(self._why_nobody())
-            time.sleep(0.05)
+            self.grid.sleep(0.05)
 
     def _longest_wait(self) -> float:
         """Return for how long the start may wait, as things stand."""
@@ -164,7 +166,7 @@ class NodeRegistry:
             elapsed = time.monotonic() - start
             if not waiting or elapsed > IDENTIFY_TIMEOUT:
                 break
-            pause(elapsed)
+            self.grid.pause(elapsed)
         for node in waiting:
             late = f"no answer within {IDENTIFY_TIMEOUT:g} s: busy, or hanging"
             log.warning("%s is not waited for: %s", self._name(node), late)
@@ -197,7 +199,9 @@ class NodeRegistry:
         self._nodes += devices
         self._claims |= devices
         self._settle()
-        return max(workers.values(), default=0) if self.simulated else self._expected
+        if self.simulated:
+            return len(self.grid.nodes) or max(workers.values(), default=0)
+        return self._expected
 
     def _settle(self) -> None:
         """Assign each client to the one node that claims it, or to none."""

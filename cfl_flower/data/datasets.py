@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from pydantic import Field
 from torch.nn.functional import interpolate
 
-from cfl_flower.data.pool import Pool, pools
+from cfl_flower.data.pool import Parts, Pool, cached_arrays, pools
 from cfl_flower.data.reading import TestFraction
 from cfl_flower.settings import settings
 
@@ -58,11 +59,18 @@ class Digits:
 
     def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
         """Return pixels in [0, 1] and labels, split within each class."""
-        # Half a second, which a device with its own data would pay for every message.
+        del data_dir
+        known = f"digits {self.size} {self.test_fraction} {version('scikit-learn')}"
+        try:
+            # The import of scikit-learn takes a second of every process.
+            return pools(cached_arrays(known, [], self._arrays))
+        except OSError:  # nowhere to write: what needs no download needs no folder
+            return pools(self._arrays())
+
+    def _arrays(self) -> Parts:
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
 
-        del data_dir
         digits = load_digits()
         images = torch.from_numpy(digits.images[:, None] / 16).float()
         x = interpolate(images, self.size, mode="bilinear").numpy()
@@ -71,4 +79,4 @@ class Digits:
             x, y, test_size=self.test_fraction, random_state=0, stratify=y
         )
         train, test = {"x": x_train, "y": y_train}, {"x": x_test, "y": y_test}
-        return pools({"train": train, "test": test})
+        return {"train": train, "test": test}

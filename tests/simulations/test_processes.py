@@ -16,7 +16,7 @@ SMALL = "engine=inprocess clients=6 participants=3 drift=none partition.groups=3
 
 def unit(overrides: str, folder: Path, name: str) -> Unit:
     line = f"{SMALL} {overrides} output_dir={folder / name}"
-    return Unit(line, str(folder / f"{name}.txt"), in_process=True)
+    return Unit(line, str(folder / f"{name}.txt"))
 
 
 def ends(found: Processes, count: int) -> dict[int, int]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -58,3 +60,16 @@ def test_a_test_set_of_nothing_or_everything_is_refused(fraction: float) -> None
         ConfigError, match=r"dataset\.test_fraction=.*from 0.01 to 0.99"
     ):
         Digits(test_fraction=fraction)
+
+
+def test_the_digits_come_from_the_cache_and_without_one_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made, kept = Digits().load(), Digits().load()
+    assert list((tmp_path / "cache").rglob("x.train.npy"))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    for one, *others in zip(made, kept, Digits().load(), strict=True):
+        assert all(torch.equal(one.x, other.x) for other in others)
+        assert all(torch.equal(one.y, other.y) for other in others)
