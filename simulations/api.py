@@ -43,11 +43,16 @@ from simulations.streams import Picture, Stream, divide, question
 __all__ = ["Comparison", "Run", "compare", "load", "run"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run in its folder, finished or not."""
 
     saved: SavedRun
+
+    def __repr__(self) -> str:
+        """Say which run it is, and how far it is."""
+        done, total = len(self.saved.rounds), self.settings["rounds"]
+        return f"Run({str(self.folder)!r}: {self.saved.strategy}, round {done}/{total})"
 
     @property
     def folder(self) -> Path:
@@ -109,13 +114,18 @@ class Run:
         return _to_html(question([self._stream]), [self._stream])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Runs of several methods, seeds or streams of data."""
 
     runs: Sequence[Run]
     failures: Mapping[str, str]
     """Why runs failed, by their folder."""
+
+    def __repr__(self) -> str:
+        """Say what is compared, and how many runs failed."""
+        asked, failed = question(self.streams), len(self.failures)
+        return f"Comparison({asked}: {len(self.runs)} runs, {failed} failed)"
 
     @cached_property
     def streams(self) -> list[Stream]:
@@ -172,6 +182,8 @@ def compare(
     with what an ``output_dir`` holds. Raises `ConfigError` before any training; runs
     that fail later are in `failures`.
     """
+    if "seed" in settings:
+        raise ConfigError("seed has no effect beside seeds; use seeds=[0, 3] for two")
     numbers = range(seeds) if isinstance(seeds, int) else seeds
     swept = {"seed": list(numbers), **settings}
     asked = [*overrides, *to_overrides(swept, sweep=True)]

@@ -114,14 +114,18 @@ class Stream:
         }
         for key, when in (("final", "At the end"), ("mean", "Over all rounds")):
             yield from _who_leads(scores, key, when)
-        sent = {name: _megabytes(row) for name, row in scores.items()}
+        sent = {name: _megabytes(row) for name, row in self.rows.items()}
         ranked = [
             (name, f"{sent[name]:.1f} MB")
             for name in sorted(sent, key=sent.__getitem__)
+            if sent[name]
         ]
         if len({size for _, size in ranked}) > 1:
             (least, less), *_, (most, more) = ranked
-            yield f"{least} sent least, {less}; {most} sent most, {more}."
+            yield (
+                f"Of the methods that send models, {least} sent least, {less}; "
+                f"{most} sent most, {more}."
+            )
 
 
 def _megabytes(row: Sequence[Compared[SavedRun]]) -> float:

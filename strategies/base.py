@@ -336,6 +336,12 @@ class ClusteredStrategy(Method, Strategy):
         failures = [f for f in self.record.failures if f.phase == phase]
         reasons = [f"client {f.client}: {f.reason}: {f.detail}" for f in failures]
         remedy = "mend the clients and add resume=true"
+        if failures and all(f.reason == "count" for f in failures):
+            remedy = (
+                "they have too few samples in this round: see simulations.preview, and "
+                "take another partition or drift (with drift=timestamps a longer "
+                "drift.window or fewer drift.periods)"
+            )
         if not all(map(is_bounded, self.state.models)):
             remedy = (
                 "what they received is not finite itself, or huge: training diverged, "

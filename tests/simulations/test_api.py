@@ -40,6 +40,7 @@ def test_a_run_is_tables_and_settings(run: Run) -> None:
     assert run.settings["strategy"]["threshold"] == 0.5
     assert run.summary["final"]["accuracy"] == accuracies[-1]
     assert run.drifts == [2]
+    assert repr(run) == f"Run('{run.folder}': fielding, round 2/2)"
 
 
 def test_a_run_goes_on_and_is_what_it_had_been_at_once(
@@ -120,6 +121,11 @@ def test_bad_input_is_an_error_before_any_training(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_seeds_are_told_once() -> None:
+    with pytest.raises(ConfigError, match=r"seed has no effect.*use seeds=\[0, 3\]"):
+        cfl.compare(strategy="fedavg", seeds=2, seed=3)
+
+
 def test_names_are_there_and_cost_nothing_until_used() -> None:
     assert all(callable(getattr(cfl, each)) for each in ("run", "compare", "load"))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
@@ -147,4 +153,6 @@ def test_a_comparison_has_its_scores_and_failures(tmp_path: Path) -> None:
     ]
     assert found.tables[0].index.tolist() == ["fedavg", "fielding"]
     assert found.plot()._repr_svg_().count("fielding") >= 1
-    assert "2 methods under no drift on digits, 2 seeds" in found._repr_html_()
+    asked = "2 methods under no drift on digits, 2 seeds"
+    assert asked in found._repr_html_()
+    assert repr(found) == f"Comparison({asked}: 4 runs, 0 failed)"

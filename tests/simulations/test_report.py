@@ -305,7 +305,9 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     (dear,) = divide([single, replace(other, rounds=more)])
     *_, cost = dear.findings()
     assert re.fullmatch(
-        r"fedavg sent least, 0.\d MB; fielding sent most, 4.\d MB.", cost
+        r"Of the methods that send models, fedavg sent least, 0.\d MB; fielding sent "
+        r"most, 4.\d MB.",
+        cost,
     )
     leads = stream.tables[1]
     assert [[*column.cells] for column in leads.columns][1] == ["+2.0 ± 1.0, no lead"]

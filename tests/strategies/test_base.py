@@ -11,9 +11,11 @@ import pytest
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
 from cfl_flower.simulated_devices import Devices
 from simulations.inprocess import InProcessGrid
+from simulations.run import check, run
 from strategies.fedavg import FedAvg
 
 Runner = Callable[..., Any]
@@ -129,3 +131,23 @@ def test_class_agreement_is_noted_where_clients_mean_different_things(
     )
     assert {row["ari"] for row in ours.rounds} == {None}
     assert len(ours.rounds[0]["class_ari"]) == 10
+
+
+def test_a_round_in_which_nobody_has_samples_says_what_to_change(
+    tmp_path: Path,
+) -> None:
+    days = [1, 2, 3, 4, 298, 299] * 10
+    lines = [f"{k % 7},{'ab'[k % 2]},{k % 3},{day}" for k, day in enumerate(days)]
+    path = tmp_path / "days.csv"
+    path.write_text("\n".join(["x,y,who,day", *lines]))
+    asked = ["label=y", "owner=who", "time=day", f"file={path}"]
+    window = ["drift=timestamps", "drift.periods=3", "drift.window=1", "rounds=5"]
+    (config,) = check(
+        [
+            *("strategy=fedavg", "dataset=csv", *(f"dataset.{a}" for a in asked)),
+            *("partition=natural", "clients=3", "participants=3", *window),
+            *("engine=inprocess", f"output_dir={tmp_path / 'run'}"),
+        ]
+    )
+    with pytest.raises(NoValidResultError, match=r"too few samples.*drift\.window"):
+        run(config)
