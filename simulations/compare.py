@@ -29,7 +29,7 @@ from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
 from cfl_flower.runs.console import Verbosity, make_console
 from cfl_flower.runs.reading import read_finished, refuse_other_settings
-from simulations.jobs import Job, at_once, carry_out
+from simulations.jobs import Job, at_once, carried_out
 from simulations.run import check_machine, refuse_nothing
 from simulations.superlink import PROJECT
 from simulations.terminal import Parser, command, make_error_console
@@ -178,14 +178,14 @@ def main(arguments: Sequence[str]) -> int:
         announce(jobs, arguments)
     most = at_once([job.config for job in jobs], asked.jobs)
     shown = ["cfl_flower.analysis.comparison", "simulations.report"]
-    reasons = carry_out(jobs, most, asked.verbosity, "compare", shown)
-    from cfl_flower.analysis.comparison import compare
+    with carried_out(jobs, most, asked.verbosity, "compare", shown) as reasons:
+        from cfl_flower.analysis.comparison import compare
 
-    console = make_console()
-    if asked.markdown:
-        console.width = 1000  # a cell of a document is one line
-    compare([job.config for job in jobs], console, reasons, asked.markdown)
-    report(jobs, asked.verbosity)
+        console = make_console()
+        if asked.markdown:
+            console.width = 1000  # a cell of a document is one line
+        compare([job.config for job in jobs], console, reasons, asked.markdown)
+        report(jobs, asked.verbosity)
     return int(bool(reasons))
 
 

@@ -160,32 +160,44 @@ def at_once(configs: Sequence[RunConfig], asked: int | None = None) -> int:
 
 
 def carry_out(
+    jobs: Sequence[Job], at_a_time: int, verbosity: Verbosity, title: str
+) -> dict[str, str]:
+    """Carry out what is not finished, as `carried_out`; return why runs failed."""
+    with carried_out(jobs, at_a_time, verbosity, title) as reasons:
+        return reasons
+
+
+@contextmanager
+def carried_out(
     jobs: Sequence[Job],
     at_a_time: int,
     verbosity: Verbosity,
     title: str,
     modules: Sequence[str] = (),
-) -> dict[str, str]:
+) -> Iterator[dict[str, str]]:
     """Carry out what is not finished; what was interrupted goes on.
 
     Each job has a folder of its own, and each process one job; if it is one process at
     a time, runs on Ray share one, with a SuperLink and its start. Meanwhile ``modules``
-    are imported, which are wanted afterwards. Returns why runs failed, by their
-    output_dir.
+    are imported, which the body needs; it has why runs failed, by their output_dir, and
+    can show all runs while the processes come to their end.
     """
     waiting = [job for job in jobs if not finished(job.config)]
     if not waiting:
-        return {}
+        yield {}
+        return
     watch = Watch(title, waiting, verbosity)
     divided = _divide(waiting, at_a_time)
     for job in waiting:
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / FAILURE).unlink(missing_ok=True)
     units = [_unit(each) for each in divided]
-    with watch.open(), start(units, at_a_time, verbosity) as processes:
-        for name in modules:
-            import_module(name)
-        return _follow(processes, divided, watch)
+    with start(units, at_a_time, verbosity) as processes:
+        with watch.open():
+            for name in modules:
+                import_module(name)
+            reasons = _follow(processes, divided, watch)
+        yield reasons
 
 
 def _unit(jobs: Sequence[Job]) -> Unit:
@@ -219,15 +231,21 @@ def _divide(jobs: Sequence[Job], at_a_time: int) -> list[list[Job]]:
 def _follow(
     processes: Processes, divided: Sequence[Sequence[Job]], watch: Watch
 ) -> dict[str, str]:
-    """Watch processes until all have ended; return the reasons of failures."""
+    """Watch processes until all runs have ended; return the reasons of failures.
+
+    One whose runs are complete may still have its SuperLink to stop.
+    """
     busy: set[int] = set()
     left, reasons = set(range(len(divided))), {}
     while left:
         events = processes.events(LOOK_EVERY)
         busy.update(event.unit for event in events)
         watch.look([divided[unit] for unit in sorted(busy)])
+        complete = {u for u in left if all(finished(j.config) for j in divided[u])}
+        busy -= complete
+        left -= complete
         for unit, code in events:
-            if code is None:
+            if code is None or unit not in left:
                 continue
             busy.remove(unit)
             left.remove(unit)
