@@ -29,7 +29,7 @@ class SoftSettings(PublicSettings):
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.025
     """alpha_0, the largest update ratio."""
     a: NonNegative = 10.0
-    """Damping of stale uploads: 1 up to b, 1 / (a * staleness + 1) from there."""
+    """Damping of stale uploads: 1 below b, 1 / (a * staleness + 1) from there."""
     b: NonNegative = 5.0
     """Staleness from which an upload is damped."""
     staleness: Literal["cycles", "epochs"] = "cycles"
