@@ -7,7 +7,7 @@ READY := .venv/.ready
 TOOLS := .venv/.tools
 SITE := .venv/.site
 
-.PHONY: run test test-fast test-devices check docs site benchmark clean help
+.PHONY: run test test-fast test-devices check docs site benchmark lock clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -57,6 +57,12 @@ site: $(SITE)  ## Build the documentation into build/site, all links checked
 
 benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark
+
+lock: $(TOOLS)  ## Renew constraints.txt, the versions that all commands above install
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	  --constraint constraints.in --upgrade --no-annotate --quiet \
+	  --custom-compile-command 'make lock' --output-file constraints.txt
 
 clean:  ## Remove the environment and caches
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,19 +7,21 @@ import shlex
 import ssl
 import threading
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import import_module
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from cfl_flower.data.own import Folder
 from cfl_flower.errors import ConfigError
@@ -210,9 +212,7 @@ def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra() -> None:
     beside = {"hydra-core", "jinja2", "matplotlib", "pandas", "typer"}
     assert all_of.keys() - device.keys() == beside
     assert not device["flwr"].extras
-    text = (PROJECT / "constraints.txt").read_text()
-    fixed = [line for line in text.splitlines() if not line.startswith("#")]
-    versions = {Requirement(line).name: Requirement(line) for line in fixed}
+    versions = {each.name: each for each in constraints("constraints.in")}
     for name, need in device.items():
         if name in ("flwr", "torch", "torchvision"):
             assert need.specifier == versions[name].specifier
@@ -221,6 +221,28 @@ def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra() -> None:
     for name, need in versions.items():
         (exact,) = need.specifier
         assert name == "ray" or all_of[name].specifier.contains(exact.version)
+
+
+def constraints(name: str) -> list[Requirement]:
+    """Return the versions that a file of constraints fixes."""
+    lines = (PROJECT / name).read_text().splitlines()
+    return [Requirement(line) for line in lines if not line.startswith("#")]
+
+
+def test_the_lock_has_one_version_of_all_that_is_required() -> None:
+    locked = defaultdict(list)
+    for each in constraints("constraints.txt"):
+        if each.marker is None or each.marker.evaluate():
+            locked[canonicalize_name(each.name)].append(each.specifier)
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    asked = [Requirement(r) for r in [*project["dependencies"], *chain(*extras)]]
+    for each in [*asked, *constraints("constraints.in")]:
+        name = canonicalize_name(each.name)
+        if name != canonicalize_name(project["name"]):
+            ((exact,),) = locked[name]
+            assert exact.operator == "=="
+            assert each.specifier.contains(exact.version)
 
 
 def test_new_samples_are_new_files(tmp_path: Path) -> None:
