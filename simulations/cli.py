@@ -20,7 +20,7 @@ import typer
 
 COMMANDS = (
     *("run", "compare", "preview", "report", "reproduce", "assign", "export"),
-    *("directions_map", "new"),
+    *("directions_map", "new", "chaos"),
 )
 DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor", "samples")
 """Commands of `cfl-flower deploy`."""
