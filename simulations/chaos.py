@@ -212,7 +212,7 @@ def meet(
     ledger: Ledger,
 ) -> bool:
     """Let a fault happen at a random moment; return whether it did."""
-    due = int(rng.integers(trial.rounds(), ROUNDS))
+    due = int(rng.integers(min(trial.rounds(), ROUNDS - 1), ROUNDS))
     while process.poll() is None and trial.rounds() < due:
         time.sleep(0.05)
     time.sleep(rng.uniform(0, LATER))
