@@ -39,7 +39,7 @@ from cfl_flower.runs.console import VERBOSITY, make_console
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.settings import require
 from simulations.superlink import run_on_superlink
-from simulations.terminal import FLAGS, command
+from simulations.terminal import FLAGS, NO_DASHES, command
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -119,7 +119,7 @@ def check(arguments: Sequence[str]) -> list[RunConfig]:
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     for flag in flags:
         if flag not in MULTIRUN:
-            raise ConfigError(f"{flag} is no option; see --help")
+            raise ConfigError(f"{flag} is no option; {NO_DASHES}; see --help")
     swept = swept_keys(overrides)
     if swept and not flags:
         raise ConfigError(

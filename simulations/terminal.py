@@ -21,6 +21,9 @@ FLAGS = (
 )
 """Short and long name, what it sets, and what that means."""
 
+NO_DASHES = "settings are written without dashes, as in rounds=5"
+"""What those need to know who write ``--rounds 5``."""
+
 
 def report(error: CflError) -> int:
     """Say in one line on stderr why nothing came of it; return the exit code."""
@@ -53,6 +56,8 @@ class Parser(argparse.ArgumentParser):
     Complaints are one line, as of a wrong setting.
     """
 
+    takes_overrides = False
+
     def __init__(self, command: str, description: str | None) -> None:
         super().__init__(
             prog=f"python -m simulations.{command}",
@@ -63,10 +68,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a `ConfigError`."""
-        raise ConfigError(f"{message}; see --help")
+        hint = f"{NO_DASHES}; " if self.takes_overrides else ""
+        raise ConfigError(f"{message}; {hint}see --help")
 
     def add_overrides(self) -> None:
         """Add Hydra's overrides, read as `overrides`."""
+        self.takes_overrides = True
         words = "Hydra's overrides"
         self.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=words)
 

@@ -37,6 +37,11 @@ class Npz(InferredDataset):
         """Return the file."""
         return (self.file,)
 
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return f"{self.name} {self.file}"
+
     def read(self, data_dir: str) -> Parts:
         """Read the file."""
         path = Path(data_dir, self.file)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfl_flower.data.columns import (
     encode,
-    require_columns,
+    require_column,
     require_whole,
     seconds,
     word_frequencies,
@@ -69,13 +69,13 @@ class TableDataset(InferredDataset):
         frames = self.frames(data_dir)
         inputs = self.input_columns(frames["train"])
         for part, frame in frames.items():
-            self._require(frame, inputs, f"{self.name} for the {part} part")
+            self._require(frame, inputs, f"{self.called} for the {part} part")
         both = pd.concat(frames.values(), ignore_index=True, join="inner")
         columns = {"x": self.inputs(both), "y": _plain(both[self.label])}
         if self.owner_column:
             columns["owner"] = _plain(both[self.owner_column])
         if self.time:
-            columns["time"] = seconds(both[self.time], self.name)
+            columns["time"] = seconds(both[self.time], self.called)
         limits = np.cumsum([len(frame) for frame in frames.values()])[:-1]
         cut = {key: np.split(column, limits) for key, column in columns.items()}
         return {
@@ -87,7 +87,7 @@ class TableDataset(InferredDataset):
         """Return the inputs of the rows of a table, shape (n, d)."""
         if self.text:
             return word_frequencies(frame[self.text], self.words)
-        return encode(frame[self.input_columns(frame)], self.name)
+        return encode(frame[self.input_columns(frame)], self.called)
 
     def scaled(self, parts: Parts) -> Parts:
         """Return the parts with their inputs shifted and scaled, but for words."""
@@ -110,7 +110,10 @@ class TableDataset(InferredDataset):
     def _require(self, frame: pd.DataFrame, inputs: list[str], where: str) -> None:
         named = [name for name in (self.label, self.owner_column, self.time) if name]
         columns = [*named, *inputs]
-        require_columns(frame, columns, where)
+        keys = {self.label: "label", self.owner_column: "owner", self.time: "time"}
+        for name in columns:
+            other = "text" if self.text else "features"
+            require_column(frame, name, f"dataset.{keys.get(name, other)}", where)
         if not inputs:
             raise ConfigError(
                 f"{where} has no column but {', '.join(named)}; add columns of inputs"
@@ -146,6 +149,11 @@ class FileTable(TableDataset):
     def files(self) -> tuple[str, ...]:
         """Return the file or files."""
         return (self.file, *([self.test_file] if self.test_file else []))
+
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return f"{self.name} {self.file}"
 
     @abstractmethod
     def frame(self, path: Path) -> pd.DataFrame:

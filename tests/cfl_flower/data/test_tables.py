@@ -97,8 +97,12 @@ def test_times_are_integers_or_dates() -> None:
 @pytest.mark.parametrize(
     ("text", "settings", "words"),
     [
-        (PETS, {"label": "species"}, "no column species; it has age, kind, label"),
-        (PETS, {"features": ("size",)}, "no column size"),
+        (
+            PETS,
+            {"label": "species"},
+            "label=species is no column of .* known here: age, kind, label",
+        ),
+        (PETS, {"features": ("size",)}, "features=size is no column"),
         (PETS.replace("3,cat", ",cat"), {}, "row 3 has no age; fill it or leave"),
         (PETS.replace("3,cat", "?,cat"), {}, r"row 3 has age=\?, which is no finite"),
         (PETS.replace("3,cat", "nan,cat"), {}, "row 3 has age=nan, which is no"),
@@ -179,7 +183,7 @@ def test_a_column_that_the_test_file_lacks_or_adds(tmp_path: Path) -> None:
     write(tmp_path, "age,label\n9,good\n", "less.csv")
     write(tmp_path, "age,kind,more,label\n9,cat,1,good\n", "more.csv")
     folder = write(tmp_path, PETS)
-    with pytest.raises(ConfigError, match="for the test part has no column kind"):
+    with pytest.raises(ConfigError, match=r"=kind is no column of .* test part"):
         Csv(test_file="less.csv").load(folder)
     assert Csv(test_file="more.csv").load(folder)[1].x.shape == (1, 4)
 
