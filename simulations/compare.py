@@ -31,6 +31,7 @@ from cfl_flower.runs.console import Verbosity, make_console
 from cfl_flower.runs.reading import read_finished, refuse_other_settings
 from simulations.jobs import Job, at_once, carried_out
 from simulations.run import check_machine, refuse_nothing
+from simulations.set_files import with_files
 from simulations.superlink import PROJECT
 from simulations.terminal import Parser, command, make_error_console
 
@@ -168,7 +169,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Carry out what is not finished, print the tables, and return the exit code."""
     asked = parse_arguments(arguments)
-    overrides = list(asked.overrides)
+    overrides = with_files(asked.set_file, asked.overrides)
     if not any(item.startswith("strategy=") for item in overrides):
         overrides = default_overrides() + overrides
     refuse_nothing(overrides)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from cfl_flower.errors import ERROR_MARK, CflError, ConfigError
 from cfl_flower.runs.console import Verbosity
+from simulations.set_files import add_option
 
 FLAGS = (
     ("-q", "--quiet", Verbosity.QUIET, "only the result and what went wrong"),
@@ -58,12 +59,15 @@ class Parser(argparse.ArgumentParser):
 
     takes_overrides = False
 
-    def __init__(self, command: str, description: str | None) -> None:
+    def __init__(
+        self, command: str, description: str | None, add_help: bool = True
+    ) -> None:
         super().__init__(
             prog=f"python -m simulations.{command}",
             description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
+            add_help=add_help,
         )
 
     def error(self, message: str) -> NoReturn:
@@ -72,10 +76,11 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; {hint}see --help")
 
     def add_overrides(self) -> None:
-        """Add Hydra's overrides, read as `overrides`."""
+        """Add Hydra's overrides, read as `overrides`, and `set_file`."""
         self.takes_overrides = True
         words = "Hydra's overrides"
         self.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=words)
+        add_option(self)
 
     def add_many_runs(self) -> None:
         """Add what commands of many runs share: jobs, Markdown and verbosity."""

@@ -7,7 +7,7 @@ of all groups and with them torch. A misspelt key is found here, in a second les
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import yaml
@@ -108,16 +108,18 @@ def strategy_has(name: str, path: str) -> bool:
     return True
 
 
+def chosen_options(overrides: Iterable[str]) -> list[str]:
+    """Return those of some overrides that choose options of groups."""
+    groups = {*GROUPS, "experiment"}
+    return [each for each in overrides if re.split("[=/]", each)[0] in groups]
+
+
 def _chosen(overrides: Sequence[Override]) -> Composition:
     """Return the chosen options as they are, without the settings of the overrides."""
-    lines = [each.input_line or "" for each in overrides]
-    groups = {*GROUPS, "experiment"}
-    return compose_plain(
-        [line for line in lines if re.split("[=/]", line)[0] in groups]
-    )
+    return compose_plain(chosen_options(each.input_line or "" for each in overrides))
 
 
-def _settings_at(key: str, settings: Mapping[str, Json]) -> Mapping[str, Json]:
+def settings_at(key: str, settings: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the settings below a key; empty for a value."""
     node: Any = settings
     for part in filter(None, key.split(".")):
@@ -141,7 +143,7 @@ def _check_options(overrides: Sequence[Override]) -> None:
         group, known = item.key_or_group, list_options(item.key_or_group)
         path = group.replace(".", "/")
         options = list_options(path) if path != group and not item.is_delete() else []
-        if options and _settings_at(group, _chosen(overrides).settings):
+        if options and settings_at(group, _chosen(overrides).settings):
             allowed = f"{path}= with one of {', '.join(options)}"
             require(False, group, item.get_value_element_as_str(), allowed)
         if not known or item.is_delete() or item.is_sweep_override():
@@ -195,7 +197,7 @@ def _unknown_key(overrides: Sequence[Override], error: Exception) -> str:
         return f"{key} has no effect with this {group}; leave it out"
     composition = _chosen(overrides)
     parent, _, name = key.rpartition(".")
-    there = _settings_at(parent, composition.settings)
+    there = settings_at(parent, composition.settings)
     allowed = sorted(each for each in there if each != "_target_")
     hint = known_names(name, allowed)
     if option := composition.choices.get(parent):

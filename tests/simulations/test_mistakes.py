@@ -15,6 +15,7 @@ FILES = {
     "raising.py": "raise RuntimeError('no licence')",
     "lacking.py": "import not_installed",
     "plain.py": "class Net: ...",
+    "nested.yaml": "rounds: 20\n",
     "gap.csv": "a,b,label\n1,2,x\n3,,y\n4,5,x\n",
     "text.csv": "a,b,label\n1,2,x\n3,z,y\n4,5,x\n",
 }
@@ -39,6 +40,9 @@ TYPOS = [
         "--foo is no option; … without dashes, as in rounds=5; … --help",
     ),
     ("--rounds 5", "--rounds is no option; … without dashes, as in rounds=5; … --help"),
+    ("-sc install=bash", "-sc, … use cfl-flower --install-completion"),
+    ("--set-file none.txt", "--set-file none.txt … No such file … an override in each"),
+    ("--set-file nested.yaml", "nested.yaml … as - rounds=20, … experiment=NAME"),
     ("rounds", "'rounds' cannot be read; use key=value, without spaces"),
     ("rounds= 5", "'5' cannot be read; use key=value, without spaces"),
     ("drift.rounds=[5", "'drift.rounds=[5' cannot be read; use key=value, in quotes"),
