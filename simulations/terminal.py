@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
+from cfl_flower.aliases import require_own_packages
 from cfl_flower.errors import ERROR_MARK, CflError, ConfigError
 from cfl_flower.runs.console import Verbosity
 from simulations.set_files import add_option
@@ -44,6 +45,7 @@ def command(
     @wraps(work)
     def main(arguments: Sequence[str]) -> int:
         try:
+            require_own_packages()
             return work(arguments) or 0
         except CflError as error:
             return report(error)
