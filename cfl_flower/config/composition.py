@@ -14,8 +14,8 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
 from cfl_flower.config.overrides import (
     expand,
@@ -75,6 +75,8 @@ def compose_plain(overrides: Sequence[str]) -> Composition:
         plain: Any = OmegaConf.to_container(run, resolve=True)
     except ConfigCompositionException as error:
         raise ConfigError(_unknown_key(parsed, error)) from error
+    except InterpolationKeyError as error:
+        raise ConfigError(_too_few(run, error)) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(first_line(error)) from error
     except yaml.YAMLError as error:
@@ -205,6 +207,21 @@ def _unknown_key(overrides: Sequence[Override], error: Exception) -> str:
         also = f"it belongs to {' and '.join(others)}; " if others else ""
         return f"{key} is not a setting of {parent}={option}; {also}{hint}"
     return f"{key} is not a setting; {hint}"
+
+
+def _too_few(settings: DictConfig, error: InterpolationKeyError) -> str:
+    """Say that a list is shorter than the places that others refer to."""
+    match = re.search(r"key '([\w.]+)\[\d+\]' not found", str(error))
+    if match is None:
+        return f"{first_line(error)}; correct the ${{...}} that names it"
+    text = OmegaConf.to_yaml(settings)
+    places = re.findall(rf"\${{{re.escape(match[1])}\[(\d+)\]}}", text)
+    values = OmegaConf.select(settings, match[1])
+    count = 1 + max(map(int, places))
+    return (
+        f"{match[1]}={values} is not allowed; use a list of {count} values, each of "
+        "which another setting refers to"
+    )
 
 
 def _options_with(group: str, name: str) -> list[str]:

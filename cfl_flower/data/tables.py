@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -172,8 +172,13 @@ class FileTable(TableDataset):
         except DAMAGE as error:
             raise ConfigError(
                 f"{path} cannot be read as a table ({str(error).strip()}); mend it, or "
-                "save it again, as UTF-8 and with as many values in each row"
+                "save it again, as UTF-8 and with as many values in each row, or see "
+                "cfl-flower list csv for other forms"
             ) from error
+
+
+WORDS = {"tab": "\t", "semicolon": ";", "comma": ",", "point": "."}
+"""Characters that Hydra or the shell would want in quotes."""
 
 
 @settings("dataset")
@@ -181,25 +186,30 @@ class Csv(FileTable):
     """A dataset in .csv files whose first line has the names of the columns."""
 
     separator: str = ","
-    """What stands between two values."""
+    """What stands between two values; also the words tab and semicolon, which need no
+    quotes."""
+    decimal: Literal["point", "comma"] = "point"
+    """What stands before the decimals of a number."""
+    encoding: str = "utf-8"
+    """Of the characters, by Python's name."""
     name: ClassVar[str] = "the .csv file"
 
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file, whose columns must have different names."""
-        header = pd.read_csv(path, sep=self.separator, header=None, nrows=1, dtype=str)
+        form: dict[str, Any] = {
+            "sep": WORDS.get(self.separator, self.separator),
+            "decimal": WORDS[self.decimal],
+            "encoding": self.encoding,
+        }
+        header = pd.read_csv(path, **form, header=None, nrows=1, dtype=str)
         names = [str(name).strip() for name in header.iloc[0].dropna()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"several columns are called {', '.join(twice)}")
+        form |= {"na_filter": False, "low_memory": False, "skipinitialspace": True}
         texts = {name: str for name in (self.label, self.owner) if name}
-        return pd.read_csv(
-            path,
-            sep=self.separator,
-            dtype=texts,
-            na_filter=False,
-            low_memory=False,
-            skipinitialspace=True,
-        )
+        found: pd.DataFrame = pd.read_csv(path, **form, dtype=texts)
+        return found
 
 
 @settings("dataset")

@@ -59,6 +59,7 @@ VALUES = [
     ("engine=spark", "engine=spark … ray or inprocess"),
     ("faults.raises=1.5", "faults.raises=1.5 … 0 to 1"),
     ("drift.rounds=5", "drift.rounds=5 … a list of whole numbers"),
+    ("drift=staggered drift.rounds=[0.5]", "drift.rounds=[0.5] … a list of 3 values"),
     ("drift.rounds=[9,4]", "drift.rounds=[9, 4] … ascending"),
     ("partition=dirichlet partition.alpha=0", "partition.alpha=0 … above 0"),
     ("strategy.distance=l3", "strategy.distance=l3 … l1 or js"),

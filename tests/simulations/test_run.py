@@ -87,3 +87,21 @@ def test_help_explains_the_settings_of_the_method(
     assert "Compose your configuration" in text
     _, _, own = text.partition("strategy=fielding")
     assert "threshold" in own and "re-clustered" in own
+
+
+def test_a_run_does_not_go_on_with_data_that_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{i},{i % 7},{'ab'[i % 2]}\n" for i in range(60))
+    (tmp_path / "data.csv").write_text("x,z,label\n" + rows)
+    small = ["dataset=csv", f"data_dir={tmp_path}", "partition=iid", "drift=none"]
+    small += ["clients=2", "participants=2", "strategy=fedavg", "engine=inprocess"]
+    small += [f"output_dir={tmp_path / 'run'}", "resume=true"]
+    assert main([*small, "rounds=1"]) == main([*small, "rounds=2"]) == 0
+    (tmp_path / "data.csv").write_text("x,z,label\n" + rows.replace("59,3,b", "58,3,b"))
+    before = (tmp_path / "run" / "rounds.jsonl").read_text()
+    capsys.readouterr()
+    assert main([*small, "rounds=3"]) == 2
+    assert "the files of dataset=csv have changed" in capsys.readouterr().err
+    assert (tmp_path / "run" / "rounds.jsonl").read_text() == before
+    assert not (tmp_path / "run" / "failure.txt").exists()

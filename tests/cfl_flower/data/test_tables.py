@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from cfl_flower.data.columns import seconds, word_frequencies
 from cfl_flower.data.tables import Csv, Parquet
@@ -203,3 +204,17 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "data.parquet")
     with pytest.raises(ConfigError, match="column age holds values of type ndarray"):
         Parquet().load(str(tmp_path))
+
+
+def test_tabs_decimal_commas_and_other_characters_are_read(tmp_path: Path) -> None:
+    text = "höhe\tlabel\n1,5\tgut\n2,5\tübel\n3,5\tgut\n4,5\tübel\n"
+    (tmp_path / "data.csv").write_bytes(text.encode("latin-1"))
+    form: dict[str, Any] = {"separator": "tab", "decimal": "comma"}
+    table = Csv(**form, encoding="latin-1", standardise=False, test_fraction=0.5)
+    known = table.complete(str(tmp_path))
+    assert known.names == ("gut", "übel")
+    train, test = known.load(str(tmp_path))
+    found = torch.cat([train.x, test.x]).flatten().tolist()
+    assert sorted(found) == [1.5, 2.5, 3.5, 4.5]
+    with pytest.raises(ConfigError, match=r"data\.csv cannot be read as a table"):
+        Csv(**form).load(str(tmp_path))
