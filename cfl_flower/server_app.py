@@ -145,6 +145,8 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
         directory.rewind(done)
         callbacks = make_callbacks(config, directory, checkpoint, console)
         timeline = config.timeline if stream else None
+        if timeline:
+            directory.write_concepts(timeline)
         with open_logger(config, done, warn) as write:
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)

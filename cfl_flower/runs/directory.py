@@ -24,6 +24,7 @@ from cfl_flower.types import Json
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
+    from cfl_flower.data.timeline import Timeline
 
 LOCK_TIMEOUT = 15.0
 """Seconds to wait for a killed run's processes to release the directory."""
@@ -33,6 +34,9 @@ FAILURE = "failure.txt"
 
 DATA = ".data"
 """File with what names the samples that a run began with."""
+
+CONCEPTS = "concepts.json"
+"""File with the true concept of each simulated client, from each round on."""
 
 RUN = ("python", "-m", "simulations.run")
 """Command that starts a run."""
@@ -93,6 +97,16 @@ class RunDirectory:
     def begin(self, samples: str) -> None:
         """Keep what names the samples, with which alone the run may go on."""
         write_atomically(self.path / DATA, samples.encode())
+
+    def write_concepts(self, timeline: Timeline) -> None:
+        """Write `concepts.json`: when anything changes, and the true concepts then.
+
+        Reports have them from there, and need none of the classes that draw them.
+        """
+        rounds = [1, *(r for r in timeline.rounds if 1 < r <= self._config.rounds)]
+        concepts = [timeline.concepts(round).tolist() for round in rounds]
+        text = json.dumps({"rounds": rounds, "concepts": concepts})
+        write_atomically(self.path / CONCEPTS, text.encode())
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files, synced to disk."""
