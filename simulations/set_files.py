@@ -32,7 +32,7 @@ def add_option(parser: ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="FILE",
-        help="overrides in a file, one a line; the command line's win",
+        help="overrides in a file, one a line; the command line wins",
     )
 
 

@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         self, command: str, description: str | None, add_help: bool = True
     ) -> None:
         super().__init__(
-            prog=f"python -m simulations.{command}",
+            prog=program(command),
             description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
@@ -87,12 +87,20 @@ class Parser(argparse.ArgumentParser):
     def add_many_runs(self) -> None:
         """Add what commands of many runs share: jobs, Markdown and verbosity."""
         add = self.add_argument
-        add("--jobs", type=count, help="runs at a time (default: as fit)")
+        add("--jobs", type=count, help="runs at a time (default: as many as fit)")
         add("--markdown", action="store_true", help="tables as Markdown")
         store: dict[str, Any] = {"dest": "verbosity", "action": "store_const"}
         self.set_defaults(verbosity=Verbosity.NORMAL)
         for short, name, verbosity, what in FLAGS:
             add(short, name, **store, const=verbosity, help=what)
+
+
+def program(command: str) -> str:
+    """Return how a command was started: by `cfl-flower`, or as a module."""
+    if Path(sys.argv[0]).stem != "cfl-flower":
+        return f"python -m simulations.{command}"
+    name = command.replace("choices", "list").replace(".", " ").replace("_", "-")
+    return f"cfl-flower {name}"
 
 
 def count(text: str) -> int:

@@ -50,7 +50,9 @@ class Npz(InferredDataset):
         with intact(path), np.load(path) as stored:
             if "x" in stored and "y" in stored:
                 return {"train": _named(stored, "x", "y")}
-            return {part: _part(stored, part) for part in PARTS}
+            divided = any("test" in name for name in stored)
+            parts = PARTS if divided else PARTS[:1]
+            return {part: _part(stored, part) for part in parts}
 
 
 def _part(stored: Mapping[str, Any], part: str) -> Arrays:
