@@ -13,6 +13,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cfl_flower import aliases
+
 if TYPE_CHECKING:
     from cfl_flower.errors import ConfigError
     from cfl_flower.models import ModelSettings as Model
@@ -42,6 +44,8 @@ ELSEWHERE = {
 # every pass of a convolution, double the time of a test. torch reads this once, late.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
+aliases.install()
+
 __version__ = "0.1.0"
 
 
@@ -49,5 +53,6 @@ def __getattr__(name: str) -> Any:
     """Return a name of the Python interface."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    aliases.require_own_packages()
     module, known = ELSEWHERE.get(name, ("simulations.api", name))
     return getattr(import_module(module), known)

@@ -25,7 +25,7 @@ from cfl_flower.models import hollow_network
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Verbosity, make_console, verbosity
-from cfl_flower.runs.directory import RunDirectory
+from cfl_flower.runs.directory import RunDirectory, refuse_other_data
 from cfl_flower.runs.loggers import open_logger
 from cfl_flower.settings import locate
 
@@ -138,9 +138,15 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
         if config.resume and checkpoint.exists():
             done, state = checkpoint.load(strategy_class.State)
             console.print(f"resumed after round {done} from {checkpoint.folder}")
+        if stream and done:
+            refuse_other_data(config, stream.samples)
+        elif stream:
+            directory.begin(stream.samples())
         directory.rewind(done)
         callbacks = make_callbacks(config, directory, checkpoint, console)
         timeline = config.timeline if stream else None
+        if timeline:
+            directory.write_concepts(timeline)
         with open_logger(config, done, warn) as write:
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)

@@ -241,7 +241,10 @@ def settings_class(path: str) -> Any:
         fault = "is only a base of settings"
     else:
         return settings
-    raise ConfigError(f"_target_: {path!r} {fault}; name a strategy or settings class")
+    raise ConfigError(
+        f"_target_: {path!r} {fault}; name a strategy, or a class with the decorator "
+        "cfl_flower.settings.settings"
+    )
 
 
 def build(node: Any) -> Any:

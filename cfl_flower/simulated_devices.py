@@ -81,7 +81,10 @@ class Devices:
     def check(self, data_dir: str = "") -> None:
         """Raise `ConfigError` if the file of devices cannot be read."""
         if self.path is not None:
-            read_devices(Path(data_dir, self.path).expanduser())
+            path = Path(data_dir, self.path).expanduser()
+            allowed = "a file that is there, absolute or below data_dir"
+            require(path.is_file(), "devices.path", path, allowed)
+            read_devices(path)
 
     def over_commit(
         self, shares: IntArray, sizes: IntArray, rng: np.random.Generator

@@ -1,14 +1,18 @@
-"""What there is to choose: groups of settings, their options, a method's settings.
+"""What there is to choose: groups of settings, their options, an option's settings.
 
     python -m simulations.choices            # the groups
     python -m simulations.choices strategy   # the options of a group, one line each
     python -m simulations.choices fielding   # the settings of a method
+    python -m simulations.choices drift=none # of an option, where several have the name
 
-Names are those of Hydra's overrides, as in `strategy=fielding`.
+Names are those of Hydra's overrides, as in `strategy=fielding`. Of a method it is said
+what it needs and when to use it.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from collections.abc import Sequence
 
@@ -16,11 +20,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cfl_flower.config.composition import list_options
+from cfl_flower.config.composition import GROUPS, list_options
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import conf_folders
 from cfl_flower.settings import known_names
 from simulations.terminal import Parser, command
+
+NOTES = ("needs", "use")
+"""What an option's file may say of it below its first line, as ``# needs: labels``."""
 
 
 def list_choices(name: str) -> tuple[list[str], list[Sequence[str]]]:
@@ -29,40 +36,79 @@ def list_choices(name: str) -> tuple[list[str], list[Sequence[str]]]:
     Raises
     ------
     ConfigError
-        If it is neither a group nor a method.
+        If it is neither a group nor an option, or an option of several groups.
     """
     folders = {path.name for conf in conf_folders() for path in conf.iterdir()}
     groups = sorted(name for name in folders if list_options(name))
-    methods = list_options("strategy")
+    plurals = {re.sub("y$", "ie", group) + "s": group for group in groups}
     if not name:
         return ["group", "options"], [[g, " ".join(list_options(g))] for g in groups]
-    if name in groups:
-        return [name, ""], [[each, title(name, each)] for each in list_options(name)]
-    if name in methods:
-        # The classes of all groups, with torch.
-        from cfl_flower.config.reference import method_settings
+    if (group := plurals.get(name, name)) in groups:
+        return describe_options(group)
+    group, option = find_option(name, groups)
+    # The classes of all groups, with torch.
+    from cfl_flower.config.reference import option_settings
 
-        headings = ["strategy.", "default", "allowed", "meaning"]
-        return headings, list(method_settings(name))
-    known = known_names(name, [*groups, *methods])
-    raise ConfigError(f"{name} is neither a group nor a method; {known}")
+    headings = [f"{group}.", "default", "allowed", "meaning"]
+    return headings, list(option_settings(group, option))
 
 
-def title(group: str, option: str) -> str:
-    """Return the comment that an option's configuration file opens with, one line."""
+def find_option(name: str, groups: Sequence[str]) -> tuple[str, str]:
+    """Return the group and the option of ``fielding`` or ``strategy=fielding``.
+
+    Raises `ConfigError`; a method is meant where other options have its name, too.
+    """
+    asked, _, option = name.rpartition("=")
+    with_it = [group for group in GROUPS if option in list_options(group)]
+    found = [group for group in with_it if asked in ("", group)]
+    if len(found) == 1 or "strategy" in found:
+        return found[0], option
+    if found:
+        forms = " or ".join(f"{group}={option}" for group in found)
+        raise ConfigError(f"{name} is an option of several groups; write {forms}")
+    known = known_names(option, [*groups, *list_options("strategy")])
+    raise ConfigError(f"{name} is neither a group nor an option; {known}")
+
+
+def describe_options(group: str) -> tuple[list[str], list[Sequence[str]]]:
+    """Return a row for each option of a group, with the notes that any of them has."""
+    options = list_options(group)
+    about = [describe(group, option) for option in options]
+    noted = [note for note in NOTES if any(each.get(note) for each in about)]
+    rows: list[Sequence[str]] = [
+        [option, each["title"], *(each.get(note, "") for note in noted)]
+        for option, each in zip(options, about, strict=True)
+    ]
+    return [group, "", *noted], rows
+
+
+def describe(group: str, option: str) -> dict[str, str]:
+    """Return the title and the notes of an option, from the head of its file."""
     files = (folder / group / f"{option}.yaml" for folder in conf_folders())
     path = next(path for path in files if path.is_file())
     lines = path.read_text(encoding="utf-8").splitlines()
-    first = next((line for line in lines if line != "# @package _global_"), "")
-    return first.removeprefix("# ") if first.startswith("# ") else ""
+    head = [
+        line.removeprefix("# ")
+        for line in itertools.takewhile(lambda line: line.startswith("# "), lines)
+        if line != "# @package _global_"
+    ]
+    found = {"title": head[0] if head else ""}
+    for line in head[1:]:
+        key, colon, text = line.partition(": ")
+        if colon and key in NOTES:
+            found[key] = text
+    return found
 
 
 @command
 def main(arguments: Sequence[str]) -> None:
     """Print the table."""
     parser = Parser("choices", __doc__)
-    parser.add_argument("name", nargs="?", default="", help="a group, or a method")
+    parser.add_argument("name", nargs="?", default="", help="a group, or an option")
     headings, rows = list_choices(parser.parse_args(arguments).name)
+    if not rows:
+        print("it has no settings")
+        return
     table = Table()
     for heading in headings:
         table.add_column(heading, overflow="fold")

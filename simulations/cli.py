@@ -22,6 +22,9 @@ COMMANDS = (
     *("run", "compare", "preview", "report", "reproduce", "assign", "export"),
     *("directions_map", "new", "chaos"),
 )
+COMPLETED = ("run", "compare", "preview", "choices", "deploy.submit")
+"""Modules whose arguments the shell completes: overrides, or what there is to list."""
+
 DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor", "samples")
 """Commands of `cfl-flower deploy`."""
 
@@ -43,11 +46,23 @@ def summary(module: str) -> str:
     return text.partition("\n")[0]
 
 
+def complete(context: typer.Context, incomplete: str) -> list[str]:
+    """Return what the shell may complete the last argument of a command to."""
+    from simulations.completion import complete_choice, complete_override
+
+    words: list[str] = context.params.get("arguments") or []
+    if context.info_name == "list":
+        return complete_choice(incomplete)
+    return complete_override(words, incomplete)
+
+
 def add_command(group: typer.Typer, name: str, module: str) -> None:
     """Make a module a command that passes its arguments on."""
+    completed = complete if module in COMPLETED else None
+    argument = typer.Argument(None, autocompletion=completed)
 
-    def start(context: typer.Context) -> None:
-        sys.argv[1:] = context.args
+    def start(arguments: list[str] = argument) -> None:
+        sys.argv[1:] = arguments or []
         # A script's path lacks the current folder, where one's own parts may be.
         sys.path.append(str(Path.cwd()))
         runpy.run_module(f"simulations.{module}", run_name="__main__")
@@ -56,7 +71,7 @@ def add_command(group: typer.Typer, name: str, module: str) -> None:
         name.replace("_", "-"),
         help=summary(module),
         add_help_option=False,
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        context_settings={"ignore_unknown_options": True},
     )(start)
 
 

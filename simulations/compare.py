@@ -8,11 +8,11 @@ The main job is the first line: the app's default overrides, on Ray. Arguments a
 Hydra's overrides; commas sweep, seeds share a row, and runs on different data have
 tables of their own; the last table has a column for each value of what is swept. A
 setting that only some of the methods have (strategy.threshold=0,0.5) is theirs alone.
-The marks fedavg, local (below) and oracle (above) are run, too, unless `--bare` is
-said. Beside the runs are a page (report.html) and its tables as CSV and LaTeX. A run
-that fails does not hide the others. With an output_dir, the same command
-goes on where it was interrupted, and does nothing again that is finished. Exit codes
-as `simulations.run`; 1 also if a run failed.
+The references fedavg, local (below) and oracle (above) run, too, unless `--bare` is
+given. Beside the runs are a page (report.html) and its tables as CSV and LaTeX. A run
+that fails does not hide the others. With an output_dir, the same command continues
+after an interruption, and repeats nothing that is finished. Exit codes are those of
+`simulations.run`; 1 also if a run failed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from cfl_flower.runs.console import Verbosity, make_console
 from cfl_flower.runs.reading import read_finished, refuse_other_settings
 from simulations.jobs import Job, at_once, carried_out
 from simulations.run import check_machine, refuse_nothing
+from simulations.set_files import with_files
 from simulations.superlink import PROJECT
 from simulations.terminal import Parser, command, make_error_console
 
@@ -159,7 +160,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line, or raise a `ConfigError`."""
     parser = Parser("compare", __doc__)
     parser.add_overrides()
-    parser.add_argument("--bare", action="store_true", help="run no marks")
+    parser.add_argument("--bare", action="store_true", help="run no references")
     parser.add_many_runs()
     return parser.parse_intermixed_args(list(arguments))
 
@@ -168,7 +169,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Carry out what is not finished, print the tables, and return the exit code."""
     asked = parse_arguments(arguments)
-    overrides = list(asked.overrides)
+    overrides = with_files(asked.set_file, asked.overrides)
     if not any(item.startswith("strategy=") for item in overrides):
         overrides = default_overrides() + overrides
     refuse_nothing(overrides)

@@ -24,6 +24,7 @@ from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
 from simulations.data_summary import CLIENTS, Preview, preview, shares, span
+from simulations.set_files import with_files
 from simulations.terminal import Parser, command
 
 if TYPE_CHECKING:
@@ -150,15 +151,16 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
     parser.add_overrides()
     parser.add_argument("--output", type=Path, help="a picture")
     found = parser.parse_intermixed_args(list(arguments))
+    overrides = with_files(found.set_file, found.overrides)
     if found.output is None:
-        return list(found.overrides), None
+        return overrides, None
     from simulations.plotting import check_format
 
     output: Path = found.output.expanduser()
     check_format(output)
     ok = output.parent.is_dir() and not output.is_dir()
     require(ok, "--output", output, "a file in an existing folder")
-    return list(found.overrides), output
+    return overrides, output
 
 
 @command

@@ -3,7 +3,8 @@
     python -m simulations.run strategy=fedavg rounds=50 output_dir=/tmp/a-run
     python -m simulations.run strategy=fedavg,fielding seed=0,1,2 --multirun
 
-``--help`` lists all groups and, with ``strategy=NAME``, the method's settings. ``-q``
+``--help`` lists all groups and, with ``strategy=NAME``, the method's settings.
+``--set-file FILE`` takes overrides from a file, one a line. ``-q``
 says nothing but what went wrong, ``-v`` more about every round. Exit code 0:
 every round had valid results and the files are complete. 2: bad input,
 found before any training. 1: the run failed. One line on stderr says why.
@@ -36,10 +37,11 @@ from cfl_flower.config.overrides import (
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF, conf_folders
 from cfl_flower.runs.console import VERBOSITY, make_console
-from cfl_flower.runs.directory import check_output_dir
+from cfl_flower.runs.directory import check_output_dir, refuse_other_data
 from cfl_flower.settings import require
+from simulations.set_files import add_option, with_files
 from simulations.superlink import run_on_superlink
-from simulations.terminal import FLAGS, command
+from simulations.terminal import FLAGS, NO_DASHES, Parser, command
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
 MULTIRUN = {"-m", "--multirun"}
 INFORM = {
     *("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i"),
-    *("--shell-completion", "-sc"),
 }
 """Hydra's options after which nothing is run."""
 
@@ -110,7 +111,7 @@ def check_machine(config: RunConfig) -> None:
         config.gpus_per_worker,
         "0: PyTorch finds no CUDA device on this machine",
     )
-    open_stream(config)
+    refuse_other_data(config, open_stream(config).samples)
 
 
 def check(arguments: Sequence[str]) -> list[RunConfig]:
@@ -118,8 +119,13 @@ def check(arguments: Sequence[str]) -> list[RunConfig]:
     flags = [argument for argument in arguments if argument.startswith("-")]
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     for flag in flags:
+        if flag in ("-sc", "--shell-completion"):
+            raise ConfigError(
+                f"{flag}, Hydra's completion, does not apply; use cfl-flower "
+                "--install-completion"
+            )
         if flag not in MULTIRUN:
-            raise ConfigError(f"{flag} is no option; see --help")
+            raise ConfigError(f"{flag} is no option; {NO_DASHES}; see --help")
     swept = swept_keys(overrides)
     if swept and not flags:
         raise ConfigError(
@@ -137,6 +143,19 @@ def check(arguments: Sequence[str]) -> list[RunConfig]:
     return configs
 
 
+def take_files(arguments: Sequence[str]) -> list[str]:
+    """Take ``--set-file`` out, unknown to Hydra, and add the overrides of the files."""
+    parser = Parser("run", None, add_help=False)
+    add_option(parser)
+    asked, others = parser.parse_known_args(list(arguments))
+    if not asked.set_file:
+        return others
+    given = [each for each in others if "=" in each and not each.startswith("-")]
+    return [each for each in others if each not in given] + with_files(
+        asked.set_file, given
+    )
+
+
 def take_talk(arguments: Sequence[str]) -> list[str]:
     """Take ``-q`` and ``-v`` out, which Hydra does not know; the run inherits them."""
     names = {name: verbosity for *both, verbosity, _ in FLAGS for name in both}
@@ -149,7 +168,7 @@ def take_talk(arguments: Sequence[str]) -> list[str]:
 @command
 def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
-    arguments = take_talk(arguments)
+    arguments = take_files(take_talk(arguments))
     if not INFORM.intersection(each.partition("=")[0] for each in arguments):
         for config in check(arguments):
             run(config)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,8 +19,9 @@ from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.own import Folder
 from cfl_flower.data.timeline import Timeline
 from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.plugins import allowed_packages
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.directory import FAILURE, RUN, repeat_command
+from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command
 from cfl_flower.runs.reading import read_rounds, read_settings, read_summary, read_tests
 from cfl_flower.settings import build, locate
 from cfl_flower.state import ClusteredState
@@ -70,10 +73,12 @@ class SavedRun:
     def distances(self) -> FloatArray | None:
         """What FedCCFA clustered m clients by in the last saved round, class by class.
 
-        Shape (L, m, m); None for a method without.
+        Shape (L, m, m); None for a method without, or one that may not be imported.
         """
-        known = {field.name for field in fields(self.method.State)}
-        if "distances" not in known or not self.checkpoint.exists():
+        package = self.resolved["strategy"]["_target_"].partition(".")[0]
+        if package not in allowed_packages() or not self.checkpoint.exists():
+            return None
+        if "distances" not in {field.name for field in fields(self.method.State)}:
             return None
         found: FloatArray = self.load_state()[1].distances  # type: ignore[attr-defined]
         return found if found.size else None
@@ -117,7 +122,7 @@ class SavedRun:
     @property
     def on_own_data(self) -> bool:
         """Whether the clients were devices with folders of their own."""
-        return isinstance(self.build("dataset")[0], Folder)
+        return not self._known and isinstance(self.build("dataset")[0], Folder)
 
     @property
     def complete(self) -> bool:
@@ -129,6 +134,21 @@ class SavedRun:
         known = [row for row in self.rounds if row.get(key) is not None]
         rounds = np.array([row["round"] for row in known], np.int64)
         return rounds, np.array([row[key] for row in known], float)
+
+    @cached_property
+    def _known(self) -> tuple[list[int], IntArray] | None:
+        """What `concepts.json` has: rounds, and each client's concept from them on.
+
+        The latter of shape (rounds, clients); None for devices and earlier versions.
+        """
+        path = self.folder / CONCEPTS
+        if not path.is_file():
+            return None
+        found = json.loads(path.read_text(encoding="utf-8"))
+        rounds, concepts = found["rounds"], np.array(found["concepts"], np.int64)
+        if concepts.shape != (len(rounds), self.resolved["clients"]):
+            raise ValueError(f"{CONCEPTS} has concepts of shape {concepts.shape}")
+        return [int(round) for round in rounds], concepts
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -146,6 +166,10 @@ class SavedRun:
         """
         rounds = range(1, int(self.rounds[-1]["round"]) + 1)
         numbers = [int(client) for client in self.clients]
+        if self._known:
+            begins, concepts = self._known
+            periods = [bisect_right(begins, round) - 1 for round in rounds]
+            return concepts[np.ix_(periods, numbers)].T
         found = [self.timeline.concepts(round)[numbers] for round in rounds]
         return np.stack(found, axis=1)
 
@@ -153,7 +177,8 @@ class SavedRun:
     def drifts(self) -> list[int]:
         """The rounds at whose start the data changed, of those that are done."""
         last = int(self.rounds[-1]["round"]) if self.rounds else 0
-        return [round for round in self.timeline.rounds if 1 < round <= last]
+        times = self._known[0] if self._known else self.timeline.rounds
+        return [round for round in times if 1 < round <= last]
 
     @cached_property
     def clients(self) -> list[ClientId]:

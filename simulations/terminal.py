@@ -12,14 +12,19 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
+from cfl_flower.aliases import require_own_packages
 from cfl_flower.errors import ERROR_MARK, CflError, ConfigError
 from cfl_flower.runs.console import Verbosity
+from simulations.set_files import add_option
 
 FLAGS = (
     ("-q", "--quiet", Verbosity.QUIET, "only the result and what went wrong"),
     ("-v", "--verbose", Verbosity.VERBOSE, "every round in detail"),
 )
 """Short and long name, what it sets, and what that means."""
+
+NO_DASHES = "settings are written without dashes, as in rounds=5"
+"""What those need to know who write ``--rounds 5``."""
 
 
 def report(error: CflError) -> int:
@@ -40,6 +45,7 @@ def command(
     @wraps(work)
     def main(arguments: Sequence[str]) -> int:
         try:
+            require_own_packages()
             return work(arguments) or 0
         except CflError as error:
             return report(error)
@@ -53,32 +59,48 @@ class Parser(argparse.ArgumentParser):
     Complaints are one line, as of a wrong setting.
     """
 
-    def __init__(self, command: str, description: str | None) -> None:
+    takes_overrides = False
+
+    def __init__(
+        self, command: str, description: str | None, add_help: bool = True
+    ) -> None:
         super().__init__(
-            prog=f"python -m simulations.{command}",
+            prog=program(command),
             description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
+            add_help=add_help,
         )
 
     def error(self, message: str) -> NoReturn:
         """Raise a `ConfigError`."""
-        raise ConfigError(f"{message}; see --help")
+        hint = f"{NO_DASHES}; " if self.takes_overrides else ""
+        raise ConfigError(f"{message}; {hint}see --help")
 
     def add_overrides(self) -> None:
-        """Add Hydra's overrides, read as `overrides`."""
+        """Add Hydra's overrides, read as `overrides`, and `set_file`."""
+        self.takes_overrides = True
         words = "Hydra's overrides"
         self.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=words)
+        add_option(self)
 
     def add_many_runs(self) -> None:
         """Add what commands of many runs share: jobs, Markdown and verbosity."""
         add = self.add_argument
-        add("--jobs", type=count, help="runs at a time (default: as fit)")
+        add("--jobs", type=count, help="runs at a time (default: as many as fit)")
         add("--markdown", action="store_true", help="tables as Markdown")
         store: dict[str, Any] = {"dest": "verbosity", "action": "store_const"}
         self.set_defaults(verbosity=Verbosity.NORMAL)
         for short, name, verbosity, what in FLAGS:
             add(short, name, **store, const=verbosity, help=what)
+
+
+def program(command: str) -> str:
+    """Return how a command was started: by `cfl-flower`, or as a module."""
+    if Path(sys.argv[0]).stem != "cfl-flower":
+        return f"python -m simulations.{command}"
+    name = command.replace("choices", "list").replace(".", " ").replace("_", "-")
+    return f"cfl-flower {name}"
 
 
 def count(text: str) -> int:

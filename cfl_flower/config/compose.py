@@ -114,6 +114,11 @@ class RunConfig(Basics):
         """Return what makes the run probably not what was meant, a line each."""
         found = []
         changes, drift = self.timeline.rounds, self.names["drift"]
+        if not changes and drift != "none":
+            found.append(
+                f"nothing changes with drift={drift}: no event has a time; name some "
+                "in drift.rounds, or say drift=none"
+            )
         if changes and changes[0] > self.rounds:
             found.append(
                 f"nothing changes with drift={drift}: it starts in round {changes[0]}, "

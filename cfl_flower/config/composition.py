@@ -7,15 +7,15 @@ of all groups and with them torch. A misspelt key is found here, in a second les
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
 from cfl_flower.config.overrides import (
     expand,
@@ -63,6 +63,7 @@ def compose_plain(overrides: Sequence[str]) -> Composition:
     Raises `ConfigError`, one line, for a key or option that does not exist.
     """
     parsed = parse(overrides)
+    _refuse_hydras(parsed)
     _check_options(parsed)
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -74,9 +75,11 @@ def compose_plain(overrides: Sequence[str]) -> Composition:
         plain: Any = OmegaConf.to_container(run, resolve=True)
     except ConfigCompositionException as error:
         raise ConfigError(_unknown_key(parsed, error)) from error
+    except InterpolationKeyError as error:
+        raise ConfigError(_too_few(run, error)) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(first_line(error)) from error
-    except YAMLError as error:
+    except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"a configuration file is no yaml: {reason}") from error
     return Composition(plain, choices, list(overrides))
@@ -107,14 +110,33 @@ def strategy_has(name: str, path: str) -> bool:
     return True
 
 
-def _chosen_settings(key: str, overrides: Sequence[Override]) -> Mapping[str, Json]:
-    """Return the settings at a key of the chosen options; empty for a value."""
-    lines = [each.input_line or "" for each in overrides]
-    chosen = [line for line in lines if re.split("[=/]", line)[0] in GROUPS]
-    node: Any = compose_plain(chosen).settings
+def chosen_options(overrides: Iterable[str]) -> list[str]:
+    """Return those of some overrides that choose options of groups."""
+    groups = {*GROUPS, "experiment"}
+    return [each for each in overrides if re.split("[=/]", each)[0] in groups]
+
+
+def _chosen(overrides: Sequence[Override]) -> Composition:
+    """Return the chosen options as they are, without the settings of the overrides."""
+    return compose_plain(chosen_options(each.input_line or "" for each in overrides))
+
+
+def settings_at(key: str, settings: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return the settings below a key; empty for a value."""
+    node: Any = settings
     for part in filter(None, key.split(".")):
         node = node.get(part) if isinstance(node, Mapping) else None
     return node if isinstance(node, Mapping) else {}
+
+
+def _refuse_hydras(overrides: Sequence[Override]) -> None:
+    """Refuse settings of Hydra itself, which does not carry out the runs."""
+    for item in overrides:
+        if re.match(r"hydra\b", key := item.key_or_group):
+            raise ConfigError(
+                f"{key} has no effect here: folders, sweeps and processes are not "
+                "Hydra's; use output_dir=FOLDER, --multirun or compare --jobs"
+            )
 
 
 def _check_options(overrides: Sequence[Override]) -> None:
@@ -123,7 +145,7 @@ def _check_options(overrides: Sequence[Override]) -> None:
         group, known = item.key_or_group, list_options(item.key_or_group)
         path = group.replace(".", "/")
         options = list_options(path) if path != group and not item.is_delete() else []
-        if options and _chosen_settings(group, overrides):
+        if options and settings_at(group, _chosen(overrides).settings):
             allowed = f"{path}= with one of {', '.join(options)}"
             require(False, group, item.get_value_element_as_str(), allowed)
         if not known or item.is_delete() or item.is_sweep_override():
@@ -164,14 +186,50 @@ def list_options(group: str) -> list[str]:
 
 
 def _unknown_key(overrides: Sequence[Override], error: Exception) -> str:
-    match = re.search(r"Could not override '([^']+)'", str(error))
+    text = str(error)
+    if match := re.search(r"An item is already at '([^']+)'", text):
+        return f"+{match[1]} is a setting already; write {match[1]}= without the plus"
+    match = re.search(r"Could not override '([^']+)'", text)
     if match is None:
         cause = error.__cause__
         return first_line(cause if isinstance(cause, Exception) else error)
-    key = match.group(1)
+    key = match[1]
     if "/" in key:
         group = key.partition("/")[0]
         return f"{key} has no effect with this {group}; leave it out"
+    composition = _chosen(overrides)
     parent, _, name = key.rpartition(".")
-    allowed = sorted(_chosen_settings(parent, overrides))
-    return f"{key} is not a setting; {known_names(name, allowed)}"
+    there = settings_at(parent, composition.settings)
+    allowed = sorted(each for each in there if each != "_target_")
+    hint = known_names(name, allowed)
+    if option := composition.choices.get(parent):
+        others = [f"{parent}={each}" for each in _options_with(parent, name)]
+        also = f"it belongs to {' and '.join(others)}; " if others else ""
+        return f"{key} is not a setting of {parent}={option}; {also}{hint}"
+    return f"{key} is not a setting; {hint}"
+
+
+def _too_few(settings: DictConfig, error: InterpolationKeyError) -> str:
+    """Say that a list is shorter than the places that others refer to."""
+    match = re.search(r"key '([\w.]+)\[\d+\]' not found", str(error))
+    if match is None:
+        return f"{first_line(error)}; correct the ${{...}} that names it"
+    text = OmegaConf.to_yaml(settings)
+    places = re.findall(rf"\${{{re.escape(match[1])}\[(\d+)\]}}", text)
+    values = OmegaConf.select(settings, match[1])
+    count = 1 + max(map(int, places))
+    return (
+        f"{match[1]}={values} is not allowed; use a list of {count} values, each of "
+        "which another setting refers to"
+    )
+
+
+def _options_with(group: str, name: str) -> list[str]:
+    """Return the options of a group whose own file has a setting."""
+    found = []
+    for folder in conf_folders():
+        for path in sorted((folder / group).glob("*.yaml")):
+            node = yaml.safe_load(path.read_text(encoding="utf-8"))
+            if isinstance(node, Mapping) and name in node:
+                found.append(path.stem)
+    return found

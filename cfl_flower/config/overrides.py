@@ -47,9 +47,13 @@ def parse(overrides: Sequence[str]) -> list[Override]:
         try:
             parsed += parser.parse_overrides([override])
         except HydraException as error:
-            raise ConfigError(
-                f"{override!r} cannot be read ({first_line(error)}); use key=value, "
+            remedy = (
                 "in quotes where the value has odd characters"
+                if "=" in override
+                else "without spaces around the equals sign"
+            )
+            raise ConfigError(
+                f"{override!r} cannot be read; use key=value, {remedy}"
             ) from error
     return parsed
 

@@ -63,9 +63,17 @@ def method_settings(method: str) -> list[Setting]:
     Those of every method, and of a shared group, are listed only if the method has
     another default. Of a group with several options, the settings of all are listed.
     """
-    chosen = [f"strategy={method}"]
+    return option_settings("strategy", method, own=True)
+
+
+def option_settings(group: str, option: str, own: bool = False) -> list[Setting]:
+    """Return the settings of an option of a group as its file has them.
+
+    Of a method's ``own`` are not those of every method with their common defaults.
+    """
+    chosen = [f"{group}={option}"]
     allow(compose_plain(chosen).settings)
-    return list(_walk(chosen, "strategy"))
+    return list(_walk(chosen, group, own))
 
 
 def group_settings(group: str) -> list[Setting]:
@@ -75,38 +83,47 @@ def group_settings(group: str) -> list[Setting]:
     return [_setting(cls, each, _default(each), prefix) for each in listed]
 
 
-def _walk(overrides: list[str], group: str) -> Iterator[Setting]:
+def _walk(overrides: list[str], group: str, own: bool) -> Iterator[Setting]:
     """Yield the settings of a group such as ``strategy/scan``, and of those within."""
     node, choices, _ = compose_plain(overrides)
     for part in group.split("/"):
         node = node[part]
     cls = settings_class(node["_target_"])
-    shared = [base for base in SHARED.values() if base in cls.mro()]
+    shared = [base for base in SHARED.values() if own and base in cls.mro()]
     common = {field.name: _default(field) for base in shared for field in fields(base)}
     prefix = "".join(f"{part}." for part in group.split("/")[1:])
     for field in fields(cls):
         # A preset may leave out what it does not change.
         value = node.get(field.name, _default(field))
         inner = f"{group}/{field.name}"
-        if isinstance(value, Mapping):
-            if len(list_options(inner)) > 1:
-                row = _setting(cls, field, choices[inner], "")
-                yield row._replace(key=inner, allowed=" or ".join(list_options(inner)))
-                yield from _walk_options(overrides, inner)
-            else:
-                yield from _walk(overrides, inner)
+        if isinstance(value, Mapping) and len(list_options(inner)) > 1:
+            row = _setting(cls, field, choices[inner], "")
+            yield row._replace(key=inner, allowed=" or ".join(list_options(inner)))
+            yield from _walk_options(overrides, inner, own)
+        elif nested := list(_nested(inner, value)):
+            for each in nested:
+                yield from _walk(overrides, each, own)
         elif field.name != "client" and (
             field.name not in common or common[field.name] != value
         ):
             yield _setting(cls, field, value, prefix)
 
 
-def _walk_options(overrides: list[str], group: str) -> Iterator[Setting]:
+def _nested(path: str, value: Json) -> Iterator[str]:
+    """Yield the paths of the settings in a value: its own, or those of its parts."""
+    if isinstance(value, Mapping) and "_target_" in value:
+        yield path
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _nested(f"{path}/{name}", part)
+
+
+def _walk_options(overrides: list[str], group: str, own: bool) -> Iterator[Setting]:
     """Yield the settings of all options of a group, with the options that have them."""
     rows: dict[str, Setting] = {}
     options: dict[str, list[str]] = {}
     for option in list_options(group):
-        for row in _walk([*overrides, f"{group}={option}"], group):
+        for row in _walk([*overrides, f"{group}={option}"], group, own):
             rows.setdefault(row.key, row)
             options.setdefault(row.key, []).append(option)
     for key, row in rows.items():

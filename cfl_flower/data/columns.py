@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.settings import known_names
 from cfl_flower.types import FloatArray, IntArray
 
 CATEGORIES_AT_MOST = 100
@@ -19,13 +20,12 @@ FEW = 10
 one with more than the second that are more than half of its rows."""
 
 
-def require_columns(frame: pd.DataFrame, columns: Sequence[str], where: object) -> None:
-    """Require columns by their names, or raise `ConfigError`."""
-    lacking = [name for name in columns if name not in frame]
-    if lacking:
+def require_column(frame: pd.DataFrame, name: str, key: str, where: object) -> None:
+    """Require the column that a setting names, or raise `ConfigError`."""
+    if name not in frame:
         raise ConfigError(
-            f"{where} has no column {', '.join(lacking)}; it has "
-            f"{', '.join(map(str, frame.columns))}"
+            f"{key}={name} is no column of {where}; "
+            f"{known_names(name, list(map(str, frame.columns)))}"
         )
 
 

@@ -13,7 +13,7 @@ from cfl_flower.data.samples import ColourImages, Crop, ImageTable, Sample, imag
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 
-SUFFIXES = (".png", ".jpg", ".jpeg")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 
 
 def image_files(folder: Path) -> list[Path]:

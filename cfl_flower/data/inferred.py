@@ -60,6 +60,11 @@ class InferredDataset(FileDataset):
         allowed = f"0 or {len(self.names)}, as dataset.names has"
         require(ok, "dataset.classes", self.classes, allowed)
 
+    @property
+    def called(self) -> str:
+        """What errors call it: its name, and perhaps which it is."""
+        return self.name
+
     @abstractmethod
     def read(self, data_dir: str) -> Parts:
         """Read the training set and, if there is one, the test set.
@@ -101,7 +106,7 @@ class InferredDataset(FileDataset):
         told = self.complete(data_dir)
         parts = self.stored(data_dir)
         found = parts["train"]["x"].shape[1:]
-        allowed = f"{list(found)} as in {self.name}, or []"
+        allowed = f"{list(found)} as in {self.called}, or []"
         require(found == told.shape, "dataset.shape", list(told.shape), allowed)
         number = told.numbers(parts["train"]["names"].tolist())
         return pools({k: {**of, "y": number[of["y"]]} for k, of in parts.items()})
@@ -118,7 +123,7 @@ class InferredDataset(FileDataset):
         if others := sorted(set(found) - set(known)):
             key = "dataset.names" if self.names else "dataset.classes"
             raise ConfigError(
-                f"{self.name} has samples of class {others[0]!r}, which is none of "
+                f"{self.called} has samples of class {others[0]!r}, which is none of "
                 f"{known[0]} to {known[-1]}; correct {key} or leave it out"
             )
         return np.asarray([known.index(name) for name in found], np.int64)
@@ -136,10 +141,10 @@ class InferredDataset(FileDataset):
         shapes = {part: arrays["x"].shape[1:] for part, arrays in read.items()}
         if len(set(shapes.values())) > 1:
             raise ConfigError(
-                f"{self.name} has inputs of shape {shapes['train']} for training, but "
-                f"of shape {shapes['test']} for testing; they must be the same"
+                f"{self.called} has inputs of shape {shapes['train']} for training, "
+                f"but of shape {shapes['test']} for testing; they must be the same"
             )
-        parts = self.scaled(self._divided(coded(read, self.name)))
+        parts = self.scaled(self._divided(coded(read, self.called)))
         return {part: {**of, "x": _as_inputs(of["x"])} for part, of in parts.items()}
 
     def scaled(self, parts: Parts) -> Parts:
@@ -152,21 +157,21 @@ class InferredDataset(FileDataset):
         x, y = arrays["x"], arrays["y"]
         if not y.size or y.shape != x.shape[:1] or x.ndim < 2:
             raise ConfigError(
-                f"{self.name} has inputs of shape {x.shape} and labels of shape "
+                f"{self.called} has inputs of shape {x.shape} and labels of shape "
                 f"{y.shape} for its {part} part; it needs (n, ...) and (n,), n above 0"
             )
         for name in ("y", "owner"):
             values = arrays.get(name, y)
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise ConfigError(
-                    f"{self.name} has a missing {name} in sample "
+                    f"{self.called} has a missing {name} in sample "
                     f"{int(np.argmin(np.isfinite(values)))} (from 0) of its {part} part"
                 )
         if x.dtype.kind == "f":
             whole = np.isfinite(x).reshape(len(x), -1).all(axis=1)
             if not whole.all():
                 raise ConfigError(
-                    f"{self.name} has a missing or infinite number in sample "
+                    f"{self.called} has a missing or infinite number in sample "
                     f"{int(np.argmin(whole))} (from 0) of its {part} part; mend it or "
                     "leave the sample out"
                 )
@@ -179,7 +184,7 @@ class InferredDataset(FileDataset):
         test = held_out(arrays.get("owner", arrays["y"]), self.test_fraction)
         if not test.any():
             raise ConfigError(
-                f"{self.name} is too small to hold out dataset.test_fraction="
+                f"{self.called} is too small to hold out dataset.test_fraction="
                 f"{self.test_fraction} for testing; add samples"
             )
         divided = divide(arrays, test)

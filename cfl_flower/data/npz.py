@@ -15,6 +15,7 @@ from PIL import Image
 from cfl_flower.data.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.pool import PARTS, Arrays, Parts
 from cfl_flower.data.reading import channels_first, intact
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 
 
@@ -24,8 +25,9 @@ class Npz(InferredDataset):
 
     ``train_images``, ``train_labels`` and so on will do too. Bytes are images of shape
     (n, height, width, channels) or (n, height, width); what is not bytes is taken as
-    float32 inputs as they are. Instead of images there may be JPEG files end to end, as
-    the bytes ``train_jpeg`` and the n + 1 limits ``train_offsets``.
+    float32 inputs as they are, with the channels of images first or last. Instead of
+    images there may be JPEG files end to end, as the bytes ``train_jpeg`` and the n + 1
+    limits ``train_offsets``.
     """
 
     file: str = "data.npz"
@@ -37,17 +39,24 @@ class Npz(InferredDataset):
         """Return the file."""
         return (self.file,)
 
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return f"{self.name} {self.file}"
+
     def read(self, data_dir: str) -> Parts:
         """Read the file."""
         path = Path(data_dir, self.file)
         with intact(path), np.load(path) as stored:
             if "x" in stored and "y" in stored:
                 return {"train": _named(stored, "x", "y")}
-            return {part: _part(stored, part) for part in PARTS}
+            divided = any("test" in name for name in stored)
+            parts = PARTS if divided else PARTS[:1]
+            return {part: _part(stored, part) for part in parts}
 
 
 def _part(stored: Mapping[str, Any], part: str) -> Arrays:
-    """Return the inputs and labels of a part, or raise KeyError."""
+    """Return the inputs and labels of a part, or raise `ConfigError`."""
     if f"{part}_jpeg" in stored:
         images = _unpack(stored, part)
         return {"x": _inputs(images), "y": stored[f"{part}_labels"]}
@@ -57,7 +66,12 @@ def _part(stored: Mapping[str, Any], part: str) -> Arrays:
 
 
 def _named(stored: Mapping[str, Any], x: str, y: str) -> Arrays:
-    """Return two arrays of a file as inputs and labels, or raise KeyError."""
+    """Return two arrays of a file as inputs and labels, or raise `ConfigError`."""
+    if x not in stored or y not in stored:
+        raise ConfigError(
+            f"the .npz file has the arrays {', '.join(stored)}; call them x and y, or "
+            "x_train, y_train, x_test and y_test"
+        )
     labels = stored[y]
     # Some have a label in a row of its own.
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
@@ -65,13 +79,16 @@ def _named(stored: Mapping[str, Any], x: str, y: str) -> Arrays:
 
 
 def _inputs(x: NDArray[Any]) -> NDArray[Any]:
-    """Return images as bytes with channels first, and anything else as float32."""
+    """Return images with channels first, bytes as such, and the rest as float32."""
     if x.dtype.kind not in "iufb":
         raise ValueError(f"inputs are {x.dtype}, not numbers")
-    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+    first, last = (x.ndim == 4 and x.shape[axis] in (1, 3) for axis in (1, 3))
+    if x.dtype != np.uint8:
+        x = x.astype(np.float32)
+        return channels_first(x) if last and not first else x
+    if x.ndim not in (3, 4):
         return x.astype(np.float32)
-    first = x.ndim == 4 and x.shape[1] in (1, 3) and x.shape[3] not in (1, 3)
-    return x if first else channels_first(x)
+    return x if first and not last else channels_first(x)
 
 
 def _unpack(stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:

@@ -43,8 +43,8 @@ def intact(what: object) -> Iterator[None]:
         yield
     except DAMAGE as error:
         raise ConfigError(
-            f"{what} cannot be read ({_detail(error)}); a file is corrupt or cut off, "
-            "fetch it again"
+            f"{what} cannot be read ({_detail(error)}); fetch it again, or mend it "
+            "if it is your own"
         ) from error
 
 

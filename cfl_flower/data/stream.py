@@ -132,6 +132,10 @@ class Stream:
         """Return the data of one client in one round."""
         return self._views(client, self.timeline.first_round(round))
 
+    def samples(self) -> str:
+        """Return what names the samples that there are, whoever holds them."""
+        return "-".join(pool.digest() for pool in self._pools)
+
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""
         state = blake2b(digest_size=16)

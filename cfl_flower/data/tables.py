@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfl_flower.data.columns import (
     encode,
-    require_columns,
+    require_column,
     require_whole,
     seconds,
     word_frequencies,
@@ -69,13 +69,13 @@ class TableDataset(InferredDataset):
         frames = self.frames(data_dir)
         inputs = self.input_columns(frames["train"])
         for part, frame in frames.items():
-            self._require(frame, inputs, f"{self.name} for the {part} part")
+            self._require(frame, inputs, f"{self.called} for the {part} part")
         both = pd.concat(frames.values(), ignore_index=True, join="inner")
         columns = {"x": self.inputs(both), "y": _plain(both[self.label])}
         if self.owner_column:
             columns["owner"] = _plain(both[self.owner_column])
         if self.time:
-            columns["time"] = seconds(both[self.time], self.name)
+            columns["time"] = seconds(both[self.time], self.called)
         limits = np.cumsum([len(frame) for frame in frames.values()])[:-1]
         cut = {key: np.split(column, limits) for key, column in columns.items()}
         return {
@@ -87,7 +87,7 @@ class TableDataset(InferredDataset):
         """Return the inputs of the rows of a table, shape (n, d)."""
         if self.text:
             return word_frequencies(frame[self.text], self.words)
-        return encode(frame[self.input_columns(frame)], self.name)
+        return encode(frame[self.input_columns(frame)], self.called)
 
     def scaled(self, parts: Parts) -> Parts:
         """Return the parts with their inputs shifted and scaled, but for words."""
@@ -110,7 +110,10 @@ class TableDataset(InferredDataset):
     def _require(self, frame: pd.DataFrame, inputs: list[str], where: str) -> None:
         named = [name for name in (self.label, self.owner_column, self.time) if name]
         columns = [*named, *inputs]
-        require_columns(frame, columns, where)
+        keys = {self.label: "label", self.owner_column: "owner", self.time: "time"}
+        for name in columns:
+            other = "text" if self.text else "features"
+            require_column(frame, name, f"dataset.{keys.get(name, other)}", where)
         if not inputs:
             raise ConfigError(
                 f"{where} has no column but {', '.join(named)}; add columns of inputs"
@@ -147,6 +150,11 @@ class FileTable(TableDataset):
         """Return the file or files."""
         return (self.file, *([self.test_file] if self.test_file else []))
 
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return f"{self.name} {self.file}"
+
     @abstractmethod
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file."""
@@ -164,8 +172,13 @@ class FileTable(TableDataset):
         except DAMAGE as error:
             raise ConfigError(
                 f"{path} cannot be read as a table ({str(error).strip()}); mend it, or "
-                "save it again, as UTF-8 and with as many values in each row"
+                "save it again, as UTF-8 and with as many values in each row, or see "
+                "cfl-flower list csv for other forms"
             ) from error
+
+
+WORDS = {"tab": "\t", "semicolon": ";", "comma": ",", "point": "."}
+"""Characters that Hydra or the shell would want in quotes."""
 
 
 @settings("dataset")
@@ -173,25 +186,30 @@ class Csv(FileTable):
     """A dataset in .csv files whose first line has the names of the columns."""
 
     separator: str = ","
-    """What stands between two values."""
+    """What stands between two values; also the words tab and semicolon, which need no
+    quotes."""
+    decimal: Literal["point", "comma"] = "point"
+    """What stands before the decimals of a number."""
+    encoding: str = "utf-8"
+    """Of the characters, by Python's name."""
     name: ClassVar[str] = "the .csv file"
 
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file, whose columns must have different names."""
-        header = pd.read_csv(path, sep=self.separator, header=None, nrows=1, dtype=str)
+        form: dict[str, Any] = {
+            "sep": WORDS.get(self.separator, self.separator),
+            "decimal": WORDS[self.decimal],
+            "encoding": self.encoding,
+        }
+        header = pd.read_csv(path, **form, header=None, nrows=1, dtype=str)
         names = [str(name).strip() for name in header.iloc[0].dropna()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"several columns are called {', '.join(twice)}")
+        form |= {"na_filter": False, "low_memory": False, "skipinitialspace": True}
         texts = {name: str for name in (self.label, self.owner) if name}
-        return pd.read_csv(
-            path,
-            sep=self.separator,
-            dtype=texts,
-            na_filter=False,
-            low_memory=False,
-            skipinitialspace=True,
-        )
+        found: pd.DataFrame = pd.read_csv(path, **form, dtype=texts)
+        return found
 
 
 @settings("dataset")

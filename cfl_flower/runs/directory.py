@@ -6,7 +6,7 @@ import json
 import platform
 import resource
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -24,12 +24,19 @@ from cfl_flower.types import Json
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
+    from cfl_flower.data.timeline import Timeline
 
 LOCK_TIMEOUT = 15.0
 """Seconds to wait for a killed run's processes to release the directory."""
 
 FAILURE = "failure.txt"
 """File with the error of the last attempt, if it failed."""
+
+DATA = ".data"
+"""File with what names the samples that a run began with."""
+
+CONCEPTS = "concepts.json"
+"""File with the true concept of each simulated client, from each round on."""
 
 RUN = ("python", "-m", "simulations.run")
 """Command that starts a run."""
@@ -86,6 +93,20 @@ class RunDirectory:
             reason = " ".join(str(error).split()) or type(error).__name__
             write_atomically(self.path / FAILURE, f"{reason}\n".encode())
         self._lock.release()
+
+    def begin(self, samples: str) -> None:
+        """Keep what names the samples, with which alone the run may go on."""
+        write_atomically(self.path / DATA, samples.encode())
+
+    def write_concepts(self, timeline: Timeline) -> None:
+        """Write `concepts.json`: when anything changes, and the true concepts then.
+
+        Reports have them from there, and need none of the classes that draw them.
+        """
+        rounds = [1, *(r for r in timeline.rounds if 1 < r <= self._config.rounds)]
+        concepts = [timeline.concepts(round).tolist() for round in rounds]
+        text = json.dumps({"rounds": rounds, "concepts": concepts})
+        write_atomically(self.path / CONCEPTS, text.encode())
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files, synced to disk."""
@@ -156,6 +177,21 @@ def check_output_dir(config: RunConfig) -> None:
         raise ConfigError(
             f"output_dir={path} already holds a run; add resume=true to continue it, "
             "or use another folder"
+        )
+
+
+def refuse_other_data(config: RunConfig, samples: Callable[[], str]) -> None:
+    """Refuse to go on with a run whose samples have changed.
+
+    Raises `ConfigError` if ``samples`` does not return what the run began with.
+    """
+    path = Path(config.output_dir)
+    begun = (path / DATA).exists() and read_lines(path / "rounds.jsonl")
+    if begun and (path / DATA).read_text() != samples():
+        raise ConfigError(
+            f"output_dir={path} holds a run on other data: the files of dataset="
+            f"{config.names['dataset']} have changed since it began; put them back, or "
+            "use another output_dir"
         )
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from cfl_flower.errors import ERROR_MARK, ConfigError, RunFailedError
 from simulations.flower_cli import COMPLETED, ENDED, environment, wait_for_end
+from simulations.set_files import with_files
 from simulations.superlink import run_command
 from simulations.terminal import Parser, command
 
@@ -121,8 +122,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_overrides()
     parser.add_argument("--restarts", type=int, default=0, help="after a killed server")
     asked = parser.parse_intermixed_args(list(arguments))
+    overrides = with_files(asked.set_file, asked.overrides)
     try:
-        submit(asked.name, asked.overrides, asked.restarts)
+        submit(asked.name, overrides, asked.restarts)
     except KeyboardInterrupt:
         print("the run goes on; see flwr list", file=sys.stderr)
         return 130

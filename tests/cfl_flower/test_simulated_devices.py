@@ -101,7 +101,10 @@ def test_a_bad_file_is_one_line(
     [
         ("devices.milliseconds=0", "a number above 0"),
         ("devices.over_commitment=0.5", "a number of at least 1"),
-        ("devices.path=nowhere.csv", "nowhere.csv cannot be read"),
+        (
+            "devices.path=nowhere.csv",
+            "nowhere.csv is not allowed; use a file that is there",
+        ),
     ],
 )
 def test_bad_settings_are_found_before_any_training(

@@ -15,6 +15,7 @@ from cfl_flower.config.composition import list_options
 from cfl_flower.errors import ConfigError
 from simulations import choices
 from simulations.cli import COMMANDS, DEVICES, app
+from simulations.completion import complete_override
 
 
 def told(*arguments: str) -> str:
@@ -92,6 +93,9 @@ def test_help_and_a_wrong_key_need_none_of_what_trains(
         ),
         ("experiment", "FlexCFL, Table 3: MNIST by FedProx's recipe"),
         ("pfedme", "lambda, strength of the attraction between theta and w."),
+        ("dirichlet", "Concentration: small is uneven."),
+        ("drift=sudden", "steps.first.swaps"),
+        ("strategy=fedavg", "local.learning_rate"),
     ],
 )
 def test_choices_are_listed_with_what_they_are(
@@ -110,9 +114,16 @@ def test_every_option_of_every_group_says_what_it_is() -> None:
         (group, option)
         for group, _ in groups
         for option in list_options(group)
-        if not choices.title(group, option)
+        if not choices.describe(group, option)["title"]
     }
     assert not silent
+
+
+def test_methods_say_what_they_need_and_when_to_use_them() -> None:
+    headings, rows = choices.list_choices("strategies")
+    assert headings == ["strategy", "", "needs", "use"]
+    assert all(all(row) for row in rows)
+    assert choices.list_choices("drift")[0] == ["drift", ""]
 
 
 def test_a_misspelt_name_is_met_with_the_nearest(
@@ -122,3 +133,52 @@ def test_a_misspelt_name_is_met_with_the_nearest(
         choices.list_choices("feilding")
     assert choices.main(["zzz"]) == 2
     assert "known here: dataset, devices, drift" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="write drift=none or logger=none or"):
+        choices.list_choices("none")
+
+
+SHELLS = {
+    "zsh": lambda words: {"_TYPER_COMPLETE_ARGS": " ".join(words)},
+    "bash": lambda words: {
+        "COMP_WORDS": "\n".join(words).replace("=", "\n=\n"),
+        "COMP_CWORD": str(len("\n".join(words).replace("=", "\n=\n").split()) - 1),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "found"),
+    [
+        ("zsh", ["run", "drift=sw"], ["drift=swap_all", "drift=swap_part"]),
+        ("bash", ["run", "drift=sw"], ["swap_all", "swap_part"]),
+        ("bash", ["compare", "strategy=stocfl", "strategy.thr"], [".threshold=0.5"]),
+        ("bash", ["preview", "partition="], ["label_groups", "mixtures"]),
+        ("bash", ["list", "field"], ["fielding"]),
+    ],
+)
+def test_a_shell_completes_overrides(
+    shell: str, words: list[str], found: list[str]
+) -> None:
+    variables = SHELLS[shell](["cfl-flower", *words])
+    variables["_CFL_FLOWER_COMPLETE"] = f"complete_{shell}"
+    result = CliRunner().invoke(app, [], prog_name="cfl-flower", env=variables)
+    assert all(each in result.output for each in found), result.output
+    assert result.output.count("drift=") == 2 * (shell == "zsh")
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "found"),
+    [
+        ([], "roun", ["rounds=36"]),
+        ([], "resume=", ["resume=true", "resume=false"]),
+        ([], "drift.rounds=", ["drift.rounds=[13,25]"]),
+        ([], "strategy=ifca,fedp", ["strategy=ifca,fedpac", "strategy=ifca,fedprox"]),
+        ([], "strategy/trig", ["strategy/trigger=centre", "strategy/trigger=pairwise"]),
+        (["strategy=stocfl"], "strategy.thr", ["strategy.threshold=0.5"]),
+        (["strategy=unknown"], "roun", []),
+    ],
+)
+def test_an_override_is_completed_from_the_configuration(
+    words: list[str], begun: str, found: list[str]
+) -> None:
+    assert complete_override(words, begun) == found

@@ -8,11 +8,16 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cfl_flower import plugins
 from simulations.new import write_skeleton
+from simulations.report import render
+from simulations.saved import load_run
 from simulations.superlink import PROJECT
 
 CONSOLE = "import sys; sys.path.remove(''); from simulations.cli import app; app()"
@@ -86,3 +91,33 @@ def test_help_knows_a_method_of_the_users_own(user: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "own_method" in done.stdout.partition("== Config ==")[0]
     assert "trim" in done.stdout
+
+
+OWN_DRIFT = """
+from cfl_flower.data.drift import Regroup
+from cfl_flower.settings import settings
+
+@settings("drift")
+class Mine(Regroup): ...
+"""
+
+
+def test_a_report_imports_none_of_the_users_own_parts(
+    user: Path, run_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (user / "own_drift.py").write_text(OWN_DRIFT)
+    monkeypatch.syspath_prepend(str(user))
+    monkeypatch.setenv("CFL_CONF", str(user / "conf"))
+    own = ["strategy=own_method", "model=own_model", "drift._target_=own_drift.Mine"]
+    run = run_small(*own)
+    timeline = run.config.timeline
+    for name in ("own_method", "own_model", "own_drift"):
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(plugins, "_named", set())
+    saved = load_run(run.folder)
+    page = render([saved])
+    assert "own_method" in page.html
+    assert saved.drifts == [3]
+    expected = [timeline.concepts(round).tolist() for round in range(1, 5)]
+    assert saved.concepts().T.tolist() == expected
+    assert not {"own_method", "own_model", "own_drift"} & set(sys.modules)

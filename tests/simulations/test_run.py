@@ -15,56 +15,6 @@ from simulations.run import main, take_talk
 SMALL = ["engine=inprocess", "clients=6", "participants=3", "rounds=2"]
 SMALL += ["partition.groups=2", "strategy.local.epochs=1", "drift.rounds=[2]"]
 
-BAD = [
-    (["round=3"], ["round ", "did you mean rounds?"]),
-    (["strategy.treshold=0.1"], ["strategy.treshold", "did you mean threshold?"]),
-    (["strategy=feilding"], ["strategy=feilding", "fedavg, ", "fielding, "]),
-    (["rounds=0"], ["rounds=0", "at least 1"]),
-    (["rounds=many"], ["rounds", "many"]),
-    (["participants=50"], ["participants=50", "at most the 40 clients"]),
-    (["data_dir=/no/such/folder"], ["data_dir=/no/such/folder", "existing folder"]),
-    (["output_dir=/proc/none/run"], ["output_dir=/proc/none/run", "cannot be written"]),
-    (["engine=spark"], ["engine=spark", "ray or inprocess"]),
-    (["faults.raises=1.5"], ["faults.raises=1.5", "0 to 1"]),
-    (["drift.rounds=[9,4]"], ["drift.rounds=[9, 4]", "ascending"]),
-    (["partition.groups=11"], ["partition.groups=11", "at most the 10 labels"]),
-    (["strategy.distance=l3"], ["strategy.distance=l3", "l1 or js"]),
-    (["strategy.local.batch_size=0"], ["strategy.local.batch_size=0", "at least 1"]),
-    (["partition=natural"], ["partition=natural", "drift=none"]),
-    (["partition=natural", "drift=none"], ["use another partition"]),
-    (["partition=hybrid"], ["partition.domains=2", "use 1"]),
-    (
-        ["partition=natural", "dataset=synthetic", "clients=101", "drift=none"],
-        ["the 100 owners"],
-    ),
-    (["model=gru"], ["gru"]),
-    (["dataset=mnist"], ["MNIST is not in data_dir", "train-images-idx3-ubyte"]),
-    (["rounds"], ["cannot be read", "key=value"]),
-    (["seed=0,1"], ["seed", "--multirun"]),
-    (["gpus_per_worker=1", "engine=inprocess"], ["gpus_per_worker=1", "use 0: "]),
-    (["gpus_per_worker=0.5"], ["gpus_per_worker=0.5", "no CUDA device"]),
-    (["--foo", "rounds=2"], ["--foo is no option", "--help"]),
-    (["--multirun", "strategy=glob(zz*)"], ["strategy=glob(zz*) matches nothing"]),
-]
-
-
-@pytest.mark.parametrize(("overrides", "words"), BAD, ids=lambda v: str(v[0]))
-def test_bad_input_is_one_clear_line_and_exit_code_2(
-    overrides: list[str],
-    words: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CFL_DATA_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert main(overrides) == 2
-    complaint = capsys.readouterr().err
-    assert complaint.count("\n") == 1
-    assert all(word in complaint for word in words), complaint
-    assert not list(tmp_path.rglob("rounds.jsonl"))
-
 
 def test_quiet_and_verbose_are_no_overrides_and_reach_the_run(
     monkeypatch: pytest.MonkeyPatch,
@@ -137,3 +87,21 @@ def test_help_explains_the_settings_of_the_method(
     assert "Compose your configuration" in text
     _, _, own = text.partition("strategy=fielding")
     assert "threshold" in own and "re-clustered" in own
+
+
+def test_a_run_does_not_go_on_with_data_that_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{i},{i % 7},{'ab'[i % 2]}\n" for i in range(60))
+    (tmp_path / "data.csv").write_text("x,z,label\n" + rows)
+    small = ["dataset=csv", f"data_dir={tmp_path}", "partition=iid", "drift=none"]
+    small += ["clients=2", "participants=2", "strategy=fedavg", "engine=inprocess"]
+    small += [f"output_dir={tmp_path / 'run'}", "resume=true"]
+    assert main([*small, "rounds=1"]) == main([*small, "rounds=2"]) == 0
+    (tmp_path / "data.csv").write_text("x,z,label\n" + rows.replace("59,3,b", "58,3,b"))
+    before = (tmp_path / "run" / "rounds.jsonl").read_text()
+    capsys.readouterr()
+    assert main([*small, "rounds=3"]) == 2
+    assert "the files of dataset=csv have changed" in capsys.readouterr().err
+    assert (tmp_path / "run" / "rounds.jsonl").read_text() == before
+    assert not (tmp_path / "run" / "failure.txt").exists()

@@ -113,8 +113,8 @@ def paint(path: Path, grey: int) -> None:
 
 def test_an_own_folder_of_images_is_divided_or_has_a_test_set(tmp_path: Path) -> None:
     for number in range(5):
-        paint(tmp_path / "images" / "owl" / f"{number}.png", 10)
-        paint(tmp_path / "images" / "bee" / f"{number}.png", 20)
+        paint(tmp_path / "images" / "owl" / f"{number}.bmp", 10)
+        paint(tmp_path / "images" / "bee" / f"{number}.WebP", 20)
     known = ImageFolder(size=4, channels=1).complete(str(tmp_path))
     assert (known.shape, known.names) == ((1, 4, 4), ("bee", "owl"))
     train, test = known.load(str(tmp_path))

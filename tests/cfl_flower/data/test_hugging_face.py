@@ -96,7 +96,7 @@ def test_a_folder_of_a_csv_is_read_as_load_dataset_does(tmp_path: Path) -> None:
     [
         ({"train": "all"}, "dataset.train=all is not allowed; use one of train, test"),
         ({"image": "who"}, "dataset.image=who is not allowed; use a column of images"),
-        ({"label": "kind"}, "no column kind; it has image, label, who"),
+        ({"label": "kind"}, "dataset.label=kind is no column of .* image, label, who"),
         (
             {"partitioner": {"kind": "Dirichlet"}},
             "kind=Dirichlet is not allowed; did you mean DirichletPartitioner",

@@ -63,10 +63,18 @@ def test_grey_images_and_vectors_are_read_too(tmp_path: Path) -> None:
     assert train.inputs(slice(0, 4)).tolist() == [[1.0] * 7] * 4
 
 
+def test_float_images_may_have_their_channels_at_either_end(tmp_path: Path) -> None:
+    last = np.arange(4 * 6 * 5 * 3, dtype=np.float32).reshape(4, 6, 5, 3)
+    first = last.transpose(0, 3, 1, 2)
+    for images in (last, first):
+        changes = {"train_images": images, "test_images": images[:2]}
+        assert np.array_equal(load(write(tmp_path, **changes))[0].x.numpy(), first)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"train_labels": None}, "lacks .*train_labels"),
+        ({"train_labels": None}, "has the arrays .*train_images.*; call them x and y"),
         (
             {"train_labels": np.uint8([0, 1])},
             r"\(4, 3, 6, 5\) and labels of shape \(2,\)",

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from cfl_flower.data.columns import seconds, word_frequencies
 from cfl_flower.data.tables import Csv, Parquet
@@ -97,8 +98,12 @@ def test_times_are_integers_or_dates() -> None:
 @pytest.mark.parametrize(
     ("text", "settings", "words"),
     [
-        (PETS, {"label": "species"}, "no column species; it has age, kind, label"),
-        (PETS, {"features": ("size",)}, "no column size"),
+        (
+            PETS,
+            {"label": "species"},
+            "label=species is no column of .* known here: age, kind, label",
+        ),
+        (PETS, {"features": ("size",)}, "features=size is no column"),
         (PETS.replace("3,cat", ",cat"), {}, "row 3 has no age; fill it or leave"),
         (PETS.replace("3,cat", "?,cat"), {}, r"row 3 has age=\?, which is no finite"),
         (PETS.replace("3,cat", "nan,cat"), {}, "row 3 has age=nan, which is no"),
@@ -179,7 +184,7 @@ def test_a_column_that_the_test_file_lacks_or_adds(tmp_path: Path) -> None:
     write(tmp_path, "age,label\n9,good\n", "less.csv")
     write(tmp_path, "age,kind,more,label\n9,cat,1,good\n", "more.csv")
     folder = write(tmp_path, PETS)
-    with pytest.raises(ConfigError, match="for the test part has no column kind"):
+    with pytest.raises(ConfigError, match=r"=kind is no column of .* test part"):
         Csv(test_file="less.csv").load(folder)
     assert Csv(test_file="more.csv").load(folder)[1].x.shape == (1, 4)
 
@@ -199,3 +204,17 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "data.parquet")
     with pytest.raises(ConfigError, match="column age holds values of type ndarray"):
         Parquet().load(str(tmp_path))
+
+
+def test_tabs_decimal_commas_and_other_characters_are_read(tmp_path: Path) -> None:
+    text = "höhe\tlabel\n1,5\tgut\n2,5\tübel\n3,5\tgut\n4,5\tübel\n"
+    (tmp_path / "data.csv").write_bytes(text.encode("latin-1"))
+    form: dict[str, Any] = {"separator": "tab", "decimal": "comma"}
+    table = Csv(**form, encoding="latin-1", standardise=False, test_fraction=0.5)
+    known = table.complete(str(tmp_path))
+    assert known.names == ("gut", "übel")
+    train, test = known.load(str(tmp_path))
+    found = torch.cat([train.x, test.x]).flatten().tolist()
+    assert sorted(found) == [1.5, 2.5, 3.5, 4.5]
+    with pytest.raises(ConfigError, match=r"data\.csv cannot be read as a table"):
+        Csv(**form).load(str(tmp_path))

@@ -1,0 +1,71 @@
+"""`cfl_flower.strategies`, `cfl_flower.clients` and `cfl_flower.conf`.
+
+Flower bundles an app's packages by their top-level names, so these lie beside
+`cfl_flower`. Below it they are the very same modules: a class is one object, however it
+was imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+from cfl_flower.errors import ConfigError
+
+BESIDE = ("strategies", "clients", "conf")
+"""The packages beside this one."""
+
+HOME = Path(__file__).resolve().parents[1]
+"""The folder in which they lie."""
+
+ALIAS = f"{__package__}."
+
+
+class AliasFinder(MetaPathFinder, Loader):
+    """Finds a module of a package beside this one below this one."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return how to import an alias; None for any other name."""
+        real = name.removeprefix(ALIAS)
+        if real == name or real.partition(".")[0] not in BESIDE or not find_spec(real):
+            return None
+        return spec_from_loader(name, self)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module under its own name."""
+        module = import_module(spec.name.removeprefix(ALIAS))
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing but leave the module as it was: it has been executed."""
+        spec = module.__spec__
+        assert spec is not None
+        module.__spec__ = spec.loader_state
+
+
+def install() -> None:
+    """Let Python find the aliases, before it takes their files for other modules."""
+    if not any(isinstance(each, AliasFinder) for each in sys.meta_path):
+        sys.meta_path.insert(0, AliasFinder())
+
+
+def require_own_packages() -> None:
+    """Raise `ConfigError` if another package has the name of one beside this one."""
+    for name in BESIDE[:2]:
+        known = sys.modules.get(name)
+        spec = known.__spec__ if known else find_spec(name)
+        place = spec.origin if spec else None
+        if place is None or Path(place).resolve().parents[1] != HOME:
+            raise ConfigError(
+                f"{name} is {place or 'a folder'} here, and not cfl-flower's package "
+                "of this name; rename yours, or start in another folder"
+            )

@@ -1,0 +1,154 @@
+"""Wrong input: each is one line with what, which value, what is allowed or nearest."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from simulations.compare import main as compare
+from simulations.preview import main as preview
+from simulations.run import main as run
+
+FILES = {
+    "raising.py": "raise RuntimeError('no licence')",
+    "lacking.py": "import not_installed",
+    "plain.py": "class Net: ...",
+    "nested.yaml": "rounds: 20\n",
+    "gap.csv": "a,b,label\n1,2,x\n3,,y\n4,5,x\n",
+    "text.csv": "a,b,label\n1,2,x\n3,z,y\n4,5,x\n",
+}
+"""What lies beside the user."""
+
+TABLE = "dataset=csv data_dir=. dataset.file="
+
+TYPOS = [
+    ("round=3", "round is not a setting; did you mean rounds?"),
+    ("stratgy=fedavg", "stratgy is not a setting; did you mean strategy?"),
+    ("strategy=feilding", "strategy=feilding … did you mean fielding? … fedavg, "),
+    ("drift=suddn", "drift=suddn … did you mean sudden? … regroup, "),
+    ("model=gru2", "model=gru2 … did you mean gru?"),
+    ("experiment=flexcfl_table5", "experiment=flexcfl_table5 … flexcfl_table4?"),
+    ("strategy/privacy=laplac", "strategy/privacy=laplac … did you mean laplace?"),
+    ("strategy/local=adam", "strategy/local=adam … known here: sgd"),
+    ("strategy.treshold=0.1", "strategy.treshold … did you mean threshold?"),
+    ("strategy.local.lr=0.1", "strategy.local.lr … did you mean learning_rate?"),
+    ("strategy.scan.smalest=3", "strategy.scan.smalest … did you mean smallest?"),
+    (
+        "--foo rounds=2",
+        "--foo is no option; … without dashes, as in rounds=5; … --help",
+    ),
+    ("--rounds 5", "--rounds is no option; … without dashes, as in rounds=5; … --help"),
+    ("-sc install=bash", "-sc, … use cfl-flower --install-completion"),
+    ("--set-file none.txt", "--set-file none.txt … No such file … an override in each"),
+    ("--set-file nested.yaml", "nested.yaml … as - rounds=20, … experiment=NAME"),
+    ("rounds", "'rounds' cannot be read; use key=value, without spaces"),
+    ("rounds= 5", "'5' cannot be read; use key=value, without spaces"),
+    ("drift.rounds=[5", "'drift.rounds=[5' cannot be read; use key=value, in quotes"),
+    ("+rounds=5", "rounds is a setting already; write rounds= without the plus"),
+    ("strategy.privacy=laplace", "strategy.privacy=laplace … strategy/privacy= … none"),
+]
+
+VALUES = [
+    ("rounds=0", "rounds=0 … at least 1"),
+    ("rounds=many", "rounds=many … a whole number"),
+    ("rounds=2.5", "rounds=2.5 … a whole number"),
+    ("seed=-1", "seed=-1 … at least 0"),
+    ("resume=maybe", "resume=maybe … true or false"),
+    ("engine=spark", "engine=spark … ray or inprocess"),
+    ("faults.raises=1.5", "faults.raises=1.5 … 0 to 1"),
+    ("drift.rounds=5", "drift.rounds=5 … a list of whole numbers"),
+    ("drift=staggered drift.rounds=[0.5]", "drift.rounds=[0.5] … a list of 3 values"),
+    ("drift.rounds=[9,4]", "drift.rounds=[9, 4] … ascending"),
+    ("partition=dirichlet partition.alpha=0", "partition.alpha=0 … above 0"),
+    ("strategy.distance=l3", "strategy.distance=l3 … l1 or js"),
+    ("strategy.local.batch_size=0", "strategy.local.batch_size=0 … at least 1"),
+    ("strategy.local.learning_rate=fast", "learning_rate=fast … a number"),
+    ("data_dir=/no/such/folder", "data_dir=/no/such/folder … existing folder"),
+    ("output_dir=/proc/none/run", "output_dir=/proc/none/run cannot be written"),
+    ("devices.path=none.csv", "devices.path= … none.csv … a file that is there"),
+]
+
+TOGETHER = [
+    ("participants=50", "participants=50 … at most the 40 clients, or raise clients"),
+    ("partition.groups=11", "partition.groups=11 … at most the 10 labels"),
+    ("partition.alpha=0.1", "partition=label_groups; … belongs to partition=dirichlet"),
+    ("strategy=fedavg strategy.threshold=1", "=fedavg; … belongs to strategy=fielding"),
+    ("strategy=fedavg strategy/trigger=pairwise", "strategy/trigger … leave it out"),
+    ("partition=natural", "partition=natural … drift=regroup; use drift=none"),
+    ("partition=natural drift=none", "partition=natural … use another partition"),
+    ("partition=hybrid", "partition.domains=2 … use 1"),
+    ("partition=natural dataset=synthetic clients=101 drift=none", "the 100 owners"),
+    ("model=gru", "model=gru … (1, 8, 8) … (tokens, dimensions) … model=mlp"),
+    ("model=ccfl_cnn", "model=ccfl_cnn … (1, 8, 8) … at least 16x16 … model=mlp"),
+    ("selection=nearest strategy=fedavg", "selection=nearest … use random or oort"),
+    ("server_optimizer=yogi strategy=scaffold", "server_optimizer=yogi … another one"),
+    ("seed=0,1", "seed: several values need --multirun; … compare"),
+    ("--multirun strategy=glob(zz*)", "strategy=glob(zz*) matches nothing"),
+    ("hydra.run.dir=here", "hydra.run.dir has no effect … output_dir=FOLDER"),
+    ("gpus_per_worker=1 engine=inprocess", "gpus_per_worker=1 … no CUDA device"),
+    ("gpus_per_worker=0.5", "gpus_per_worker=0.5 … use 0: … no CUDA device"),
+]
+
+DATA = [
+    ("drift=timestamps", "drift.order=time … dataset=fmow, … or another drift"),
+    ("dataset=mnist", "MNIST is not in data_dir= … add dataset.download=true"),
+    (f"{TABLE}nowhere.csv", "data_dir= … lacks nowhere.csv; set dataset.file"),
+    (f"{TABLE}gap.csv", "gap.csv … row 2 has no b; fill it or leave the row out"),
+    (f"{TABLE}text.csv", "text.csv: row 2 has b=z, … no finite number … leave the row"),
+    (f"{TABLE}gap.csv dataset.label=labl", "dataset.label=labl … did you mean label?"),
+]
+
+OWN_PARTS = [
+    ("model._target_=raising.Net", "'raising.Net' … no licence … mend the module"),
+    ("model._target_=lacking.Net", "'lacking.Net' … No module named 'not_installed'"),
+    ("model._target_=nowhere.Net", "'nowhere.Net' … correct the path, install its"),
+    ("model._target_=plain.Net", "'plain.Net' has no settings; … the decorator"),
+    ("model._target_=plain.Mesh", "'plain.Mesh' cannot be imported … correct the path"),
+    ("strategy.client=os.system", "strategy.client=os.system … a NumPyClient"),
+]
+
+MISTAKES = [*TYPOS, *VALUES, *TOGETHER, *DATA, *OWN_PARTS]
+"""Arguments, and what the line says of them; … stands for what is between."""
+
+
+@pytest.fixture(autouse=True)
+def _beside_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("CFL_DATA_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def require_line(complaint: str, told: str) -> None:
+    """Require one line with these words in this order."""
+    words = ".*".join(re.escape(each.strip()) for each in told.split("…"))
+    assert re.fullmatch(rf"cfl-flower error: .*{words}.*\n", complaint), complaint
+
+
+@pytest.mark.parametrize(("arguments", "told"), MISTAKES)
+def test_wrong_input_is_one_line_with_a_remedy_and_exit_code_2(
+    arguments: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments.split()) == 2
+    require_line(capsys.readouterr().err, told)
+    assert not list(tmp_path.rglob("rounds.jsonl"))
+
+
+@pytest.mark.parametrize("command", [compare, preview])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("strategy=feilding", "strategy=feilding … did you mean fielding?"),
+        ("--rounds 5", "--rounds … without dashes, as in rounds=5; … --help"),
+        ("partition.groups=11", "partition.groups=11 … at most the 10 labels"),
+    ],
+)
+def test_other_commands_meet_it_in_the_same_way(
+    command, arguments: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(arguments.split()) == 2
+    require_line(capsys.readouterr().err, told)
