@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
@@ -40,7 +40,7 @@ class Picture:
 
     name: str
     caption: str
-    figure: Chart | Figure
+    figure: Chart | Figure = field(repr=False)
     """A chart; an image, where each of many numbers is a colour."""
 
     @property
@@ -97,9 +97,13 @@ class Stream:
 
     @property
     def subtitle(self) -> str:
-        """The sizes of its runs."""
+        """The sizes of its runs, and whether they end before their data change."""
         sizes = (self.first[key] for key in ("clients", "participants", "rounds"))
-        return "{} clients, {} participants in each of {} rounds".format(*sizes)
+        words = "{} clients, {} participants in each of {} rounds".format(*sizes)
+        changes = self.lines[0].runs[0].timeline.rounds
+        if changes and changes[0] > self.first["rounds"]:
+            words += f"; the drift starts after the last, in round {changes[0]}"
+        return words
 
     @cached_property
     def begun(self) -> list[Line]:

@@ -286,6 +286,15 @@ def test_streams_of_one_title_are_apart(folders: list[Path]) -> None:
     assert [each.number for each in divide([one, *more])] == [1, 2, 3]
 
 
+def test_drift_after_the_last_round_is_said(folders: list[Path]) -> None:
+    run = load_run(folders[0])
+    (stream,) = divide([run])
+    assert stream.subtitle.endswith("in each of 4 rounds")
+    late = run.resolved["drift"] | {"rounds": [9]}
+    (stream,) = divide([replace(run, resolved=run.resolved | {"drift": late})])
+    assert stream.subtitle.endswith("the drift starts after the last, in round 9")
+
+
 def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     single, other = (load_run(folder) for folder in folders)
     settings = {
