@@ -4,9 +4,9 @@
     python -m simulations.report /tmp/a-run --output a-run.html --figures a-run-figures
 
 A folder is that of a run, or has runs below it. Seeds of a method share a colour and a
-line, and pictures of clients are of the first of them; runs on different streams of
-data have sections of their own. The page needs nothing beside itself. Next to it are
-its tables for other programs, as CSV with a line for each run, and as LaTeX;
+line, and pictures of clients are of the first of them; different streams of data are
+tabs. The page needs nothing beside itself, not even for its charts to tell values. Next
+to it are its tables for other programs, as CSV with a line for each run, and as LaTeX;
 ``--figures`` names a folder for the pictures, as PDF and SVG. Exit codes as
 `simulations.run`.
 """
@@ -14,24 +14,29 @@ its tables for other programs, as CSV with a line for each run, and as LaTeX;
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
+import vl_convert
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
 from cfl_flower.settings import require
 from cfl_flower.types import Json
-from simulations import figures, report_tables
+from simulations import report_tables
+from simulations.charts import DARK
+from simulations.client_pictures import own_pictures
 from simulations.figures import Line
+from simulations.findings import overview
 from simulations.saved import SavedRun, find_runs, load_run
-from simulations.streams import Picture, Stream, divide, question
+from simulations.streams import Picture, Stream, divide, question, slug
 from simulations.terminal import Parser, command, writable
 
 ROUND_COLUMNS = (
@@ -39,28 +44,6 @@ ROUND_COLUMNS = (
     *("reclustered", "participants", "bytes_up", "bytes_down", "seconds"),
     *("virtual_seconds", "heterogeneity", "ari"),
 )
-
-
-def own_pictures(name: str, run: SavedRun) -> list[Picture]:
-    """Return the figures of one run; what was not measured has none."""
-    count = sum(len(row["failures"]) for row in run.rounds)
-    wanted = [
-        (run.tests, figures.membership, "the cluster of each client, by colour"),
-        (run.tests, figures.client_accuracy, "accuracy of each client in each round"),
-        (run.rounds, figures.cluster_sizes, "clients in each cluster"),
-        (
-            run.distances is not None,
-            figures.class_distances,
-            "distances of the classifiers that were clustered last, class by class; "
-            "white where a client has no samples",
-        ),
-        (count, figures.failures, f"{count} failed results, by reason"),
-    ]
-    return [
-        Picture(f"{_slug(name)}-{_slug(draw.__name__)}", f"{name}: {what}.", draw(run))
-        for there, draw, what in wanted
-        if there
-    ]
 
 
 def _cell(value: Json) -> str:
@@ -73,10 +56,6 @@ def _cell(value: Json) -> str:
 
 def _to_yaml(config: Mapping[str, Json]) -> str:
     return yaml.safe_dump(dict(config), sort_keys=False)
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 @dataclass(frozen=True)
@@ -101,8 +80,7 @@ class Page:
             with writable("--figures", figures, "name a folder of your own"):
                 figures.mkdir(parents=True, exist_ok=True)
                 for picture in self.pictures:
-                    for kind in ("pdf", "svg"):
-                        picture.figure.savefig(figures / f"{picture.name}.{kind}")
+                    picture.save(figures)
         with writable("--output", output, "name a file in a folder of your own"):
             output.parent.mkdir(parents=True, exist_ok=True)
             paths = [output, output.with_suffix(".csv"), output.with_suffix(".tex")]
@@ -123,7 +101,7 @@ def render(runs: Sequence[SavedRun]) -> Page:
         autoescape=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"slug": _slug, "number": _cell, "yaml": _to_yaml}
+    environment.filters |= {"slug": slug, "number": _cell, "yaml": _to_yaml}
     html = environment.get_template("report.html").render(
         title=question(streams),
         streams=streams,
@@ -131,7 +109,10 @@ def render(runs: Sequence[SavedRun]) -> Page:
         pictures=pictures,
         headings=report_tables.headings,
         lines=report_tables.lines,
-        round_columns=ROUND_COLUMNS,
+        measured=measured,
+        overview=overview((stream.difference, stream.rows) for stream in streams),
+        dark=DARK,
+        script=script(),
     )
     return Page(
         html,
@@ -141,9 +122,25 @@ def render(runs: Sequence[SavedRun]) -> Page:
     )
 
 
+def measured(run: SavedRun) -> list[str]:
+    """Return the columns of rounds in which a run has anything."""
+    return [
+        key
+        for key in ROUND_COLUMNS
+        if any(row.get(key) is not None for row in run.rounds)
+    ]
+
+
+@cache
+def script() -> Markup:
+    """Return what a page does in a browser: Vega-Lite with all it needs, and ours."""
+    own = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+    return Markup(vl_convert.javascript_bundle(own))
+
+
 def names(stream: Stream, line: Line) -> Iterator[tuple[str, SavedRun]]:
     """Yield the runs of a method with names that no other run of the page has."""
-    place = f" of stream {stream.number}" if stream.number > 1 else ""
+    place = f", {stream.difference}" if stream.difference else ""
     for run in line.runs:
         seed = f" seed {run.resolved['seed']}" if len(line.runs) > 1 else ""
         yield f"{line.label}{seed}{place}", run

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import fmean
+from itertools import compress
+from pathlib import Path
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -18,16 +20,18 @@ from cfl_flower.analysis.comparison import (
     stream_of,
     with_references,
 )
-from cfl_flower.analysis.leads import find_lead
-from cfl_flower.analysis.tables import mean_and_deviation
 from cfl_flower.types import Json
 from simulations import figures
+from simulations.charts import Chart
 from simulations.figures import Line
+from simulations.findings import sentences
 from simulations.plotting import to_svg
 from simulations.saved import SavedRun, group_seeds
 
-BOUNDS = ("local", "oracle")
-"""Methods that others are measured by: they cannot lead."""
+
+def slug(name: str) -> str:
+    """Return a name as anchors and files have it."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,30 @@ class Picture:
 
     name: str
     caption: str
-    figure: Figure
+    figure: Chart | Figure = field(repr=False)
+    """A chart; an image, where each of many numbers is a colour."""
+
+    @property
+    def chart(self) -> Chart | None:
+        """The figure, if it can tell its values."""
+        return self.figure if isinstance(self.figure, Chart) else None
 
     @cached_property
     def svg(self) -> Markup:
         """The figure as an element that says what it shows."""
-        svg = to_svg(self.figure, self.name)
+        drawn = self.figure
+        svg = drawn.svg if isinstance(drawn, Chart) else to_svg(drawn, self.name)
         label = Markup.escape(self.caption)
         return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
+
+    def save(self, folder: Path) -> None:
+        """Write it as PDF and as SVG."""
+        for kind in ("pdf", "svg"):
+            path = folder / f"{self.name}.{kind}"
+            if isinstance(self.figure, Chart):
+                self.figure.save(path)
+            else:
+                self.figure.savefig(path)
 
     def _repr_svg_(self) -> str:
         """Show it in a notebook."""
@@ -56,6 +76,8 @@ class Stream:
 
     number: int
     lines: Sequence[Line]
+    difference: str = ""
+    """What is different on it, in a few words, if there are others."""
 
     @property
     def name(self) -> str:
@@ -70,15 +92,18 @@ class Stream:
     @property
     def title(self) -> str:
         """The data, in a few words."""
-        keys = ("dataset", "partition", "drift")
-        dataset, partition, drift = (self.first[key]["name"] for key in keys)
-        return f"{dataset}, {partition}, {_under(drift)}"
+        dataset, partition, drift, *_ = _describe(self.first)
+        return f"{dataset}, {partition}, under {drift}"
 
     @property
     def subtitle(self) -> str:
-        """The sizes of its runs."""
+        """The sizes of its runs, and whether they end before their data change."""
         sizes = (self.first[key] for key in ("clients", "participants", "rounds"))
-        return "{} clients, {} participants in each of {} rounds".format(*sizes)
+        words = "{} clients, {} participants in each of {} rounds".format(*sizes)
+        changes = self.lines[0].runs[0].timeline.rounds
+        if changes and changes[0] > self.first["rounds"]:
+            words += f"; the drift starts after the last, in round {changes[0]}"
+        return words
 
     @cached_property
     def begun(self) -> list[Line]:
@@ -99,60 +124,15 @@ class Stream:
     @cached_property
     def pictures(self) -> list[Picture]:
         """The figures that compare its methods; what none measured has none."""
-        suffix = f"-{self.number}" if self.number > 1 else ""
+        where = f"{self.difference} " if self.difference else ""
         return [
-            Picture(f"{name}{suffix}", caption, figure)
+            Picture(slug(where + name), caption, figure)
             for name, caption, figure in _common_figures(self.begun)
         ]
 
     def findings(self) -> Iterator[str]:
         """Yield who leads, by how much, and at what cost, a sentence each."""
-        scores = {
-            line.label: self.rows[line.label]
-            for line in self.begun
-            if line.runs[0].strategy not in BOUNDS
-        }
-        for key, when in (("final", "At the end"), ("mean", "Over all rounds")):
-            yield from _who_leads(scores, key, when)
-        sent = {name: _megabytes(row) for name, row in self.rows.items()}
-        ranked = [
-            (name, f"{sent[name]:.1f} MB")
-            for name in sorted(sent, key=sent.__getitem__)
-            if sent[name]
-        ]
-        if len({size for _, size in ranked}) > 1:
-            (least, less), *_, (most, more) = ranked
-            yield (
-                f"Of the methods that send models, {least} sent least, {less}; "
-                f"{most} sent most, {more}."
-            )
-
-
-def _megabytes(row: Sequence[Compared[SavedRun]]) -> float:
-    """Return what a method sent, both ways, the mean over seeds."""
-    return fmean(each.score.bytes_up + each.score.bytes_down for each in row) / 1e6
-
-
-def _who_leads(
-    rows: Mapping[str, Sequence[Compared[SavedRun]]], key: str, when: str
-) -> Iterator[str]:
-    """Yield a sentence on the two best methods by an accuracy that all have."""
-    values = {
-        name: {each.run.resolved["seed"]: getattr(each.score, key) for each in row}
-        for name, row in rows.items()
-    }
-    if not rows or any(None in each.values() for each in values.values()):
-        return
-    best, *others = sorted(values, key=lambda name: -fmean(values[name].values()))
-    percent = mean_and_deviation(list(values[best].values()), 100, ".1f")
-    words = f"{when}, {best} has {percent}% accuracy"
-    if others:
-        words += ", the most"
-        following = values[others[0]]
-        pairs = ((one, following.get(seed)) for seed, one in values[best].items())
-        if lead := find_lead(pairs):
-            words += f"; its lead over {others[0]}, in points: {lead.in_points()}"
-    yield f"{words}."
+        yield from sentences(self.rows)
 
 
 MEASURED = {
@@ -164,7 +144,7 @@ MEASURED = {
 """What has a curve where it was measured: label and caption."""
 
 
-def _common_figures(lines: figures.Lines) -> Iterator[tuple[str, str, Figure]]:
+def _common_figures(lines: figures.Lines) -> Iterator[tuple[str, str, Chart]]:
     if not lines:
         return
     several = any(len(line.runs) > 1 for line in lines)
@@ -182,9 +162,28 @@ def _common_figures(lines: figures.Lines) -> Iterator[tuple[str, str, Figure]]:
             yield key, caption + band, figures.curves(known, key, label)
 
 
-def _under(*drifts: str) -> str:
-    words = ["no drift" if each == "none" else f"drift {each}" for each in drifts]
-    return f"under {' and '.join(words)}"
+def _describe(resolved: Mapping[str, Json]) -> list[str]:
+    """Return the data of a run: dataset, partition, drift and sizes."""
+    dataset, partition = (resolved[key]["name"] for key in ("dataset", "partition"))
+    sizes = [f"{resolved[key]} {key}" for key in ("clients", "rounds")]
+    return [dataset, partition, _drift(resolved["drift"]["name"]), *sizes]
+
+
+def _drift(name: str) -> str:
+    return "no drift" if name == "none" else f"drift {name}"
+
+
+def _differences(firsts: Sequence[Mapping[str, Json]]) -> list[str]:
+    """Tell streams of data apart by what differs, else by a number.
+
+    By the settings of a run of each.
+    """
+    described = [_describe(each) for each in firsts]
+    varying = [len(set(column)) > 1 for column in zip(*described, strict=True)]
+    words = [", ".join(compress(each, varying)) for each in described]
+    if len(set(words)) < len(words):
+        words = [f"{each} stream {n}".strip() for n, each in enumerate(words, 1)]
+    return words if len(words) > 1 else [""] * len(words)
 
 
 def divide(runs: Iterable[SavedRun]) -> list[Stream]:
@@ -197,6 +196,7 @@ def divide(runs: Iterable[SavedRun]) -> list[Stream]:
         found.setdefault(stream_of(run.resolved), []).append(run)
     numbers: dict[str, int] = {}
     streams = []
+    words = _differences([some[0].resolved for some in found.values()])
     for number, some in enumerate(found.values(), 1):
         seeds = {str(run.folder): int(run.resolved["seed"]) for run in some}
         data = {str(run.folder): run.data for run in some}
@@ -205,7 +205,7 @@ def divide(runs: Iterable[SavedRun]) -> list[Stream]:
             Line(label, group, numbers.setdefault(label, len(numbers)))
             for label, group in group_seeds(some).items()
         ]
-        streams.append(Stream(number, lines))
+        streams.append(Stream(number, lines, words[number - 1]))
     return streams
 
 
@@ -223,4 +223,5 @@ def question(streams: Sequence[Stream]) -> str:
     seeds = len({run.resolved["seed"] for run in runs})
     who = methods[0] if len(methods) == 1 else f"{len(methods)} methods"
     often = f", {seeds} seeds" if seeds > 1 else ""
-    return f"{who} {_under(*named['drift'])} on {' and '.join(named['dataset'])}{often}"
+    under = " and ".join(map(_drift, named["drift"]))
+    return f"{who} under {under} on {' and '.join(named['dataset'])}{often}"

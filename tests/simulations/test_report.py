@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -17,16 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from axe_core_python.selenium import Axe
-from selenium import webdriver
-from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.directory import FAILURE
-from simulations.report import main, render
+from simulations import report_tables
+from simulations.findings import overview
+from simulations.report import main, measured, render
 from simulations.run import main as run_main
 from simulations.saved import SavedRun, find_runs, group_seeds, load_run
 from simulations.streams import divide, question
@@ -92,8 +89,8 @@ def test_every_element_ends_and_stands_in_a_titled_page(page: Page) -> None:
 
 def test_every_picture_says_what_it_shows(page: Page) -> None:
     pictures = page.all("svg")
-    # accuracy, traffic, clusters, ARI, distance, time; three of each run; failures.
-    assert len(pictures) == 6 + 2 * 3 + 1
+    # accuracy, traffic, clusters, ARI, distance, time; two of each run, and two of one
+    assert len(pictures) == 6 + 2 * 2 + 2
     assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
 
 
@@ -105,7 +102,9 @@ def test_the_page_fetches_nothing_and_uses_each_id_once(page: Page) -> None:
         if key in ("src", "href", "xlink:href", "action") and tag != "a"
     ]
     assert all(str(link).startswith(("#", "data:image/png")) for link in links)
-    assert page.all("script") == [{}]
+    *data, program = page.all("script")
+    assert program == {"type": "module"}
+    assert all(each == {"type": "application/json"} for each in data)
     ids = [a["id"] for _, a in page.elements if a.get("id")]
     anchors = {a["href"] for a in page.all("a")}
     assert anchors <= {f"#{each}" for each in ids}
@@ -166,7 +165,7 @@ def test_an_unfinished_run_says_so(folders: list[Path], tmp_path: Path) -> None:
     page = Page(render([run]).html)
     assert run.command_to_go_on in " ".join(page.words)
     assert "2 of 4 rounds" in " ".join(page.words)
-    assert len(page.all("svg")) == 5 + 1
+    assert len(page.all("svg")) == 5
 
 
 def test_tests_of_a_round_that_was_not_finished_are_left_out(
@@ -287,6 +286,15 @@ def test_streams_of_one_title_are_apart(folders: list[Path]) -> None:
     assert [each.number for each in divide([one, *more])] == [1, 2, 3]
 
 
+def test_drift_after_the_last_round_is_said(folders: list[Path]) -> None:
+    run = load_run(folders[0])
+    (stream,) = divide([run])
+    assert stream.subtitle.endswith("in each of 4 rounds")
+    late = run.resolved["drift"] | {"rounds": [9]}
+    (stream,) = divide([replace(run, resolved=run.resolved | {"drift": late})])
+    assert stream.subtitle.endswith("the drift starts after the last, in round 9")
+
+
 def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     single, other = (load_run(folder) for folder in folders)
     settings = {
@@ -314,6 +322,25 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     assert question([stream]) == "2 methods under drift regroup on digits, 2 seeds"
 
 
+def test_columns_without_a_number_are_not_shown(folders: list[Path]) -> None:
+    run = load_run(folders[0])
+    assert "heterogeneity" not in measured(run)
+    assert measured(run)[:2] == ["round", "accuracy"]
+    assert "heterogeneity" in measured(load_run(folders[1]))
+
+
+def test_overview_has_a_row_for_each_stream(folders: list[Path]) -> None:
+    one, two = (load_run(folder) for folder in folders)
+    other = replace(one, resolved=one.resolved | {"rounds": 9})
+    table = overview((s.difference, s.rows) for s in divide([one, two, other]))
+    best = max((one, two), key=lambda run: run.rounds[-1]["accuracy"])
+    first, second = report_tables.lines(table)
+    assert first[:2] == ("4 rounds", best.strategy)
+    following = two if best is one else one
+    assert first[3].endswith(f", one seed over {following.strategy}")
+    assert second[:2] == ("9 rounds", "fedavg")
+
+
 def test_tables_come_for_other_programs(folders: list[Path], tmp_path: Path) -> None:
     asked = [*map(str, folders), "--output", str(tmp_path / "page.html")]
     assert main(asked) == 0
@@ -334,8 +361,12 @@ def test_runs_on_different_data_are_in_sections_of_their_own(
     other = undisturbed("drift=none").folder
     page = Page(render([load_run(folder) for folder in (*folders, other)]).html)
     assert page.open == []
-    titles = {str(a["id"]) for tag, a in page.elements if tag == "h2"}
-    assert titles == {"stream-1", "stream-2"}
+    sections = [str(a["id"]) for tag, a in page.elements if tag == "section"]
+    assert sections == ["stream-1", "stream-2"]
+    links = [a["href"] for a in page.all("a")]
+    assert links[:2] == ["#stream-1", "#stream-2"]
+    words = [word for word in page.words if word.strip()]
+    assert {"drift regroup", "no drift"} < set(words[: words.index("accuracy")])
     assert "under drift regroup and no drift on digits" in " ".join(page.words)
 
 
@@ -404,96 +435,6 @@ def test_a_failed_run_is_shown_with_its_reason(
     alone = render(runs[2:])
     assert "none of 12 clients" in alone.html
     assert alone.pictures == []
-
-
-@pytest.fixture
-def browser() -> Iterator[webdriver.Chrome]:
-    """A real browser, without a network."""
-    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
-    if None in programs:
-        pytest.skip("no browser: install chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(programs[0])
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    driver = webdriver.Chrome(options, webdriver.ChromeService(str(programs[1])))
-    yield driver
-    driver.quit()
-
-
-def resize(browser: webdriver.Chrome, width: int, height: int) -> None:
-    """Give the browser the screen of a phone, or of a desktop."""
-    size = {"width": width, "height": height, "deviceScaleFactor": 1}
-    metrics = size | {"mobile": width < 800}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
-@pytest.mark.slow
-def test_a_browser_shows_it_all_on_a_phone_and_on_a_desktop(
-    folders: list[Path], tmp_path: Path, browser: webdriver.Chrome
-) -> None:
-    path = tmp_path / "page.html"
-    assert main([*map(str, folders), "--output", str(path)]) == 0
-    resize(browser, 390, 844)
-    browser.get(path.as_uri())
-    wide = "return document.documentElement.scrollWidth"
-    assert browser.execute_script(wide) <= 390
-    for picture in browser.find_elements(By.CSS_SELECTOR, "figure svg"):
-        assert 250 < picture.size["width"] <= 390
-        assert picture.size["height"] > 60
-    link = browser.find_element(By.LINK_TEXT, "fielding")
-    assert link.size["height"] >= 16
-    link.click()
-    assert browser.execute_script("return window.scrollY") > 500
-    details = browser.find_elements(By.TAG_NAME, "details")
-    assert len(details) == 2 * 2
-    table = details[1].find_element(By.TAG_NAME, "table")
-    assert not table.is_displayed()
-    details[1].find_element(By.TAG_NAME, "summary").click()
-    assert table.is_displayed()
-    assert len(table.find_elements(By.CSS_SELECTOR, "tbody tr")) == 4
-    check_accessibility(browser)
-    resize(browser, 1440, 900)
-    assert browser.execute_script(wide) <= 1440
-    picture = browser.find_element(By.CSS_SELECTOR, "figure svg")
-    assert 700 < picture.size["width"] < 1000
-    # All columns are in sight, though there are more than text has room for.
-    seen = "const e = document.querySelector('.scroll'), r = e.getBoundingClientRect();"
-    seen += "return [e.scrollWidth - e.clientWidth, r.left, innerWidth - r.right]"
-    hidden, left, right = browser.execute_script(seen)
-    assert hidden == 0
-    assert min(left, right) >= 0
-    check_keyboard(browser)
-    assert browser.get_log("browser") == []
-
-
-def check_accessibility(browser: webdriver.Chrome) -> None:
-    """Let axe-core look for barriers: contrast, names, headings, order, targets."""
-    found = Axe().run(browser)
-    said = [
-        f"{each['help']}: {node['html'][:200]}"
-        for each in found["violations"]
-        for node in each["nodes"]
-    ]
-    assert said == []
-    passed = {each["id"] for each in found["passes"]}
-    assert {"color-contrast", "document-title", "svg-img-alt", "heading-order"} < passed
-
-
-def check_keyboard(browser: webdriver.Chrome) -> None:
-    """Reach everything that scrolls, folds or leads somewhere by the tabulator."""
-    wanted = "a[href], summary, [tabindex='0']"
-    shown = "return [...document.querySelectorAll(arguments[0])].filter("
-    shown += "e => e.checkVisibility()).length"
-    count = browser.execute_script(shown, wanted)
-    browser.execute_script("window.scrollTo(0, 0); document.activeElement.blur()")
-    browser.execute_script("document.body.focus()")
-    reached = set()
-    for _ in range(3 * count):
-        ActionChains(browser).send_keys(Keys.TAB).perform()
-        reached.add(browser.switch_to.active_element.id)
-    body = browser.find_element(By.TAG_NAME, "body").id
-    assert len(reached - {body}) >= count
 
 
 @pytest.mark.parametrize("text", ["", "strategy: [", "a: 1\n"])

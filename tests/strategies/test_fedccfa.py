@@ -19,7 +19,7 @@ from cfl_flower.clustering.class_clusters import (
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.runs.measures import class_scores
-from simulations.figures import class_distances as draw_distances
+from simulations.client_pictures import class_distances as draw_distances
 from simulations.plotting import to_svg
 from simulations.saved import load_run
 

@@ -1,0 +1,236 @@
+"""Pictures of one run: who was in which cluster, whose result failed, who did well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from cfl_flower.types import FloatArray
+from simulations.charts import Chart, Spec, layer, number, rounds_axis, spans, told
+from simulations.figures import MOST_MARKS
+from simulations.plotting import COLOURS, count_in_integers, new_figure
+from simulations.saved import SavedRun
+from simulations.streams import Picture, slug
+
+WIDTH = 6.0
+"""Of an image, in inches: on a phone the text is then still readable."""
+MOST_BARS = 6000
+"""In a chart; of more clients than that leaves room for, every k-th is shown."""
+MOST_SIZES = 20
+"""Clusters whose sizes are drawn."""
+COLOUR: Spec = {"field": "colour", "type": "nominal", "scale": None}
+ABOVE: Any = {"align": "left", "dy": -7}
+NO_LABELS: Any = {"labels": False, "ticks": False, "domain": False, "grid": False}
+
+
+def own_pictures(name: str, run: SavedRun) -> list[Picture]:
+    """Return the figures of one run; what was not measured has none."""
+    count = sum(len(row["failures"]) for row in run.rounds)
+    # One cluster of all, or one for each client, are better said than drawn.
+    most = max((len(row["cluster_sizes"]) for row in run.rounds), default=0)
+    wanted: list[tuple[Any, Callable[[SavedRun], Chart | Figure], str]] = [
+        (run.tests, membership, "the cluster of each client, by colour"),
+        (1 < most <= MOST_SIZES, cluster_sizes, "clients in each cluster"),
+        (run.tests, client_accuracy, "accuracy of each client in each round"),
+        (
+            run.distances is not None,
+            class_distances,
+            "distances of the classifiers that were clustered last, class by class; "
+            "white where a client has no samples",
+        ),
+        (count, failures, f"{count} failed results, by reason"),
+    ]
+    return [
+        Picture(f"{slug(name)}-{slug(draw.__name__)}", f"{name}: {what}.", draw(run))
+        for there, draw, what in wanted
+        if there
+    ]
+
+
+def membership(run: SavedRun) -> Chart:
+    """Draw the cluster of each client over the rounds, beside its true concept.
+
+    Clients of one concept lie together; devices with data of their own have none.
+    """
+    clusters = run.table("cluster")
+    panels = {"cluster": clusters}
+    if not run.on_own_data:
+        panels = {"true concept": run.concepts().astype(float), **panels}
+    # The last key decides first: the earliest concept, then later ones, then clusters.
+    keys = [column for panel in panels.values() for column in np.nan_to_num(panel).T]
+    order = np.lexsort(keys[::-1])
+    bars = sum(len(list(spans(row))) for panel in panels.values() for row in panel)
+    step = -(-bars // MOST_BARS)
+    shown = order[::step]
+    title = "clients, by concept" if len(panels) > 1 else "clients"
+    title += f" (one of {step} is drawn)" if step > 1 else ""
+    y = number("place", (len(shown), 0), title=title, **NO_LABELS)
+    last = clusters.shape[1]
+    apart = last + max(1, round(0.06 * last))  # a single view is as wide as the page
+    x = _rounds_of_panels(last, apart, len(panels))
+    layers = [
+        each
+        for number_, (title, panel) in enumerate(panels.items())
+        for each in _panel(run, title, panel, shown, number_ * apart, {"x": x, "y": y})
+    ]
+    return Chart([], layers, 380)
+
+
+def _rounds_of_panels(last: int, apart: int, panels: int) -> Spec:
+    """Return an axis that counts the rounds of panels, each ``apart`` further on."""
+    ticks = MaxNLocator(5, integer=True).tick_values(1, last)
+    values = [
+        float(t + at * apart) for at in range(panels) for t in ticks if 1 <= t <= last
+    ]
+    shown = f"format(datum.value > {apart} ? datum.value - {apart} : datum.value, 'd')"
+    domain = (0.5, last + (panels - 1) * apart + 0.5)
+    axis: Any = {"values": values, "labelExpr": shown, "labelOverlap": False}
+    axis |= {"title": "round", "grid": False, "domain": False}
+    return number("round", domain, **axis)
+
+
+def _panel(
+    run: SavedRun,
+    title: str,
+    table: FloatArray,
+    shown: Iterable[int],
+    shift: int,
+    axes: Spec,
+) -> list[Spec]:
+    """Draw a bar for every stay of a client with one number, NaN apart."""
+    places = {value: place for place, value in enumerate(np.unique(table))}
+    bars = [
+        {
+            "round": first + 0.5 + shift,
+            "end": last + 1.5 + shift,
+            "place": place,
+            "below": place + 1,
+            "client": str(run.clients[client]),
+            "rounds": _from_to(first + 1, last + 1),
+            "value": int(value),
+            "colour": COLOURS[places[value] % len(COLOURS)],
+        }
+        for place, client in enumerate(shown)
+        for first, last, value in spans(table[client])
+    ]
+    bar = {**axes, "x2": {"field": "end"}, "y2": {"field": "below"}, "color": COLOUR}
+    tooltip = told(client="client", rounds="rounds", value=title)
+    name = {"x": axes["x"], "y": {"value": 0}}
+    return [
+        layer("rect", {**bar, "tooltip": tooltip}, bars),
+        _mark_drifts(run, axes["x"], shift),
+        layer("text", name, [{"round": 0.5 + shift}], text=title, **ABOVE),
+    ]
+
+
+def _from_to(first: int, last: int) -> str:
+    return f"{first} to {last}" if first < last else str(first)
+
+
+def _mark_drifts(run: SavedRun, x: Spec, shift: int = 0) -> Spec:
+    """Return lines in a picture of areas where the data changed."""
+    drifts = run.drifts if len(run.drifts) <= MOST_MARKS else []
+    rows = [{"round": round - 0.5 + shift} for round in drifts]
+    return layer("rule", {"x": x}, rows, color="white", strokeDash=[2, 2])
+
+
+def cluster_sizes(run: SavedRun) -> Chart:
+    """Draw how many clients each cluster has over the rounds."""
+    done = [row["round"] for row in run.rounds]
+    sizes = np.zeros((max(len(row["cluster_sizes"]) for row in run.rounds), len(done)))
+    for column, row in enumerate(run.rounds):
+        sizes[: len(row["cluster_sizes"]), column] = row["cluster_sizes"]
+    tops = sizes.cumsum(axis=0)
+    most = tops[-1].max()
+    rows = [
+        {
+            "round": done[first] - 0.5,
+            "end": done[last] + 0.5,
+            "bottom": tops[cluster, first] - size[first],
+            "top": tops[cluster, first],
+            "cluster": cluster,
+            "clients": int(size[first]),
+            "rounds": _from_to(done[first], done[last]),
+            "colour": COLOURS[cluster % len(COLOURS)],
+        }
+        for cluster, size in enumerate(sizes)
+        for first, last, _ in spans(tops[cluster] * (most + 1) + size)
+        if size[first]
+    ]
+    x = rounds_axis(done[0] - 0.5, done[-1] + 0.5)
+    y = number("bottom", (0, most), title="clients in each cluster", grid=False)
+    bar = {"x": x, "x2": {"field": "end"}, "y": y, "y2": {"field": "top"}}
+    tooltip = told(cluster="cluster", clients="clients", rounds="rounds")
+    bars = layer("rect", {**bar, "color": COLOUR, "tooltip": tooltip})
+    return Chart(rows, [bars, _mark_drifts(run, x)], 260)
+
+
+def failures(run: SavedRun) -> Chart:
+    """Draw how many results failed in each round, by reason."""
+    rows = [
+        {"round": row["round"], "reason": reason, "results": count}
+        for row in run.rounds
+        for reason, count in Counter(each["reason"] for each in row["failures"]).items()
+    ]
+    reasons = sorted({row["reason"] for row in rows})
+    scale = {"domain": reasons, "range": list(COLOURS)}
+    below = {"orient": "bottom", "title": None, "columns": 1, "labelLimit": 500}
+    done = [row["round"] for row in run.rounds]
+    axis = {"labelAngle": 0, "title": "round"}
+    bar = {
+        "x": {"field": "round", "scale": {"domain": done}, "axis": axis},
+        "y": {
+            **number("results", title="failed results", tickMinStep=1),
+            "stack": True,
+        },
+        "color": {"field": "reason", "scale": scale, "legend": below},
+        "tooltip": told(round="round", reason="reason", results="failed results"),
+    }
+    return Chart(rows, [layer("bar", bar)], 260)
+
+
+def client_accuracy(run: SavedRun) -> Figure:
+    """Draw every client's accuracy in every round, the best clients on top."""
+    table = run.table("accuracy")
+    order = np.argsort(-np.nan_to_num(np.nanmean(table, axis=1)), kind="stable")
+    count, rounds = table.shape
+    figure = new_figure(WIDTH, 4.0)
+    axes = figure.add_subplot()
+    extent = (0.5, rounds + 0.5, count, 0)
+    style: Any = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
+    image = axes.imshow(table[order], cmap="cividis", vmin=0, vmax=1, **style)
+    if len(run.drifts) <= MOST_MARKS:
+        dashed: Any = {"color": "white", "linewidth": 0.9, "linestyle": (0, (2, 2))}
+        for round in run.drifts:
+            axes.axvline(round - 0.5, **dashed)
+    bar = figure.colorbar(image, ax=axes)
+    bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlabel("round")
+    axes.set_ylabel("clients, by mean accuracy")
+    count_in_integers(axes.xaxis)
+    return figure
+
+
+def class_distances(run: SavedRun) -> Figure:
+    """Draw the distances of classifiers, a matrix per class: FedCCFA, Figure 7."""
+    matrices = run.distances
+    assert matrices is not None
+    columns = min(5, len(matrices))
+    rows = -(-len(matrices) // columns)
+    figure = new_figure(WIDTH, 0.4 + rows * WIDTH / columns)
+    largest = max(float(np.nanmax(matrices, initial=0.0)), 1e-6)
+    shared = figure.subplots(rows, columns, squeeze=False)
+    for axes in shared.flat[len(matrices) :]:
+        axes.axis("off")
+    for label, (axes, matrix) in enumerate(zip(shared.flat, matrices, strict=False)):
+        image = axes.imshow(matrix, vmin=0, vmax=largest, cmap="cividis")
+        axes.set_title(f"class {label}", fontsize=8)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure.colorbar(image, ax=shared, shrink=0.6, label="distance")
+    return figure

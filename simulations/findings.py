@@ -1,0 +1,98 @@
+"""What a comparison found, in a few words: who leads, by how much, at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from rich.table import Table
+
+from cfl_flower.analysis.comparison import Compared, Rows
+from cfl_flower.analysis.leads import find_lead
+from cfl_flower.analysis.tables import mean_and_deviation, new_table
+from simulations.saved import SavedRun
+
+BOUNDS = ("local", "oracle")
+"""Methods that others are measured by: they cannot lead."""
+MOMENTS = {"final": "At the end", "mean": "Over all rounds"}
+"""The accuracies that a method can lead by."""
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The most accurate method, and the next."""
+
+    method: str
+    percent: str
+    """Its accuracy, with several seeds their mean and standard deviation."""
+    second: str = ""
+    lead: str = ""
+    """Over the second, in points, over the seeds that both have."""
+
+
+def find_winner(rows: Rows[SavedRun], key: str) -> Winner | None:
+    """Return who leads by an accuracy; None unless all runs have it."""
+    values = {
+        name: {each.run.resolved["seed"]: getattr(each.score, key) for each in row}
+        for name, row in rows.items()
+        if row[0].run.strategy not in BOUNDS
+    }
+    if not values or any(None in each.values() for each in values.values()):
+        return None
+    best, *others = sorted(values, key=lambda name: -fmean(values[name].values()))
+    percent = mean_and_deviation(list(values[best].values()), 100, ".1f") or ""
+    if not others:
+        return Winner(best, percent)
+    following = values[others[0]]
+    lead = find_lead((one, following.get(seed)) for seed, one in values[best].items())
+    return Winner(best, percent, others[0], lead.in_points() if lead else "")
+
+
+def costs(rows: Rows[SavedRun]) -> Mapping[str, float]:
+    """Return the megabytes of the methods that send any, both ways, the least first."""
+    sent = {name: _megabytes(row) for name, row in rows.items()}
+    return {
+        name: sent[name] for name in sorted(sent, key=sent.__getitem__) if sent[name]
+    }
+
+
+def _megabytes(row: Sequence[Compared[SavedRun]]) -> float:
+    """Return what a method sent, the mean over seeds."""
+    return fmean(each.score.bytes_up + each.score.bytes_down for each in row) / 1e6
+
+
+def sentences(rows: Rows[SavedRun]) -> Iterator[str]:
+    """Yield who leads, by how much, and at what cost, a sentence each."""
+    for key, when in MOMENTS.items():
+        if winner := find_winner(rows, key):
+            words = f"{when}, {winner.method} has {winner.percent}% accuracy"
+            words += ", the most" if winner.second else ""
+            if winner.lead:
+                words += f"; its lead over {winner.second}, in points: {winner.lead}"
+            yield f"{words}."
+    sent = {name: f"{size:.1f} MB" for name, size in costs(rows).items()}
+    if len(set(sent.values())) > 1:
+        least, *_, most = sent
+        yield (
+            f"Of the methods that send models, {least} sent least, {sent[least]}; "
+            f"{most} sent most, {sent[most]}."
+        )
+
+
+def overview(found: Iterable[tuple[str, Rows[SavedRun]]]) -> Table:
+    """Lay out who leads at the end on each stream of data, and at what cost."""
+    headings = ("most accurate at the end", "accuracy, %", "lead, in points")
+    title = "who leads on which data, and what the methods sent, up and down"
+    table = new_table(title, [*headings, "sent, MB", "sent by all, MB"])
+    table.columns[0].header = "data"
+    for data, rows in found:
+        winner, sent = find_winner(rows, "final"), costs(rows)
+        if winner is None:
+            continue
+        ahead = f"{winner.lead} over {winner.second}" if winner.second else "-"
+        sizes = [f"{size:.1f}" for size in sent.values()]
+        span = f"{sizes[0]} to {sizes[-1]}" if sizes else "-"
+        own = f"{sent.get(winner.method, 0):.1f}"
+        table.add_row(data, winner.method, winner.percent, ahead, own, span)
+    return table

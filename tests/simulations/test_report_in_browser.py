@@ -1,0 +1,211 @@
+"""The page of a report in a real browser: phone, desktop, paper, and in the dark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_core_python.selenium import Axe
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
+
+from simulations.report import main
+
+pytestmark = pytest.mark.slow
+
+Runner = Callable[..., Any]
+WIDE = "return document.documentElement.scrollWidth"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    """A real browser, without a network."""
+    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
+    if None in programs:
+        pytest.skip("no browser: install chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(programs[0])
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options, webdriver.ChromeService(str(programs[1])))
+    driver.set_script_timeout(100)  # of axe-core, where others use the machine, too
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def folders(undisturbed: Runner) -> list[Path]:
+    """Three runs, one with failures, one on other data."""
+    asked = (["strategy=fielding", "faults.raises=0.2"], ["drift=none"])
+    return [undisturbed("strategy=fedavg").folder] + [
+        undisturbed(*words).folder for words in asked
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where the report of all is."""
+    path = tmp_path_factory.mktemp("report") / "page.html"
+    assert main([*map(str, folders), "--output", str(path)]) == 0
+    return path.as_uri()
+
+
+@pytest.fixture(autouse=True)
+def opened(browser: webdriver.Chrome, page: str) -> Iterator[None]:
+    """Open the page, and see that nothing was complained of."""
+    browser.get(page)
+    yield
+    assert browser.get_log("browser") == []
+
+
+def show(
+    browser: webdriver.Chrome, width: int, media: str = "", scheme: str = ""
+) -> None:
+    """Give the browser the screen of a phone or of a desktop, paper, or the dark."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1}
+    metrics = size | {"mobile": width < 800}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    wanted = {"media": media, "features": features}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
+
+
+def all_of(browser: webdriver.Chrome, selector: str) -> list[WebElement]:
+    """Return elements by a CSS selector."""
+    return browser.find_elements(By.CSS_SELECTOR, selector)
+
+
+def test_phone_has_all_of_it_without_overflow(browser: webdriver.Chrome) -> None:
+    show(browser, 390)
+    assert browser.execute_script(WIDE) <= 390
+    pictures = [each for each in all_of(browser, "figure svg") if each.is_displayed()]
+    assert len(pictures) == 12
+    for picture in pictures:
+        assert 250 < picture.size["width"] <= 390
+        assert picture.size["height"] > 60
+    link = browser.find_element(By.LINK_TEXT, "fielding")
+    assert link.size["height"] >= 16
+    link.click()
+    assert browser.execute_script("return window.scrollY") > 500
+    _, rounds, *_ = all_of(browser, "details")
+    table = rounds.find_element(By.TAG_NAME, "table")
+    assert not table.is_displayed()
+    rounds.find_element(By.TAG_NAME, "summary").click()
+    assert table.is_displayed()
+    assert len(table.find_elements(By.CSS_SELECTOR, "tbody tr")) == 4
+    check_accessibility(browser)
+
+
+def test_desktop_shows_all_columns_and_the_keyboard_reaches_all(
+    browser: webdriver.Chrome,
+) -> None:
+    show(browser, 1440)
+    assert browser.execute_script(WIDE) <= 1440
+    seen = "const [e] = arguments, r = e.getBoundingClientRect();"
+    seen += "return [e.scrollWidth - e.clientWidth, r.left, innerWidth - r.right]"
+    for table in all_of(browser, "#stream-1 > .scroll"):
+        hidden, left, right = browser.execute_script(seen, table)
+        assert hidden == 0
+        assert min(left, right) >= 0
+    check_keyboard(browser)
+
+
+def test_charts_tell_the_values_of_what_is_pointed_at(
+    browser: webdriver.Chrome, folders: list[Path]
+) -> None:
+    show(browser, 1440)
+    told = point_at(browser, 0)
+    name, round, *_ = told.splitlines()
+    method, number = name.removeprefix("method "), int(round.removeprefix("round "))
+    folder = folders[["fedavg", "fielding"].index(method)]
+    row = json.loads((folder / "rounds.jsonl").read_text().splitlines()[number - 1])
+    assert f"accuracy over all samples {100 * row['accuracy']:.1f}%" in told
+    told = point_at(browser, 6)
+    assert [line.split()[0] for line in told.splitlines()] == [
+        *("client", "rounds", "cluster"),
+    ]
+    assert "cluster 0" in told  # of FedAvg
+
+
+def point_at(browser: webdriver.Chrome, number: int) -> str:
+    """Return what a chart tells when a pointer is right of its middle."""
+    chart = all_of(browser, ".chart")[number]
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", chart)
+    wait = WebDriverWait(browser, 20)
+    wait.until(lambda _: "vega-embed" in str(chart.get_attribute("class")))
+    wait.until(lambda _: chart.find_elements(By.TAG_NAME, "svg"))
+    move = ActionChains(browser).move_to_element(chart).move_by_offset(60, 20)
+    move.move_by_offset(1, 0).perform()
+    (tooltip,) = all_of(browser, "#vg-tooltip-element")
+    wait.until(lambda _: tooltip.is_displayed())
+    return tooltip.text
+
+
+def test_streams_of_data_are_tabs_and_all_on_paper(browser: webdriver.Chrome) -> None:
+    show(browser, 1000, scheme="dark")
+    one, two = all_of(browser, "[role=tabpanel]")
+    tabs = all_of(browser, "[role=tablist] > [role=tab]")
+    assert [tab.text for tab in tabs] == ["drift regroup", "no drift"]
+    assert (one.is_displayed(), two.is_displayed()) == (True, False)
+    tabs[0].send_keys(Keys.ARROW_RIGHT)
+    assert browser.switch_to.active_element == tabs[1]
+    assert (one.is_displayed(), two.is_displayed()) == (False, True)
+    only = {"type": "rule", "values": ["color-contrast"]}
+    assert Axe().run(browser, options={"runOnly": only})["violations"] == []
+    tabs[0].click()
+    assert (one.is_displayed(), two.is_displayed()) == (True, False)
+    show(browser, 700, media="print", scheme="dark")
+    assert (one.is_displayed(), two.is_displayed()) == (True, True)
+    assert not tabs[0].is_displayed()
+    assert browser.execute_script(WIDE) <= 700
+
+
+def test_click_on_a_heading_sorts(browser: webdriver.Chrome) -> None:
+    show(browser, 1440)
+    table = all_of(browser, "#stream-1 table")[0]
+    *_, head = table.find_elements(By.CSS_SELECTOR, "thead th")
+    found = []
+    for _ in range(2):
+        head.find_element(By.TAG_NAME, "button").click()
+        cells = table.find_elements(By.CSS_SELECTOR, "tbody td:last-child")
+        found.append([float(cell.text) for cell in cells])
+    assert found[0] == sorted(found[0], reverse=True)
+    assert found[1] == sorted(found[0])
+    assert head.get_attribute("aria-sort") == "ascending"
+
+
+def check_accessibility(browser: webdriver.Chrome) -> None:
+    """Let axe-core look for barriers: contrast, names, headings, order, targets."""
+    found = Axe().run(browser, options={"resultTypes": ["violations"]})
+    said = [
+        f"{each['help']}: {node['html'][:200]}"
+        for each in found["violations"]
+        for node in each["nodes"]
+    ]
+    assert said == []
+    passed = {each["id"] for each in found["passes"]}
+    assert {"color-contrast", "document-title", "svg-img-alt", "heading-order"} < passed
+
+
+def check_keyboard(browser: webdriver.Chrome) -> None:
+    """Reach everything that scrolls, folds or leads somewhere by the tabulator."""
+    wanted = "a[href]:not([tabindex='-1']), summary, [tabindex='0']"
+    shown = "return [...document.querySelectorAll(arguments[0])].filter("
+    shown += "e => e.checkVisibility()).length"
+    count = browser.execute_script(shown, wanted)
+    browser.execute_script("window.scrollTo(0, 0); document.activeElement.blur()")
+    browser.execute_script("document.body.focus()")
+    reached = set()
+    for _ in range(3 * count):
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+        reached.add(browser.switch_to.active_element.id)
+    body = browser.find_element(By.TAG_NAME, "body").id
+    assert len(reached - {body}) >= count
