@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import RecordDict
@@ -27,8 +27,13 @@ Version: TypeAlias = tuple[int, int]
 
 PartialSums: TypeAlias = dict[Version, ExactSum]
 
-ANSWER_FLOATS = 2**27
-"""Floats in the answers that the server takes in at a time, in portions: 512 MB."""
+PORTION_FLOATS = 2**27
+"""Floats in the answers that the server takes in at a time, and in the models that a
+message has: 512 MB."""
+
+SHARED_FLOATS = 2**24
+"""The same where server and clients are one process, whose memory has all copies of
+them and which has nothing to wait for: 64 MB."""
 
 NOTHING: Vector = np.zeros(0, np.float32)
 """In the place of an array that is in a sum."""
@@ -68,8 +73,8 @@ def read_sums(content: RecordDict, tasks: Sequence[Task], plan: Plan) -> Partial
     numbers, sums = list(number_models(tasks)), PartialSums()
     for (array, number), each in unpack_sums(content).items():
         known = 0 <= number < len(numbers) and 0 <= array < len(plan.reply)
-        if not known or each.limbs.shape[1] != plan.reply[array]:
-            shape = each.limbs.shape
+        if not known or each.length != plan.reply[array]:
+            shape = (2, each.length)
             detail = f"a sum {shape} of array {array} and model {number}"
             raise InvalidResultError("shape", detail)
         sums[array, numbers[number]] = each
@@ -128,25 +133,43 @@ class PartialSumBuilder:
         return replace(answer, arrays=rest)
 
 
-def portions(plan: Plan, adders: int = 0) -> list[Plan]:
-    """Return a plan in parts with answers of at most `ANSWER_FLOATS`, at least one.
+def portions(
+    plan: Plan, adders: int = 0, shared: bool = False, by_model: bool = False
+) -> list[Plan]:
+    """Return a plan in parts, with answers and models of at most `PORTION_FLOATS` each.
 
-    In client-id order, so that results are absorbed in the same order as at once.
-    ``adders`` nodes add results up; with 0, every result comes by itself.
+    There is at least one part, and a task in each. They are in client-id order, so that
+    results are absorbed in the same order as at once; ``by_model`` in that of models,
+    so that each is in one part. ``adders`` nodes add results up; with 0, every result
+    comes by itself. ``shared`` is the memory of server and clients: `SHARED_FLOATS`.
     """
+    most = min(PORTION_FLOATS, SHARED_FLOATS) if shared else PORTION_FLOATS
+    lengths = {id(model): len(model) for model in plan.models}
+    if max(sum(lengths.values()), len(plan.tasks) * sum(plan.reply)) <= most:
+        return [plan]
+
+    def order(task: Task) -> tuple[Any, ...]:
+        return (task.models if by_model else ()), client_order(task.client)
+
     parts: list[list[Task]] = [[]]
-    floats, taken = 0, Counter[Version]()
-    for task in sorted(plan.tasks, key=lambda task: client_order(task.client)):
+    answers, taken = 0, Counter[Version]()
+    models, sent = 0, set[int]()
+    for task in sorted(plan.tasks, key=order):
+        received = {id(plan.models[index]) for index in task.models}
         size = _answer_floats(task, plan, adders, taken)
-        if parts[-1] and floats + size > ANSWER_FLOATS:
+        more = sum(lengths[model] for model in received - sent)
+        if parts[-1] and max(answers + size, models + more) > most:
             parts.append([])
             taken.clear()
-            floats, size = 0, _answer_floats(task, plan, adders, taken)
+            sent.clear()
+            answers, size = 0, _answer_floats(task, plan, adders, taken)
+            models, more = 0, sum(lengths[model] for model in received)
         parts[-1].append(task)
-        floats += size
+        answers, models = answers + size, models + more
+        sent |= received
         if plan.sum_spec is not None:
             taken.update(versions(task, plan.sum_spec))
-    return [replace(plan, tasks=tasks) for tasks in parts]
+    return [plan.part(tasks) for tasks in parts]
 
 
 def _answer_floats(

@@ -155,7 +155,7 @@ def test_same_seed_gives_the_same_numbers_on_any_number_of_nodes(
     again = run_small(strategy, folder="again")
     three = run_small(strategy, folder="three", grid=InProcessGrid([{}, {}, {}]))
     # And in portions of two models each.
-    monkeypatch.setattr("cfl_flower.communication.partial_sums.ANSWER_FLOATS", 1300)
+    monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 1300)
     grid = InProcessGrid([{}, {}, {}])
     portions = run_small(strategy, folder="portions", grid=grid)
     assert again.numbers == three.numbers == undisturbed(strategy).numbers
