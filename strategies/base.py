@@ -30,6 +30,7 @@ from cfl_flower.communication.partial_sums import (
 from cfl_flower.communication.results import Results
 from cfl_flower.communication.validation import is_bounded
 from cfl_flower.errors import InvalidResultError, NoValidResultError
+from cfl_flower.machine import return_free_memory
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.measures import (
     note_class_agreement,
@@ -105,6 +106,7 @@ class ClusteredStrategy(Method, Strategy):
             # All messages of the last round are done with before the state changes.
             self.fleet.grid.finish()
             yield answers
+            return_free_memory()
         self.fleet.grid.finish()
         self._advance_clock()
 
@@ -321,6 +323,7 @@ class ClusteredStrategy(Method, Strategy):
             # Out of the list: a plan holds models that will have been replaced.
             part = self._later.pop(0)
             yield self._exchange(self.fleet.messages(phase, self.record.round, part))
+            return_free_memory()
 
     def _exchange(self, messages: list[Message]) -> Iterable[Message]:
         timeout = self.config.system.message_timeout

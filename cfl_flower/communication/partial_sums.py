@@ -31,9 +31,9 @@ PORTION_FLOATS = 2**27
 """Floats in the answers that the server takes in at a time, and in the models that a
 message has: 512 MB."""
 
-SHARED_FLOATS = 2**24
+SHARED_FLOATS = 2**23
 """The same where server and clients are one process, whose memory has all copies of
-them and which has nothing to wait for: 64 MB."""
+them and which has nothing to wait for: 32 MB."""
 
 NOTHING: Vector = np.zeros(0, np.float32)
 """In the place of an array that is in a sum."""
