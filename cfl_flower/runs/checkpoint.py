@@ -191,7 +191,7 @@ class Checkpoint:
             large = array_files.read_arrays(self.folder, header["large"])
         except array_files.DamagedArrayError as error:
             raise self._refusal(damaged) from error
-        except (OSError, KeyError) as error:
+        except (OSError, KeyError, TypeError) as error:
             raise self._refusal(f"is torn ({type(error).__name__})") from error
         # Copies: what is loaded is not to be changed in place.
         return {name: array.copy() for name, array in load(data).items()} | large
