@@ -106,7 +106,8 @@ class ClusteredStrategy(Method, Strategy):
             # All messages of the last round are done with before the state changes.
             self.fleet.grid.finish()
             yield answers
-            return_free_memory()
+            if len(parts) > 1:
+                return_free_memory()
         self.fleet.grid.finish()
         self._advance_clock()
 

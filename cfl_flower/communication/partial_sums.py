@@ -9,7 +9,7 @@ no difference who adds what, or into how many portions a large round is divided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -152,35 +152,52 @@ def portions(
         return (task.models if by_model else ()), client_order(task.client)
 
     parts: list[list[Task]] = [[]]
-    answers, taken = 0, Counter[Version]()
-    models, sent = 0, set[int]()
+    load = _Load(plan, adders)
     for task in sorted(plan.tasks, key=order):
-        received = {id(plan.models[index]) for index in task.models}
-        size = _answer_floats(task, plan, adders, taken)
-        more = sum(lengths[model] for model in received - sent)
-        if parts[-1] and max(answers + size, models + more) > most:
+        answers, models = load.with_task(task)
+        # What adds nothing needs no part of its own, however much is there.
+        full = most < answers > load.answers or most < models > load.models
+        if parts[-1] and full:
             parts.append([])
-            taken.clear()
-            sent.clear()
-            answers, size = 0, _answer_floats(task, plan, adders, taken)
-            models, more = 0, sum(lengths[model] for model in received)
+            load = _Load(plan, adders)
+        load.add(task)
         parts[-1].append(task)
-        answers, models = answers + size, models + more
-        sent |= received
-        if plan.sum_spec is not None:
-            taken.update(versions(task, plan.sum_spec))
     return [plan.part(tasks) for tasks in parts]
 
 
-def _answer_floats(
-    task: Task, plan: Plan, adders: int, taken: Mapping[Version, int]
-) -> int:
-    """Return by how many floats, at most, a task makes the answers longer."""
-    if plan.sum_spec is None or not adders:
-        return sum(plan.reply)
-    floats = 0
-    for version, length in zip(versions(task, plan.sum_spec), plan.reply, strict=True):
-        # A result alone is one vector, a sum as long as four, at each of the nodes.
-        count = taken.get(version, 0)
-        floats += length * (1 if count == 0 else 4 if count <= adders else 0)
-    return floats
+class _Load:
+    """The floats in the answers to some of a plan's tasks, and in their models."""
+
+    def __init__(self, plan: Plan, adders: int) -> None:
+        self._plan, self._adders = plan, adders
+        self._versions, self._sent = Counter[Version](), set[int]()
+        self.answers = self.models = 0
+
+    def with_task(self, task: Task) -> tuple[int, int]:
+        """Return both with one more task."""
+        plan = self._plan
+        fresh = {id(m): len(m) for m in (plan.models[index] for index in task.models)}
+        more = sum(n for name, n in fresh.items() if name not in self._sent)
+        return self.answers + self._answer_floats(task), self.models + more
+
+    def add(self, task: Task) -> None:
+        """Add a task."""
+        plan = self._plan
+        self.answers, self.models = self.with_task(task)
+        self._sent.update(id(plan.models[index]) for index in task.models)
+        if plan.sum_spec is not None:
+            self._versions.update(versions(task, plan.sum_spec))
+
+    def _answer_floats(self, task: Task) -> int:
+        """Return by how many floats, at most, a task makes the answers longer."""
+        plan = self._plan
+        if plan.sum_spec is None or not self._adders:
+            return sum(plan.reply)
+        floats = 0
+        for version, length in zip(
+            versions(task, plan.sum_spec), plan.reply, strict=True
+        ):
+            # A result alone is one vector, a sum as long as four, at each of the nodes.
+            count = self._versions[version]
+            floats += length * (1 if count == 0 else 4 if count <= self._adders else 0)
+        return floats

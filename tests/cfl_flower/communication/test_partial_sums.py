@@ -181,6 +181,9 @@ def test_a_message_has_only_so_many_models_and_each_is_in_one(
     assert where == [set(range(20)), set(range(20, 40)), set(range(40, 50))]
     # A test depends on how many share a model in the whole phase.
     assert [set(part.sharers.values()) for part in parts] == [{6}] * 3
+    # Whoever receives the same large models is in the same message.
+    larger = replace(tests, tasks=[Task(i, tuple(range(30))) for i in range(9)])
+    assert sizes(larger, 0, by_model=True) == [9]
     few = replace(tests, models=MODELS[:20], tasks=tests.tasks[:20])
     assert portions(few, by_model=True) == [few]
     monkeypatch.setattr("cfl_flower.communication.partial_sums.SHARED_FLOATS", 20)
