@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes, sync_name: bool = True) -> None:
+def write_atomically(
+    path: Path, data: bytes | memoryview, sync_name: bool = True
+) -> None:
     """Replace a file in one step; its name is synced to disk, too, if asked for."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:

@@ -20,7 +20,7 @@ import math
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -123,7 +123,8 @@ class Devices:
         Raises `ConfigError` if the file of devices cannot be read.
         """
         if self.path is None:
-            return lambda client: self.draw(seed, client)
+            # Each is asked for in every phase: drawing it takes as long as its task.
+            return cache(partial(self.draw, seed))
         found = read_devices(Path(data_dir, self.path).expanduser())
         return lambda client: found[key(client) % len(found)]
 

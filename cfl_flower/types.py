@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -77,6 +77,13 @@ class Plan:
     def sharers(self) -> Counter[int]:
         """How many of the tasks send each model."""
         return Counter(index for task in self.tasks for index in task.models)
+
+    def part(self, tasks: list[Task]) -> Plan:
+        """Return a plan of some of the tasks, whose models have as many sharers."""
+        part = replace(self, tasks=tasks)
+        used = {index for task in tasks for index in task.models}
+        part.__dict__["sharers"] = Counter({i: self.sharers[i] for i in used})
+        return part
 
 
 @dataclass(frozen=True)

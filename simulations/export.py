@@ -130,7 +130,7 @@ def centres_of(state: Any, settings: Any) -> Centres | None:
         name = str(getattr(kind, "name", kind))
         return Centres(name, settings.distance, np.asarray(state.centres, float))
     if len(getattr(state, "sums", ())) > 1:
-        sums = np.stack(state.sums[1:])
+        sums = np.stack(state.sums[1:], dtype=np.float64)
         norms = np.linalg.norm(sums, axis=1, keepdims=True)
         units = sums / np.where(norms > 0, norms, 1)
         # Number 0 is the global model, of those who have not taken part yet.

@@ -8,7 +8,7 @@ this one holds a paper and no plumbing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -30,6 +30,7 @@ from cfl_flower.communication.partial_sums import (
 from cfl_flower.communication.results import Results
 from cfl_flower.communication.validation import is_bounded
 from cfl_flower.errors import InvalidResultError, NoValidResultError
+from cfl_flower.machine import return_free_memory
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.measures import (
     note_class_agreement,
@@ -89,16 +90,26 @@ class ClusteredStrategy(Method, Strategy):
         own. Large answers come in portions. The callbacks of the last round are done
         when this returns.
         """
-        results: list[Result] = []
-        for part in portions(plan) if plan.tasks else []:
+        return [each for part in self.ask_in_parts(round, plan) for each in part]
+
+    def ask_in_parts(self, round: int, plan: Plan) -> Iterator[list[Result]]:
+        """Ask as `ask` does, and yield the answers portion by portion.
+
+        Those of a portion need not be kept until the next one comes.
+        """
+        parts = portions(plan, shared=self._shared_memory) if plan.tasks else []
+        for part in parts:
             part.config["keep_from"] = self.keep_from
             messages = self.fleet.messages("query", round - 1, part)
             answers = self.fleet.collect("query", self._exchange(messages))
             self._note_traffic("query", answers)
-            results += answers
+            # All messages of the last round are done with before the state changes.
+            self.fleet.grid.finish()
+            yield answers
+            if len(parts) > 1:
+                return_free_memory()
         self.fleet.grid.finish()
         self._advance_clock()
-        return results
 
     def screen(
         self, phase: str, results: Iterable[Result], read: Reader | None = None
@@ -156,7 +167,7 @@ class ClusteredStrategy(Method, Strategy):
         # Not of whom some are late, nor of devices, which would wait for each other;
         # but of what is summed, as the server could not hold all.
         if not self._over_committed and (plan.sum_spec or self.fleet.simulated):
-            parts = portions(plan, self.fleet.summing_nodes)
+            parts = portions(plan, self.fleet.summing_nodes, self._shared_memory)
         first, *self._later = parts
         return self.fleet.messages("train", round, first)
 
@@ -165,9 +176,8 @@ class ClusteredStrategy(Method, Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Absorb the training results."""
         results = self._receive_trained(replies)
-        for part in self._later:
-            messages = self.fleet.messages("train", self.record.round, part)
-            more = self._receive_trained(self._exchange(messages))
+        for later in self._exchange_later("train"):
+            more = self._receive_trained(later)
             results.extend(more)
             merge_sums(results.sums, more.sums)
         if self.record.participants:
@@ -249,13 +259,19 @@ class ClusteredStrategy(Method, Strategy):
         test = round % every == 0 or round == self.config.rounds
         plan = self.plan_evaluate(round, test)
         plan.config.update(test=test, keep_from=self.keep_from)
-        return self.fleet.messages("evaluate", round, plan)
+        parts = [plan]
+        if self.fleet.simulated:
+            parts = portions(plan, shared=self._shared_memory, by_model=True)
+        first, *self._later = parts
+        return self.fleet.messages("evaluate", round, first)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Close a round: note the tests, absorb the reports, tell the callbacks."""
         results = self.fleet.collect("evaluate", replies)
+        for later in self._exchange_later("evaluate"):
+            results.add(self.fleet.collect("evaluate", later))
         self._note_traffic("evaluate", results)
         self._advance_clock()
         rows = self._note_tests([result for result in results if result.num_examples])
@@ -302,6 +318,14 @@ class ClusteredStrategy(Method, Strategy):
         every: int = self.config.system.checkpoint_every
         return max(self._done, (self.record.round - 2) // every * every)
 
+    def _exchange_later(self, phase: str) -> Iterator[Iterable[Message]]:
+        """Yield the replies to each of the later parts of a phase's plan."""
+        while self._later:
+            # Out of the list: a plan holds models that will have been replaced.
+            part = self._later.pop(0)
+            yield self._exchange(self.fleet.messages(phase, self.record.round, part))
+            return_free_memory()
+
     def _exchange(self, messages: list[Message]) -> Iterable[Message]:
         timeout = self.config.system.message_timeout
         return self.fleet.grid.send_and_receive(messages, timeout=timeout)
@@ -323,6 +347,11 @@ class ClusteredStrategy(Method, Strategy):
         longest = self._clock.wait(clients)
         if self.record.virtual_seconds is not None:
             self.record.virtual_seconds += longest
+
+    @property
+    def _shared_memory(self) -> bool:
+        """Whether server and clients are one process."""
+        return bool(self.config.engine == "inprocess")
 
     @property
     def _over_committed(self) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from cfl_flower.clustering.algorithms import complete_linkage, number_by_appearance
 from cfl_flower.clustering.similarity import cosine_matrix
 from cfl_flower.communication.results import Results
-from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.learning.aggregation import RunningMean
 from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
 from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
@@ -144,10 +144,13 @@ class CFL(ClusteredStrategy):
         present = [row for row in members.tolist() if row in found]
         if not present:
             return None, None
-        model = state.models[cluster]
-        updates = [found[row].arrays[0] - model for row in present]
-        norms = [float(np.linalg.norm(update)) for update in updates]
-        mean, largest = float(np.linalg.norm(mean_model(updates))), max(norms)
+        model, total, norms = state.models[cluster], RunningMean(), list[float]()
+        # One by one: everyone takes part, and all updates are as much as all results.
+        for row in present:
+            update = found[row].arrays[0] - model
+            total.add(update)
+            norms.append(float(np.linalg.norm(update)))
+        mean, largest = float(np.linalg.norm(total.value())), max(norms)
         if state.scale is None:
             state.scale = float(np.mean(norms))
         unit = state.scale if settings.norms == "relative" else 1.0
@@ -155,7 +158,7 @@ class CFL(ClusteredStrategy):
         stationary = mean < eps1 * unit and largest > eps2 * unit
         whole = len(present) == len(members) > settings.smallest
         if round > settings.first and whole and stationary:
-            cosines = cosine_matrix(updates)
+            cosines = cosine_matrix([found[row].arrays[0] - model for row in present])
             sides = bipartition(cosines)
             if separation(cosines, sides) > settings.gamma:
                 self.split(cluster, members[sides == 1])

@@ -128,7 +128,8 @@ class FedDrift(ClusteredStrategy):
             self.merge(merged, trained)
         for place in isolated.tolist():
             state.clusters[rows[place]] = len(state.models)
-            state.models = [*state.models, results[place].arrays[0]]
+            # A copy: what came is a view of all that a worker sent.
+            state.models = [*state.models, results[place].arrays[0].copy()]
 
     def merge(self, merged: IntArray, samples: FloatArray) -> None:
         """Replace models that merge by their mean, and renumber everyone's.

@@ -25,7 +25,8 @@ class LocalAsync(SoftStrategy):
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Return the client's own model."""
-        return [result.arrays[0]]
+        # A copy: what came is a view of all that a worker sent.
+        return [result.arrays[0].copy()]
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
         """Return that nothing was estimated, moved or missed."""

@@ -7,16 +7,17 @@ participants are merged while the cosine of two is above tau, the best pair firs
 participants receive the global model omega and their cluster's theta, train omega, and
 theta on f(theta) + lambda/2 ||theta - omega||^2; both are averaged.
 
-Server keeps: omega; for each cluster theta and the sum of its members' psi; psi of each
-client that was seen (d floats, or k if sketched). Leaves the device: psi, once; omega
-and theta of a participant (2d floats).
+Server keeps: omega; for each cluster theta and the sum of its members' psi (d floats,
+or k if sketched); a sketch of psi of each client that was seen, and all of it with
+`refresh=on_drift`. Leaves the device: psi, once; omega and theta of a participant (2d
+floats).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -42,6 +43,9 @@ from strategies.bilevel import BilevelSettings
 
 UNKNOWN = 0
 """The cluster of the clients whose psi the server does not know; its model is omega."""
+
+NOTHING: FloatArray = np.zeros(0)
+"""In the place of a sum of no psi."""
 
 THETA, OMEGA = 0, 1
 """The arrays of a participant's reply."""
@@ -75,12 +79,17 @@ class StoCFLSettings(BilevelSettings):
 class StoCFLState(ClusteredState):
     """StoCFL's state; ``models[0]`` is omega."""
 
+    version: ClassVar[int] = 2
+
     representations: list[Vector] = field(default_factory=list)
-    """psi of each client, of shape (d,) or (k,); empty for those not known yet."""
+    """What is kept of each client's psi (`stocfl_representations.kept_direction`);
+    empty for those not known yet."""
     reported: IntArray = field(default_factory=no_clusters)
     """The round in which each client's psi was taken, shape (n,)."""
-    sums: list[FloatArray] = field(default_factory=lambda: [np.zeros(0)])
-    """The sum of its members' psi for each cluster; empty for cluster 0."""
+    sums: list[FloatArray] = field(default_factory=lambda: [NOTHING])
+    """The sum of its members' psi for each cluster; empty for cluster 0.
+
+    Float64; of a client alone its own psi, as it came."""
     trained: BoolArray = field(default_factory=lambda: np.zeros(1, bool))
     """Whether any client has trained the cluster's model, shape (K,)."""
 
@@ -88,13 +97,17 @@ class StoCFLState(ClusteredState):
         """Return which clients have reported psi, shape (n,)."""
         return np.array([len(each) > 0 for each in self.representations], bool)
 
-    def open_cluster(self, row: int, origin: int) -> None:
+    def open_cluster(self, row: int, direction: Vector, origin: int) -> None:
         """Make a client a cluster of its own, with the model of cluster ``origin``."""
         self.clusters[row] = len(self.models)
         self.models.append(self.models[origin])
-        self.sums.append(self.representations[row].astype(np.float64))
+        self.sums.append(direction)
         # Omega was trained for no cluster: ``trained[0]`` stays false.
         self.trained = np.append(self.trained, self.trained[origin])
+
+    def add_direction(self, cluster: int, direction: FloatArray) -> None:
+        """Add a psi, or a sum of some, to a cluster's."""
+        self.sums[cluster] = np.add(self.sums[cluster], direction, dtype=np.float64)
 
     def drop_empty(self) -> None:
         """Forget clusters without members, and number the others in order."""
@@ -116,7 +129,8 @@ class StoCFL(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Return omega, and no client (lines 1 and 2)."""
         state, sketch = super().initial_state(), self.settings.sketch
-        psi.warn_of_memory(self.config.clients, sketch, len(state.models[UNKNOWN]))
+        length, refresh = len(state.models[UNKNOWN]), self.settings.refresh
+        psi.warn_of_memory(self.config.clients, sketch, length, refresh)
         return state
 
     @property
@@ -143,24 +157,34 @@ class StoCFL(ClusteredStrategy):
         known = self.state.known()
         newcomers = [row for row in participants if not known[row]]
         # Even if nobody is asked: the state may change once `ask` has returned.
-        for row in self.ask_directions(round, newcomers):
-            self.state.open_cluster(row, UNKNOWN)
+        for row, direction in self.ask_directions(round, newcomers):
+            self.state.open_cluster(row, direction, UNKNOWN)
 
-    def ask_directions(self, round: int, rows: Sequence[int]) -> list[int]:
-        """Keep psi of those who answer, and return their rows."""
+    def ask_directions(
+        self, round: int, rows: Sequence[int]
+    ) -> Iterator[tuple[int, Vector]]:
+        """Yield row and psi of those who answer."""
         tasks = [Task(self.state.clients[row], (0,)) for row in rows]
         plan = Plan(tasks, [self.initial_model()], {"represent": True}, (self.width,))
-        answers = self.screen("query", self.ask(round, plan))
-        # Without samples there is no direction.
-        return self.keep_directions([r for r in answers if r.num_examples], round - 1)
+        for part in self.ask_in_parts(round, plan):
+            answers = self.screen("query", part)
+            # Without samples there is no direction.
+            sound = [result for result in answers if result.num_examples]
+            yield from self.take_directions(sound, round - 1)
 
-    def keep_directions(self, results: Sequence[Result], round: int) -> list[int]:
-        """Keep the psi of results, and return their clients' rows."""
-        rows: list[int] = self.rows(result.client for result in results).tolist()
+    def take_directions(
+        self, results: Sequence[Result], round: int
+    ) -> Iterator[tuple[int, Vector]]:
+        """Yield row and psi of results, and note that they were taken."""
+        refresh, seed = self.settings.refresh, self.config.seed
+        rows = self.rows(result.client for result in results).tolist()
         for row, result in zip(rows, results, strict=True):
-            self.state.representations[row] = result.report.representation.copy()
+            # A copy: it was sent in one array with others, which may be let go.
+            direction = result.report.representation.copy()
+            kept = psi.kept_direction(direction, refresh, seed)
+            self.state.representations[row] = kept
             self.state.reported[row] = round
-        return rows
+            yield row, direction
 
     def merge_clusters(self, rows: Sequence[int]) -> int:
         """Merge the clusters of some clients; return how many went into others."""
@@ -176,7 +200,9 @@ class StoCFL(ClusteredStrategy):
             models = [state.models[cluster] for cluster in pair]
             merged = merge_models(models, sizes[pair], state.trained[pair], rule)
             state.models[one], state.trained[one] = merged
-            state.sums[one] = state.sums[one] + state.sums[other]
+            state.add_direction(one, state.sums[other])
+            # What merged is let go at once: there may be hundreds.
+            state.models[other], state.sums[other] = state.models[UNKNOWN], NOTHING
             sizes[one] += sizes[other]
             state.clusters[state.clusters == other] = one
         state.drop_empty()
@@ -202,9 +228,11 @@ class StoCFL(ClusteredStrategy):
     def absorb_train(self, round: int, results: Results) -> None:
         """Average omega, and theta of each cluster (lines 17 to 19)."""
         state, step = self.state, self.step
-        for (array, cluster), total in sorted(results.sums.items()):
+        for array, cluster in sorted(results.sums):
             if array == THETA and cluster != UNKNOWN:
-                state.models[cluster] = step(state.models[cluster], total.mean())
+                # No sum is needed once its model is made.
+                mean = results.sums.pop((array, cluster)).mean()
+                state.models[cluster] = step(state.models[cluster], mean)
                 state.trained[cluster] = True
         omega = state.models[UNKNOWN]
         state.models[UNKNOWN] = step(omega, self.next_omega(round, omega, results))
@@ -234,24 +262,23 @@ class StoCFL(ClusteredStrategy):
         state.reported = np.append(state.reported, np.zeros(count, np.int64))
         if late:
             rows = range(len(state.clients) - count, len(state.clients))
-            for row in self.ask_directions(round, rows):
-                self.place(row, state.sums)
+            for row, direction in self.ask_directions(round, rows):
+                self.place(row, direction, state.sums)
 
-    def place(self, row: int, sums: Sequence[FloatArray]) -> None:
+    def place(self, row: int, direction: Vector, sums: Sequence[FloatArray]) -> None:
         """Let a client join the nearest cluster, or open one like it (section 4.4).
 
         The nearest is found by ``sums``: the state's, or those of before some left.
         """
         state, nearest = self.state, UNKNOWN
-        direction = state.representations[row]
         if len(sums) > 1:
             found, cosine = nearest_direction(direction, sums[1:])
             nearest = found + 1
             if cosine >= self.settings.threshold:
                 state.clusters[row] = nearest
-                state.sums[nearest] = state.sums[nearest] + direction
+                state.add_direction(nearest, direction)
                 return
-        state.open_cluster(row, nearest)
+        state.open_cluster(row, direction, nearest)
 
     def plan_evaluate(self, round: int, test: bool) -> Plan:
         """Test the served model; ask known clients whether their data changed."""
@@ -274,10 +301,10 @@ class StoCFL(ClusteredStrategy):
         rows = self.rows(result.client for result in reports)
         before, frozen = state.clusters[rows], list(state.sums)
         for row, cluster in zip(rows, before, strict=True):
-            state.sums[cluster] = state.sums[cluster] - state.representations[row]
+            state.add_direction(cluster, -state.representations[row])
         state.clusters[rows] = UNKNOWN
-        for row in self.keep_directions(reports, round):
-            self.place(row, [*frozen, *state.sums[len(frozen) :]])
+        for row, direction in self.take_directions(reports, round):
+            self.place(row, direction, [*frozen, *state.sums[len(frozen) :]])
         record.drifted = len(reports)
         record.moved = int(np.count_nonzero(state.clusters[rows] != before))
         state.drop_empty()

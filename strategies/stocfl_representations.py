@@ -9,11 +9,16 @@ from dataclasses import replace
 import numpy as np
 
 from cfl_flower.client.drift_report import DriftReport
+from cfl_flower.clustering.similarity import sketch
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import ClientId, Plan, Result, Task, Vector
 
 MEMORY_WARNING = 4e9
 """Bytes of all clients' psi beyond which a run begins with a warning."""
+
+KEPT = 4096
+"""Numbers of a psi that are kept where no more are needed: its cosines with others have
+a standard error of 0.02 then."""
 
 TOLERANCE = 1e-3
 """By how much the length of a reported psi may differ from 1."""
@@ -43,6 +48,18 @@ def check_direction(direction: Vector) -> None:
         raise InvalidResultError("representation", detail)
 
 
+def kept_direction(direction: Vector, refresh: str, seed: int) -> Vector:
+    """Return what is kept of a psi: all of it, if it will be needed again, or a sketch.
+
+    A cluster has the sum of its members'. To take one away again, when its data have
+    changed, needs all of it; a picture of the clients (`simulations.directions_map`)
+    their cosines.
+    """
+    if refresh == "on_drift" or len(direction) <= KEPT:
+        return direction
+    return sketch(direction, KEPT, seed)
+
+
 def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
     """Let known clients report psi again with the test, if their data changed.
 
@@ -57,13 +74,16 @@ def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
     return replace(tests, tasks=tasks)
 
 
-def warn_of_memory(clients: int, sketch: int, length: int) -> None:
-    """Warn if the psi of all clients will take much of the server's memory."""
+def warn_of_memory(clients: int, sketch: int, length: int, refresh: str) -> None:
+    """Warn if psi of all clients, or clusters, can take much of the server's memory."""
     size = 4 * clients * (sketch or length)
-    if size > MEMORY_WARNING:
-        warnings.warn(
-            f"strategy.sketch={sketch} keeps the representations of {clients} "
-            f"clients in {size / 1e9:.0f} GB of the server's memory; "
-            f"strategy.sketch=1024 takes {4096 * clients / 1e9:.2g} GB",
-            stacklevel=1,
-        )
+    if size <= MEMORY_WARNING:
+        return
+    what = f"the directions of {clients} clients in {size / 1e9:.0f} GB"
+    if refresh == "never":
+        what = f"a direction of each cluster, up to {size / 1e9:.0f} GB (no two alike)"
+    warnings.warn(
+        f"strategy.sketch={sketch} keeps {what} of the server's memory; "
+        f"strategy.sketch=1024 takes {4096 * clients / 1e9:.2g} GB",
+        stacklevel=1,
+    )

@@ -14,10 +14,10 @@ from cfl_flower.settings import Count, Fraction, require, settings
 from cfl_flower.types import FloatArray, IntArray
 
 EXACT = 10_000
-"""Clients up to which k-means uses all points and silhouettes use all pairs."""
+"""Clients up to which k-means uses all points."""
 
 SAMPLED = 5_000
-"""Clients in the sample that silhouettes are computed on above `EXACT`."""
+"""Clients up to which silhouettes use all pairs, and as many in a sample of more."""
 
 
 @settings("strategy.scan")
@@ -195,7 +195,7 @@ def choose_clusters(
         return np.zeros(len(points), np.int64)
     with one_thread():
         labelings = tested = _kmeans_for_each_k(points, scan, largest, rng)
-        if len(points) > EXACT:
+        if len(points) > SAMPLED:
             some = np.sort(rng.choice(len(points), SAMPLED, replace=False))
             points, tested = points[some], [labels[some] for labels in labelings]
         scores = silhouettes(points, tested, metric)

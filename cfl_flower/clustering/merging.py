@@ -84,9 +84,9 @@ def objective(sums: Sequence[FloatArray]) -> float:
     """
     if not sums:
         return 0.0
-    total, squares = np.zeros_like(sums[0]), 0.0
+    total, squares = np.zeros(len(sums[0])), 0.0
     for each in sums:
-        unit = normalise(each)
+        unit = normalise(each.astype(np.float64, copy=False))
         total += unit
         squares += float(np.einsum("i,i", unit, unit))
     return (float(np.einsum("i,i", total, total)) - squares) / 2

@@ -36,7 +36,9 @@ class ExactSum:
     such a multiple, so that the mean's error is below 2^-56. A million terms fit.
 
     ``limbs``, the coarse and the fine part with a constant added by each of the
-    ``terms``, are int64, shape (2, d); ``weight`` is that of all terms together.
+    ``terms``, are int64, shape (2, d); ``weight`` is that of all terms together. They
+    take four times the bytes of a model: a first term is kept as it came, until there
+    is a second one.
 
     Examples
     --------
@@ -49,43 +51,85 @@ class ExactSum:
     """
 
     def __init__(self, limbs: IntArray, terms: int, weight: int) -> None:
-        self.limbs, self.terms, self.weight = limbs, terms, weight
+        self._limbs: IntArray | None = limbs
+        self._alone: Vector | None = None
+        self.length, self.terms, self.weight = limbs.shape[1], terms, weight
 
     @classmethod
     def empty(cls, length: int) -> ExactSum:
         """Return the sum of no models of d = length parameters."""
-        return cls(np.zeros((2, length), np.int64), 0, 0)
+        # No memory: a broadcast zero.
+        return cls(np.broadcast_to(np.int64(0), (2, length)), 0, 0)
+
+    @property
+    def limbs(self) -> IntArray:
+        """The two integers of each entry, shape (2, d)."""
+        if self._limbs is None:
+            assert self._alone is not None
+            self._limbs = np.zeros((2, self.length), np.int64)
+            for start in range(0, self.length, BLOCK):
+                block = slice(start, start + BLOCK)
+                _add_block(self._limbs[:, block], self._alone[block], self.weight)
+            self._alone = None
+        return self._limbs
 
     def add(self, model: Vector, weight: int) -> None:
         """Add a model of shape (d,), for which `check_range` holds."""
-        terms, rest = np.empty((2, BLOCK))
-        for start in range(0, len(model), BLOCK):
-            part = model[start : start + BLOCK]
-            coarse, fine = self.limbs[:, start : start + BLOCK]
-            x, cut = rest[: len(part)], terms[: len(part)]
-            bits = cut.view(np.int64)
-            np.multiply(part, float(weight), out=x, dtype=np.float64)
-            np.add(x, _ANCHORS[0], out=cut)
-            coarse += bits
-            cut -= _ANCHORS[0]
-            x -= cut
-            np.add(x, _ANCHORS[1], out=cut)
-            fine += bits
+        if self.terms == 0:
+            # A copy: the model is often a view of all that a worker sent.
+            self._alone, self._limbs = model.copy(), None
+        else:
+            limbs = self.limbs
+            for start in range(0, self.length, BLOCK):
+                block = slice(start, start + BLOCK)
+                _add_block(limbs[:, block], model[block], weight)
         self.terms += 1
         self.weight += weight
 
     def merge(self, other: ExactSum) -> None:
         """Add what another one has added up."""
-        self.limbs += other.limbs
+        if other._alone is not None:
+            self.add(other._alone, other.weight)
+            return
+        if self.terms == 0:
+            self._limbs = other.limbs.copy()
+        else:
+            limbs = self.limbs
+            limbs += other.limbs
         self.terms += other.terms
         self.weight += other.weight
 
     def mean(self) -> Vector:
         """Return sum w_i x_i / sum w_i; at least one weight is above 0."""
-        # The constants wrap around with the sum itself.
-        coarse, fine = self.limbs - _OFFSETS * np.array([[self.terms]])
-        total: FloatArray = coarse * COARSE + fine * FINE
-        return (total / self.weight).astype(np.float32)
+        result, offsets = np.empty(self.length, np.float32), _OFFSETS * self.terms
+        for start in range(0, self.length, BLOCK):
+            block = slice(start, start + BLOCK)
+            # The constants wrap around with the sum itself.
+            coarse, fine = self._block(block) - offsets
+            total: FloatArray = coarse * COARSE + fine * FINE
+            result[block] = total / self.weight
+        return result
+
+    def _block(self, block: slice) -> IntArray:
+        """Return some columns of the limbs, without making all of them."""
+        if self._alone is None:
+            return self.limbs[:, block]
+        part = self._alone[block]
+        limbs = np.zeros((2, len(part)), np.int64)
+        _add_block(limbs, part, self.weight)
+        return limbs
+
+
+def _add_block(limbs: IntArray, part: Vector, weight: int) -> None:
+    """Add at most `BLOCK` entries of a model, times its weight, to their limbs."""
+    x = np.multiply(part, float(weight), dtype=np.float64)
+    cut = x + _ANCHORS[0]
+    coarse, fine = limbs
+    coarse += cut.view(np.int64)
+    cut -= _ANCHORS[0]
+    x -= cut
+    np.add(x, _ANCHORS[1], out=cut)
+    fine += cut.view(np.int64)
 
 
 def check_range(model: Vector, weight: int) -> None:

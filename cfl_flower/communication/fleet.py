@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flwr.app import Array, Message
+from flwr.app import Array, Message, RecordDict
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.grid import PatientGrid
@@ -192,6 +192,8 @@ class Fleet(NodeRegistry):
                 raise InvalidResultError("foreign", detail)
             if self._shared(pending):
                 sums = read_sums(reply.content, pending.tasks, plan)
+            # All of it is read; who sent the messages holds them longer.
+            reply.content = RecordDict()
         except InvalidResultError as error:
             if self.simulated:
                 raise WorkerLostError(

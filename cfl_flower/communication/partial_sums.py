@@ -9,9 +9,9 @@ no difference who adds what, or into how many portions a large round is divided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import RecordDict
@@ -27,8 +27,13 @@ Version: TypeAlias = tuple[int, int]
 
 PartialSums: TypeAlias = dict[Version, ExactSum]
 
-ANSWER_FLOATS = 2**27
-"""Floats in the answers that the server takes in at a time, in portions: 512 MB."""
+PORTION_FLOATS = 2**27
+"""Floats in the answers that the server takes in at a time, and in the models that a
+message has: 512 MB."""
+
+SHARED_FLOATS = 2**23
+"""The same where server and clients are one process, whose memory has all copies of
+them and which has nothing to wait for: 32 MB."""
 
 NOTHING: Vector = np.zeros(0, np.float32)
 """In the place of an array that is in a sum."""
@@ -68,8 +73,8 @@ def read_sums(content: RecordDict, tasks: Sequence[Task], plan: Plan) -> Partial
     numbers, sums = list(number_models(tasks)), PartialSums()
     for (array, number), each in unpack_sums(content).items():
         known = 0 <= number < len(numbers) and 0 <= array < len(plan.reply)
-        if not known or each.limbs.shape[1] != plan.reply[array]:
-            shape = each.limbs.shape
+        if not known or each.length != plan.reply[array]:
+            shape = (2, each.length)
             detail = f"a sum {shape} of array {array} and model {number}"
             raise InvalidResultError("shape", detail)
         sums[array, numbers[number]] = each
@@ -128,36 +133,71 @@ class PartialSumBuilder:
         return replace(answer, arrays=rest)
 
 
-def portions(plan: Plan, adders: int = 0) -> list[Plan]:
-    """Return a plan in parts with answers of at most `ANSWER_FLOATS`, at least one.
+def portions(
+    plan: Plan, adders: int = 0, shared: bool = False, by_model: bool = False
+) -> list[Plan]:
+    """Return a plan in parts, with answers and models of at most `PORTION_FLOATS` each.
 
-    In client-id order, so that results are absorbed in the same order as at once.
-    ``adders`` nodes add results up; with 0, every result comes by itself.
+    There is at least one part, and a task in each. They are in client-id order, so that
+    results are absorbed in the same order as at once; ``by_model`` in that of models,
+    so that each is in one part. ``adders`` nodes add results up; with 0, every result
+    comes by itself. ``shared`` is the memory of server and clients: `SHARED_FLOATS`.
     """
+    most = min(PORTION_FLOATS, SHARED_FLOATS) if shared else PORTION_FLOATS
+    lengths = {id(model): len(model) for model in plan.models}
+    if max(sum(lengths.values()), len(plan.tasks) * sum(plan.reply)) <= most:
+        return [plan]
+
+    def order(task: Task) -> tuple[Any, ...]:
+        return (task.models if by_model else ()), client_order(task.client)
+
     parts: list[list[Task]] = [[]]
-    floats, taken = 0, Counter[Version]()
-    for task in sorted(plan.tasks, key=lambda task: client_order(task.client)):
-        size = _answer_floats(task, plan, adders, taken)
-        if parts[-1] and floats + size > ANSWER_FLOATS:
+    load = _Load(plan, adders)
+    for task in sorted(plan.tasks, key=order):
+        answers, models = load.with_task(task)
+        # What adds nothing needs no part of its own, however much is there.
+        full = most < answers > load.answers or most < models > load.models
+        if parts[-1] and full:
             parts.append([])
-            taken.clear()
-            floats, size = 0, _answer_floats(task, plan, adders, taken)
+            load = _Load(plan, adders)
+        load.add(task)
         parts[-1].append(task)
-        floats += size
+    return [plan.part(tasks) for tasks in parts]
+
+
+class _Load:
+    """The floats in the answers to some of a plan's tasks, and in their models."""
+
+    def __init__(self, plan: Plan, adders: int) -> None:
+        self._plan, self._adders = plan, adders
+        self._versions, self._sent = Counter[Version](), set[int]()
+        self.answers = self.models = 0
+
+    def with_task(self, task: Task) -> tuple[int, int]:
+        """Return both with one more task."""
+        plan = self._plan
+        fresh = {id(m): len(m) for m in (plan.models[index] for index in task.models)}
+        more = sum(n for name, n in fresh.items() if name not in self._sent)
+        return self.answers + self._answer_floats(task), self.models + more
+
+    def add(self, task: Task) -> None:
+        """Add a task."""
+        plan = self._plan
+        self.answers, self.models = self.with_task(task)
+        self._sent.update(id(plan.models[index]) for index in task.models)
         if plan.sum_spec is not None:
-            taken.update(versions(task, plan.sum_spec))
-    return [replace(plan, tasks=tasks) for tasks in parts]
+            self._versions.update(versions(task, plan.sum_spec))
 
-
-def _answer_floats(
-    task: Task, plan: Plan, adders: int, taken: Mapping[Version, int]
-) -> int:
-    """Return by how many floats, at most, a task makes the answers longer."""
-    if plan.sum_spec is None or not adders:
-        return sum(plan.reply)
-    floats = 0
-    for version, length in zip(versions(task, plan.sum_spec), plan.reply, strict=True):
-        # A result alone is one vector, a sum as long as four, at each of the nodes.
-        count = taken.get(version, 0)
-        floats += length * (1 if count == 0 else 4 if count <= adders else 0)
-    return floats
+    def _answer_floats(self, task: Task) -> int:
+        """Return by how many floats, at most, a task makes the answers longer."""
+        plan = self._plan
+        if plan.sum_spec is None or not self._adders:
+            return sum(plan.reply)
+        floats = 0
+        for version, length in zip(
+            versions(task, plan.sum_spec), plan.reply, strict=True
+        ):
+            # A result alone is one vector, a sum as long as four, at each of the nodes.
+            count = self._versions[version]
+            floats += length * (1 if count == 0 else 4 if count <= self._adders else 0)
+        return floats

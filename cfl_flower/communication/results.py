@@ -25,6 +25,15 @@ class Results(list[Result]):
         self.traffic: dict[ClientId, int] = {}
         """Bytes of each client, both ways; without the models of a test."""
 
+    def add(self, more: Results) -> None:
+        """Take in those of another part of the phase, without their sums."""
+        self.extend(more)
+        self.failures += more.failures
+        self.bytes_up += more.bytes_up
+        self.bytes_down += more.bytes_down
+        self.traffic |= more.traffic
+        self.sort_by_client()
+
     def sort_by_client(self) -> None:
         """Sort results and failures."""
         self.sort(key=lambda result: client_order(result.client))

@@ -1,8 +1,8 @@
 """Atomic save, load and resume of a strategy's state.
 
-A checkpoint is one safetensors file of arrays and one JSON file that names it. The JSON
-is replaced last and in one step, so that the folder holds one whole checkpoint at every
-moment, whenever the process is killed.
+A checkpoint is a file for each large array, one safetensors file of all others and one
+JSON file that names them. The JSON is replaced last and in one step, so that the folder
+holds one whole checkpoint at every moment, whenever the process is killed.
 
 A state is a dataclass of plain values, arrays, bytes, lists, mappings and further
 dataclasses. Each is saved with the name and the ``version: ClassVar[int]`` (by default
@@ -24,11 +24,13 @@ from safetensors.numpy import load, save
 
 from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.files import write_atomically
+from cfl_flower.runs import array_files
 from cfl_flower.runs.reading import effective_differences
 from cfl_flower.types import Json
 
-FORMAT = 2
-"""Number of this file format; 1 had no names and versions of classes."""
+FORMAT = 3
+"""Number of this file format; 1 had no names and versions of classes, 2 all arrays in
+one file."""
 
 State = TypeVar("State")
 
@@ -82,7 +84,7 @@ def unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any = Any) 
     if "bytes" in node:
         return arrays[node["bytes"]].tobytes()
     if "array" in node:
-        return np.array(arrays[node["array"]])
+        return arrays[node["array"]]
     if "fields" in node:
         return _restore_dataclass(node, arrays, annotation)
     inner = _element_type(annotation, Mapping)
@@ -134,12 +136,15 @@ class Checkpoint:
         self.folder.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, np.ndarray] = {}
         packed = pack(state, arrays)
-        data = save(arrays)
+        large = {k: v for k, v in arrays.items() if v.nbytes >= array_files.LARGE}
+        saved = array_files.write_arrays(self.folder, large)
+        data = save({k: v for k, v in arrays.items() if k not in large})
         name = f"round-{round:08d}.safetensors"
         header = {
             "format": FORMAT,
             "round": round,
             "arrays": name,
+            "large": saved,
             "sha256": hashlib.sha256(data).hexdigest(),
             "config": self.resolved,
             "state": packed,
@@ -149,6 +154,8 @@ class Checkpoint:
         for old in self.folder.glob("round-*.safetensors"):
             if old.name != name:
                 old.unlink()
+        digests = {each["digest"] for each in saved.values()}
+        array_files.delete_others(self.folder, digests)
 
     def exists(self) -> bool:
         """Return whether there is a checkpoint."""
@@ -166,20 +173,28 @@ class Checkpoint:
         `ConfigError` if another version of this project wrote it.
         """
         header = self._read_header()
-        try:
-            data = (self.folder / header["arrays"]).read_bytes()
-            intact = hashlib.sha256(data).hexdigest() == header["sha256"]
-        except (OSError, KeyError) as error:
-            raise self._refusal(f"is torn ({type(error).__name__})") from error
-        if not intact:
-            raise self._refusal("is torn (its arrays are not those that were saved)")
+        arrays = self._read_arrays(header)
         for key, old, new in effective_differences(header["config"], self.resolved):
             raise self._refusal(f"is of another run: {key} was {old}, is {new}")
         try:
-            state = unpack(header["state"], load(data), state_class)
+            state = unpack(header["state"], arrays, state_class)
         except OtherVersionError as error:
             self._refuse_version(f"an earlier version of cfl-flower's {error}")
         return int(header["round"]), state
+
+    def _read_arrays(self, header: Mapping[str, Json]) -> dict[str, np.ndarray]:
+        damaged = "is torn (its arrays are not those that were saved)"
+        try:
+            data = (self.folder / header["arrays"]).read_bytes()
+            if hashlib.sha256(data).hexdigest() != header["sha256"]:
+                raise self._refusal(damaged)
+            large = array_files.read_arrays(self.folder, header["large"])
+        except array_files.DamagedArrayError as error:
+            raise self._refusal(damaged) from error
+        except (OSError, KeyError, TypeError) as error:
+            raise self._refusal(f"is torn ({type(error).__name__})") from error
+        # Copies: what is loaded is not to be changed in place.
+        return {name: array.copy() for name, array in load(data).items()} | large
 
     def _read_header(self) -> dict[str, Json]:
         try:

@@ -156,6 +156,13 @@ def set_up(overrides: str, samples: int) -> tuple[Any, ...]:
     return config, model, start, x, y
 
 
+def peak_bytes() -> int:
+    """Return the most memory that this process has had, since it was started."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("VmHWM:"))
+    return 1024 * int(line.split()[1])
+
+
 def resident_bytes() -> int:
     """Return how much memory this process has now."""
     # The peak that `resource` gives would be the parent's: it survives a spawn.

@@ -1,17 +1,22 @@
-"""The server of StoCFL's largest setting, on Ray."""
+"""StoCFL's server in its largest setting: on Ray, and where nobody is alike."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 
 import torch
 
+from cfl_flower.config.compose import compose_config
+from cfl_flower.config.overrides import split
 from cfl_flower.learning.training import full_gradient, train
 from cfl_flower.seeding import generator
 from simulations.benchmark import measure as bench
+from simulations.run import run
 
 RUN = """
     strategy=stocfl strategy.sketch=1024 drift=none dataset.size=28 model=mlp
@@ -25,7 +30,33 @@ KNOWN = f"{RUN} clients=480"
 """As many participants in a round, all of whom are known from the first one on."""
 
 
+APART = f"""
+    {RUN} strategy.threshold=1 strategy.sketch=0 clients=480 strategy.local.epochs=1
+    engine=inprocess rounds=2
+"""
+"""As many clusters as participants, as of real images with few samples each."""
+
+
 def rows() -> Iterator[bench.Row]:
+    """Measure StoCFL's server where clients merge, on Ray, and where nobody does."""
+    yield from _merging()
+    peak, size = bench.in_process(_measure_apart)
+    name = "StoCFL, 480 clusters of 1.6 million parameters, in process"
+    yield bench.within(f"{name}: memory", peak / 1e9, 12, "GB")
+    # A model and a direction of each.
+    yield bench.within(f"{name}: checkpoint", size / 1e9, 6.5, "GB")
+
+
+def _measure_apart() -> tuple[int, int]:
+    """Return the peak memory of a run without any merge, and its checkpoint's bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run")
+        run(compose_config([*split(APART), f"output_dir={path}"]))
+        files = (path / "checkpoint").iterdir()
+        return bench.peak_bytes(), sum(file.stat().st_size for file in files)
+
+
+def _merging() -> Iterator[bench.Row]:
     """Measure memory and time of the server of StoCFL's largest setting, on Ray.
 
     Local work is the training of both models. Early rounds of 4,800 clients are first
@@ -41,9 +72,9 @@ def rows() -> Iterator[bench.Row]:
     name = "StoCFL, 4,800 clients, 480 in a round"
     yield bench.within(f"{name}: memory of the server", peak, 4, "GB")
     kinds = ("rounds of first contacts", "steady rounds")
-    for kind, run in zip(kinds, runs, strict=True):
+    for kind, done in zip(kinds, runs, strict=True):
         # The first round starts the workers, the last one tests.
-        rounds = list(pairwise(run.rounds))[:-1]
+        rounds = list(pairwise(done.rounds))[:-1]
         new = median(row["known"] - previous["known"] for previous, row in rounds)
         ours = bench.Seconds(median(row["seconds"] for _, row in rounds))
         work = bench.Seconds((480 * training.wall + new * gradient.wall) / 2)

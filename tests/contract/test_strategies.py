@@ -155,7 +155,7 @@ def test_same_seed_gives_the_same_numbers_on_any_number_of_nodes(
     again = run_small(strategy, folder="again")
     three = run_small(strategy, folder="three", grid=InProcessGrid([{}, {}, {}]))
     # And in portions of two models each.
-    monkeypatch.setattr("cfl_flower.communication.partial_sums.ANSWER_FLOATS", 1300)
+    monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 1300)
     grid = InProcessGrid([{}, {}, {}])
     portions = run_small(strategy, folder="portions", grid=grid)
     assert again.numbers == three.numbers == undisturbed(strategy).numbers
@@ -217,8 +217,13 @@ def test_clients_that_are_ahead_of_the_checkpoint_go_back_with_it(
 
 
 def test_resume_with_sparse_checkpoints(
-    strategy: str, run_small: Runner, undisturbed: Runner
+    strategy: str,
+    run_small: Runner,
+    undisturbed: Runner,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # With models in files of their own.
+    monkeypatch.setattr("cfl_flower.runs.array_files.LARGE", 1000)
     options = [strategy, "system.checkpoint_every=2", "system.evaluate_every=2"]
     with pytest.raises(_KilledError):
         run_small(*options, grid=InProcessGrid([{}], _killing_app(7)))

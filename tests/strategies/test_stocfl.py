@@ -428,7 +428,7 @@ def test_models_do_not_depend_on_nodes_and_portions_of_partial_sums(
         for nodes in grids
     ]
     # Two clients at a time: each sends two models of 650 floats.
-    monkeypatch.setattr("cfl_flower.communication.partial_sums.ANSWER_FLOATS", 4 * 650)
+    monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 4 * 650)
     for nodes in grids:
         grid = InProcessGrid(nodes)
         runs.append(run_small(*options, folder=f"{len(nodes)}-parts", grid=grid))

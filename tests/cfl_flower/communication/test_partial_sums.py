@@ -145,25 +145,49 @@ def test_sums_that_cannot_be_read_are_refused(content: RecordDict) -> None:
         read_sums(content, TASKS, PLAN)
 
 
-def sizes(plan: Plan, adders: int) -> list[int]:
-    return [len(part.tasks) for part in portions(plan, adders)]
+MODELS = [np.full(2, index, np.float32) for index in range(100)]
+
+
+def sizes(plan: Plan, adders: int, **options: bool) -> list[int]:
+    return [len(part.tasks) for part in portions(plan, adders, **options)]
 
 
 def test_portions_are_as_large_as_their_answers_allow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cfl_flower.communication.partial_sums.ANSWER_FLOATS", 40)
+    monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 40)
+    whole = replace(PLAN, models=MODELS)
     # Each result is 2 x 2 floats; a sum is 8.
-    alike = replace(PLAN, tasks=[Task(i, (0, 3)) for i in range(100)])
+    alike = replace(whole, tasks=[Task(i, (0, 3)) for i in range(100)])
     assert sizes(alike, 0) == [10] * 10
     assert sizes(replace(alike, sum_spec=None), 2) == [10] * 10
     assert sizes(alike, 1) == sizes(alike, 2) == [100]
-    apart = replace(PLAN, tasks=[Task(i, (0, i)) for i in range(100)])
+    apart = replace(whole, tasks=[Task(i, (0, i)) for i in range(100)])
     # omega: 2 + 2 x 8 floats; each theta 2.
     assert sizes(apart, 2) == [11] * 9 + [1]
     order = [task.client for part in portions(apart, 2) for task in part.tasks]
     assert order == list(range(100))
-    assert sizes(replace(PLAN, tasks=[]), 2) == [0]
+    assert sizes(replace(whole, tasks=[]), 2) == [0]
+
+
+def test_a_message_has_only_so_many_models_and_each_is_in_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 40)
+    tests = Plan([Task(client, (client % 50,)) for client in range(300)], MODELS)
+    parts = portions(tests, by_model=True)
+    assert [len(part.tasks) for part in parts] == [120, 120, 60]
+    where = [{task.models[0] for task in part.tasks} for part in parts]
+    assert where == [set(range(20)), set(range(20, 40)), set(range(40, 50))]
+    # A test depends on how many share a model in the whole phase.
+    assert [set(part.sharers.values()) for part in parts] == [{6}] * 3
+    # Whoever receives the same large models is in the same message.
+    larger = replace(tests, tasks=[Task(i, tuple(range(30))) for i in range(9)])
+    assert sizes(larger, 0, by_model=True) == [9]
+    few = replace(tests, models=MODELS[:20], tasks=tests.tasks[:20])
+    assert portions(few, by_model=True) == [few]
+    monkeypatch.setattr("cfl_flower.communication.partial_sums.SHARED_FLOATS", 20)
+    assert sizes(tests, 0, by_model=True, shared=True) == [60] * 5
 
 
 @pytest.fixture(scope="module")

@@ -178,7 +178,7 @@ def refusal(checkpoint: Checkpoint, header: dict, state_class: type) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("number", [None, 1, 99])
+@pytest.mark.parametrize("number", [None, 1, 2, 99])
 def test_a_checkpoint_of_another_format_is_refused_in_one_line(
     saved: Checkpoint, number: int | None
 ) -> None:

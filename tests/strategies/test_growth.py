@@ -1,0 +1,89 @@
+"""What a server holds grows with clusters, and not with clients or rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower import server_app
+from cfl_flower.models import initial_vector
+from cfl_flower.state import ClusteredState
+from tests.conftest import Runner
+
+CLIENTS = 12
+
+
+def buffers(value: Any) -> Iterator[np.ndarray]:
+    """Yield the memory behind all arrays of a state: of a view, the whole it is of."""
+    if isinstance(value, np.ndarray):
+        while isinstance(value.base, np.ndarray):
+            value = value.base
+        yield value
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield from buffers(getattr(value, each.name))
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from buffers(item)
+
+
+def models_held(state: ClusteredState, length: int) -> float:
+    """Return how many float32 models would take as much memory as a state's vectors."""
+    held = {id(each): each.nbytes for each in buffers(state) if each.size >= length / 2}
+    return sum(held.values()) / (4 * length)
+
+
+def per_cluster(models: float, beside: float = 0) -> Callable[[ClusteredState], float]:
+    """Return the bound of a method that keeps so many models for each of K clusters."""
+    return lambda state: models * len(state.models) + beside
+
+
+BOUNDS: dict[str, Callable[[ClusteredState], float]] = {
+    "fedavg": per_cluster(1),
+    "ditto": per_cluster(1),
+    "fesem": per_cluster(1),
+    "feddrift": per_cluster(1),
+    "fedccfa": per_cluster(1),
+    # The direction of each group as well.
+    "flexcfl": per_cluster(2),
+    # The models from before each split.
+    "cfl": per_cluster(2),
+    # What clients were last served, whose mixtures differ, and uploads to take in.
+    "ccfl": per_cluster(1, 2 * CLIENTS),
+    # A psi alone is float32, the sum of several float64.
+    "stocfl": per_cluster(3, 1),
+}
+OPTIONS = {
+    "fedccfa": ["model=mlp", "model.hidden=32"],
+    "cfl": ["strategy.first=0", "strategy.norms=relative", "strategy.eps1=9"],
+    "feddrift": ["strategy.delta=0.01"],
+    "stocfl": ["strategy.threshold=0.9"],
+}
+
+
+@pytest.mark.parametrize("strategy", BOUNDS)
+def test_a_server_holds_a_few_models_for_each_cluster(
+    strategy: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, held = server_app.make_callbacks, list[tuple[float, float]]()
+
+    def make_callbacks(config: Any, *others: Any) -> Any:
+        shape, classes = config.dataset.shape, config.dataset.classes
+        length = len(initial_vector(config.model, shape, classes, 0))
+
+        def note(_: Any, __: Any, state: ClusteredState) -> None:
+            held.append((models_held(state, length), BOUNDS[strategy](state)))
+
+        return [*made(config, *others), note]
+
+    # What is kept of a psi that will not be needed again is small beside a model.
+    monkeypatch.setattr("strategies.stocfl_representations.KEPT", 64)
+    monkeypatch.setattr(server_app, "make_callbacks", make_callbacks)
+    options = [f"strategy={strategy}", "rounds=6", *OPTIONS.get(strategy, [])]
+    run_small(*options, f"clients={CLIENTS}")
+    assert len(held) == 6
+    assert all(found <= bound for found, bound in held), held
