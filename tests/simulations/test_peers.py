@@ -30,6 +30,7 @@ SMALL = "clients=12 participants=3 partition.samples=20"
 def small(*overrides: str) -> Work:
     """Return a work that takes a second, in three rounds."""
     common = f"{work.COMMON} {SMALL} strategy.local.epochs=10"
+    common += " strategy.local.learning_rate=0.5"
     return Work("small", f"{common} {' '.join(overrides)}", rounds=3, warm_up=1)
 
 

@@ -133,7 +133,6 @@ def measure(
         for peer, python in pythons.items():
             if config.names["strategy"] not in peer.methods:
                 continue
-            tell(f"{work.name}: {peer.name}")
             job = job_of(work, config, prepared, data, peer, Path(folder))
             try:
                 figures = do(python, job, peer)
@@ -141,7 +140,9 @@ def measure(
                 missing[peer] = f"{peer.name} failed at {work.name}: {error}"
                 continue
             models = list(np.load(Path(folder, "models.npy")))
-            yield Line(work.name, peer.name, figures, prepared.accuracy(models))
+            line = Line(work.name, peer.name, figures, prepared.accuracy(models))
+            tell(f"{work.name}: {', '.join(line.cells)}")
+            yield line
 
 
 def job_of(
