@@ -2,9 +2,11 @@
 
     python -m simulations.benchmark            # everything, some ten minutes
     python -m simulations.benchmark clustering # one part: a module beside this one
+    python -m simulations.benchmark peers      # other libraries at the same work
 
 The reference does the same local training and the same tests with the same code, and
-nothing else: no Flower, no records, no files.
+nothing else: no Flower, no records, no files. The other libraries are installed below
+the user's cache folder (2 GB), and have a table of their own.
 """
 
 from __future__ import annotations
@@ -22,21 +24,26 @@ from rich.console import Console
 from rich.table import Table
 
 from cfl_flower.settings import known_names
+from simulations.benchmark.peers.table import show
 from simulations.terminal import Parser, command
 
 PARTS = [
     module.name
     for module in iter_modules([str(Path(__file__).parent)])
-    if module.name not in ("__main__", "measure")
+    if module.name not in ("__main__", "measure", "peers")
 ]
+PEERS = "peers"
 
 
 @command
 def main(arguments: Sequence[str]) -> int:
     """Measure the selected parts; exit code 1 if a limit does not hold."""
     parser = Parser("benchmark", __doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    known = ", ".join([*PARTS, PEERS])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=known)
     chosen = parser.parse_args(arguments).parts or PARTS
+    if chosen == [PEERS]:
+        return show()
     for part in chosen:
         if part not in PARTS:
             parser.error(f"{part} is not a part; {known_names(part, PARTS)}")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,31 +48,35 @@ def numbers(folder: Path) -> list[dict[str, Any]]:
 
 
 def wait_for_rounds(folder: Path, count: int) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     path = folder / "rounds.jsonl"
     while not path.exists() or path.read_text().count("\n") < count:
         assert time.monotonic() < deadline, "the run does not come on"
         time.sleep(0.05)
 
 
-def worker_of(process: subprocess.Popen[str]) -> int:
-    """Return a Ray worker that descends from a process."""
-    parents, workers = {}, []
+def descendants(process: subprocess.Popen[Any]) -> dict[int, str]:
+    """Return the command lines of a process and of all it started, by their pids."""
+    parents, names = {}, {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             stat = (entry / "stat").read_text()
-            name = (entry / "cmdline").read_text()
+            names[int(entry.name)] = (entry / "cmdline").read_text()
         except OSError:
             continue
         parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    found, added = set[int](), {process.pid}
+    while added:
+        added = {pid for pid, parent in parents.items() if parent in added} - found
+        found |= added
+    return {pid: names[pid] for pid in found if pid in names}
+
+
+def worker_of(process: subprocess.Popen[Any]) -> int:
+    """Return a Ray worker that descends from a process."""
+    for pid, name in descendants(process).items():
         if name.startswith("ray::ClientAppActor"):
-            workers.append(int(entry.name))
-    for worker in workers:
-        ancestor = worker
-        while ancestor in parents:
-            ancestor = parents[ancestor]
-            if ancestor == process.pid:
-                return worker
+            return pid
     raise AssertionError("no Ray worker found")
 
 
@@ -120,13 +124,18 @@ def free_port() -> str:
 
 
 @contextmanager
-def ray_cluster(folder: Path) -> Iterator[str]:
-    """Two Ray nodes on the loopback, with a CPU each; yields their address."""
+def ray_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Two Ray nodes on the loopback, with a CPU each.
+
+    Yields their address, and the second one.
+    """
     ray, address = str(Path(sys.executable).parent / "ray"), f"127.0.0.1:{free_port()}"
     head = ["--head", "--port", address.partition(":")[2], "--include-dashboard=false"]
     head += ["--ray-client-server-port", free_port(), "--temp-dir", str(folder)]
     with ExitStack() as stack:
-        for number, where in enumerate((head, ["--address", address])):
+        # Each as a machine of its own, which has an address of its own.
+        second = ["--address", address, "--node-ip-address", "127.0.0.2"]
+        for number, where in enumerate((head, second)):
             agent = ["--dashboard-agent-listen-port", free_port()]
             node = subprocess.Popen(
                 [ray, "start", "--block", "--num-cpus=1", *where, *agent],
@@ -144,32 +153,62 @@ def ray_cluster(folder: Path) -> Iterator[str]:
         deadline = time.monotonic() + 90
         while subprocess.run(joined, check=False, capture_output=True).returncode:
             assert time.monotonic() < deadline, (folder / "node-0.log").read_text()
-        yield address
+        yield address, node
 
 
-def test_an_existing_ray_cluster_gives_the_same_numbers(
+def test_an_existing_ray_cluster_gives_the_same_numbers_and_may_lose_a_node(
     tmp_path: Path, reference: list[dict[str, Any]]
 ) -> None:
-    """What clients remember in one round is there in the next, on any node."""
+    """What clients remember in one round is there in the next, on any node.
+
+    A node that is lost in mid-round ends the run, and it is resumed on the other one.
+    """
     remembering = ["strategy=ditto", "rounds=4"]
-    here, there = tmp_path / "here", tmp_path / "there"
+    here, there, lost = tmp_path / "here", tmp_path / "there", tmp_path / "lost"
     subprocess.run(command(here, *remembering, "engine=inprocess"), check=True)
     # Ray's sockets need a short path.
     with (
         tempfile.TemporaryDirectory(prefix="ray") as place,
-        ray_cluster(Path(place)) as address,
+        ray_cluster(Path(place)) as (address, second),
     ):
-        for folder, options in ((tmp_path / "run", []), (there, remembering)):
-            done = subprocess.run(
+
+        def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+            return subprocess.Popen(
                 command(folder, "workers=2", *options),
                 env={**os.environ, "RAY_ADDRESS": address},
-                capture_output=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 text=True,
-                check=False,
             )
-            assert done.returncode == 0, done.stderr
-    assert numbers(tmp_path / "run") == reference
+
+        ends = [finish(start(there, *remembering))]
+        with start(lost) as process:
+            wait_for_rounds(lost, 3)
+            lose(second)
+            ends.append(finish(process))
+        ends.append(finish(start(lost, "resume=true")))
+    assert [code for code, _ in ends] == [0, 1, 0], ends
+    complaint = ends[1][1]
+    assert "a worker was lost" in complaint
+    assert "resume=true" in complaint
+    assert complaint.count("\n") == 1
     assert numbers(there) == numbers(here)
+    assert numbers(lost) == reference
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for a run; return its exit code and what it complains of."""
+    _, complaint = process.communicate(timeout=300)
+    return process.returncode, complaint
+
+
+def lose(node: subprocess.Popen[bytes]) -> None:
+    """End a Ray node, of which a worker is part, as a machine that has no power."""
+    names = descendants(node)
+    assert any(name.startswith("ray::ClientAppActor") for name in names.values())
+    for pid in names:
+        with suppress(ProcessLookupError):  # it ended with another one
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_kill_9_and_resume_give_the_numbers_of_an_uninterrupted_run(
