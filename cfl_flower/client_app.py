@@ -26,6 +26,7 @@ from cfl_flower.client.faults import (
     inject_fault_after,
     inject_fault_before,
 )
+from cfl_flower.client.model_privacy import protect_answer
 from cfl_flower.client.node_config import CLIENT_ID, NodeConfig
 from cfl_flower.client.state import ClientState
 from cfl_flower.client.time_limit import interruptible, time_limit
@@ -239,5 +240,11 @@ def call_client(
             metrics |= client.start_loss(client.starting_model(parameters), config)
     else:
         loss, count, metrics = client.evaluate(parameters, config)
-    metrics[PASSES] = resources.model.passes
+    privacy = resources.settings["privacy"]
+    if privacy.on:
+        told = batch.phase, parameters, config, arrays, metrics
+        arrays = protect_answer(privacy, context, *told)
+    # How much it computes can depend on a client's data (flash), and is for the clock.
+    if not (privacy.on and context.folder):
+        metrics[PASSES] = resources.model.passes
     return Answer(task.client, arrays, count, loss, metrics)

@@ -50,6 +50,10 @@ class NoValidResultError(CflError):
     """A round without any valid result."""
 
 
+class BudgetSpentError(CflError):
+    """No client may tell anything more: all have spent `privacy.epsilon_budget`."""
+
+
 class WorkerLostError(CflError):
     """A simulation worker died or no longer answers."""
 

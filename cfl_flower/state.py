@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from flwr.client import NumPyClient
 
+from cfl_flower.learning.accounting import PrivacyLoss
 from cfl_flower.learning.aggregation import Memory
 from cfl_flower.learning.selection import History
 from cfl_flower.learning.training import LocalTraining
@@ -39,6 +40,12 @@ class StrategySettings:
     def check_run(self, clients: int) -> None:
         """Raise `ConfigError` for settings that do not fit the number of clients."""
 
+    def check_privacy(self) -> None:
+        """Raise `ConfigError` for settings with which more is sent than is accounted.
+
+        By ``privacy=`` central and local, see `strategies.privacy.Disclosure`.
+        """
+
 
 @dataclass
 class ClusteredState:
@@ -53,6 +60,8 @@ class ClusteredState:
     """What the server optimiser remembers of models, by their digests."""
     history: History = field(default_factory=History, kw_only=True)
     """What the selection knows of clients."""
+    privacy: PrivacyLoss = field(default_factory=PrivacyLoss, kw_only=True)
+    """What clients have lost of theirs, with ``privacy=``."""
 
     @property
     def sizes(self) -> IntArray:

@@ -22,7 +22,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.settings import settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Vector
-from strategies.base import ClusteredStrategy, StrategySettings
+from strategies.base import ClusteredStrategy, Disclosure, StrategySettings
 
 
 @settings("strategy")
@@ -70,6 +70,7 @@ class AdapFedAvg(ClusteredStrategy):
 
     Settings = AdapFedAvgSettings
     State = AdapFedAvgState
+    discloses = Disclosure()
 
     def initial_state(self) -> Any:
         """Return the state before any client is known."""

@@ -32,7 +32,12 @@ from strategies.auxo_sides import (
     known_sides,
     may_split,
 )
-from strategies.base import ClusteredStrategy, Description, StrategySettings
+from strategies.base import (
+    ClusteredStrategy,
+    Description,
+    Disclosure,
+    StrategySettings,
+)
 
 
 @settings("strategy")
@@ -75,6 +80,7 @@ class Auxo(ClusteredStrategy):
 
     Settings = AuxoSettings
     State = AuxoState
+    discloses = Disclosure(singly=True)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Let newcomers ask for any cohort."""

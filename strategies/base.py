@@ -42,6 +42,7 @@ from cfl_flower.simulated_devices import VirtualClock, first_to_finish
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import ClientId, Failure, FloatArray, Plan, Result
 from strategies.method import Description, Method, Published, Supports
+from strategies.privacy import Disclosure, PrivacyGuard
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -51,6 +52,7 @@ __all__ = [
     "ClusteredState",
     "ClusteredStrategy",
     "Description",
+    "Disclosure",
     "Published",
     "StrategySettings",
     "Supports",
@@ -79,6 +81,7 @@ class ClusteredStrategy(Method, Strategy):
         self._later: list[Plan] = []
         self._late: dict[ClientId, float] = {}
         self._withheld: Plan | None = None
+        self._private_plan = Plan([])
         self._started = 0.0
 
     # For methods ---------------------------------------------------------------------
@@ -109,6 +112,8 @@ class ClusteredStrategy(Method, Strategy):
             if len(parts) > 1:
                 return_free_memory()
         self.fleet.grid.finish()
+        if self._guard:
+            self._guard.count_reports(results, self.state.privacy)
         self._advance_clock()
 
     def screen(
@@ -150,7 +155,7 @@ class ClusteredStrategy(Method, Strategy):
         self.record.virtual_seconds = 0.0 if self.fleet.simulated else None
         self._strata = {}
         self._meet_newcomers(round)
-        plan = self.plan_train(round)
+        plan = self._plan_private_training(round)
         self.record.participants = len(plan.tasks)
         self._late = {}
         # Losses that participants are weighted or selected by.
@@ -171,6 +176,15 @@ class ClusteredStrategy(Method, Strategy):
         first, *self._later = parts
         return self.fleet.messages("train", round, first)
 
+    def _plan_private_training(self, round: int) -> Plan:
+        """Return the method's plan, for those whose privacy has not been spent."""
+        state, guard = self.state, self._guard
+        if guard is None:
+            return self.plan_train(round)
+        guard.require_able(round, state.privacy, state.clients)
+        self._private_plan = guard.plan_training(self.plan_train(round), state.privacy)
+        return self._private_plan
+
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -180,6 +194,8 @@ class ClusteredStrategy(Method, Strategy):
             more = self._receive_trained(later)
             results.extend(more)
             merge_sums(results.sums, more.sums)
+        if self._guard:
+            self._release(self._guard, results)
         if self.record.participants:
             self.require_any(results, "train")
         clients = [result.client for result in results]
@@ -189,11 +205,18 @@ class ClusteredStrategy(Method, Strategy):
         self._memories = {}
         self.absorb_train(self.record.round, results)
         self._keep_memories()
-        if self.describe().comparable and all(result.arrays for result in results):
+        comparable = self.describe().comparable and not self._guard
+        if comparable and all(result.arrays for result in results):
             rows = self.rows(clients)
             clusters, models = self.state.clusters[rows], self.state.models
             note_discrepancies(self.record, results, clusters, models)
         return None, None
+
+    def _release(self, guard: PrivacyGuard, results: Results) -> None:
+        """Account for what was sent, and leave the method what it may see of it."""
+        loss, simulated = self.state.privacy, self.fleet.simulated
+        guard.count_training(self._private_plan, loss)
+        guard.release(self.record.round, self._private_plan, results, loss, simulated)
 
     def _note_participants(self, results: list[Result], seconds: FloatArray) -> None:
         """Note what selections know clients by, of those who were late as well."""
@@ -258,6 +281,8 @@ class ClusteredStrategy(Method, Strategy):
         every = self.config.system.evaluate_every
         test = round % every == 0 or round == self.config.rounds
         plan = self.plan_evaluate(round, test)
+        if self._guard:
+            plan = self._guard.plan_tests(plan, self.state.privacy)
         plan.config.update(test=test, keep_from=self.keep_from)
         parts = [plan]
         if self.fleet.simulated:
@@ -274,10 +299,15 @@ class ClusteredStrategy(Method, Strategy):
             results.add(self.fleet.collect("evaluate", later))
         self._note_traffic("evaluate", results)
         self._advance_clock()
+        if self._guard:
+            self._guard.count_reports(results, self.state.privacy)
         rows = self._note_tests([result for result in results if result.num_examples])
         self._note_clusters()
         results[:] = self.screen("evaluate", results)
         self.absorb_evaluate(self.record.round, results)
+        if self._guard:
+            state = self.state
+            self._guard.note(self.record, rows, state.privacy, state.clients)
         now = time.perf_counter()
         self.record.seconds, self._started = round(now - self._started, 4), now
         # Files are written while the clients train; results change the state later.

@@ -24,7 +24,12 @@ from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import RunningMean
 from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
-from strategies.base import ClusteredState, ClusteredStrategy, StrategySettings
+from strategies.base import (
+    ClusteredState,
+    ClusteredStrategy,
+    Disclosure,
+    StrategySettings,
+)
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
 """The defaults of eps1 and eps2: the code's, and ours."""
@@ -108,6 +113,7 @@ class CFL(ClusteredStrategy):
 
     Settings = CFLSettings
     State = CFLState
+    discloses = Disclosure(singly=True)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Take newcomers into the largest cluster."""

@@ -45,6 +45,11 @@ class ChoosingSettings(StrategySettings):
         allowed = f"at most the {clients} clients"
         require(self.clusters <= clients, "clusters", self.clusters, allowed)
 
+    def check_privacy(self) -> None:
+        """Require that nobody chooses by its data and says so."""
+        allowed = "false with privacy=, which covers no choices"
+        require(not self.migration, "strategy.migration", self.migration, allowed)
+
 
 @dataclass
 class ChoosingState(ClusteredState):

@@ -6,8 +6,10 @@ Data" (AISTATS 2017; Algorithm 1): sample M clients, train locally, average by s
 
 from __future__ import annotations
 
-from strategies.base import ClusteredStrategy
+from strategies.base import ClusteredStrategy, Disclosure
 
 
 class FedAvg(ClusteredStrategy):
     """All clients stay in cluster 0."""
+
+    discloses = Disclosure()

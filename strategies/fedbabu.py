@@ -15,7 +15,7 @@ from typing import Any
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Natural, settings
-from strategies.base import Published
+from strategies.base import Disclosure, Published
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
 
 
@@ -31,6 +31,7 @@ class FedBABU(DecoupledStrategy):
     """Only extractors train."""
 
     Settings = FedBABUSettings
+    discloses = Disclosure()
     published = Published(
         incomplete="the common classifier never trained, and each client fine-tunes "
         "its own"

@@ -10,8 +10,11 @@ Server keeps: the extractor. Leaves the device: the extractor of a participant.
 
 from __future__ import annotations
 
+from strategies.base import Disclosure
 from strategies.decoupled import DecoupledStrategy
 
 
 class FedRep(DecoupledStrategy):
     """Extractors are averaged, classifiers stay at home."""
+
+    discloses = Disclosure()

@@ -15,11 +15,14 @@ import numpy as np
 from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.communication.results import Results
 from cfl_flower.types import Result
+from strategies.base import Disclosure
 from strategies.choosing import ChoosingStrategy
 
 
 class FeSEM(ChoosingStrategy):
     """Stochastic expectation maximisation over m centres."""
+
+    discloses = Disclosure(singly=True)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Put newcomers where the initial model is nearest."""

@@ -38,7 +38,13 @@ from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.settings import Fraction, NonNegative, require, settings
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task
-from strategies.base import ClusteredStrategy, Description, StrategySettings, Supports
+from strategies.base import (
+    ClusteredStrategy,
+    Description,
+    Disclosure,
+    StrategySettings,
+    Supports,
+)
 from strategies.fielding_representations import LabelHistogram, Representation
 from strategies.fielding_robustness import PlainMeans, Robustness
 from strategies.fielding_threshold import (
@@ -88,6 +94,15 @@ class FieldingSettings(StrategySettings):
         ok = trigger != "pairwise" or self.robustness.name == "none"
         allowed = "centre with strategy/robustness, as one forgery makes a wide cluster"
         require(ok, "strategy/trigger", trigger, allowed)
+
+    def check_privacy(self) -> None:
+        """Require that reports hide whole clients, and that tests change nothing."""
+        noise, learning = self.privacy, self.threshold_learning
+        allowed = "client with privacy=, as the others hide one label of a client"
+        require(noise.whole_client, "strategy/privacy", noise.name, allowed)
+        ok = not isinstance(learning, LearnedThreshold)
+        allowed = "none with privacy=, which does not cover results of tests"
+        require(ok, "strategy/threshold_learning", "trials", allowed)
 
 
 @dataclass
@@ -169,7 +184,10 @@ def cluster_clients(
 ) -> IntArray:
     """Cluster all clients by their representations, K by the silhouette."""
     points, kind = state.representations, settings.representation
-    significance, noise = settings.significance, settings.privacy.variance
+    significance, noise = (
+        settings.significance,
+        settings.privacy.variances(state.counts),
+    )
     if kind.chance_explains(points, state.counts, significance, noise):
         return np.zeros(len(points), np.int64)
     distance, least = settings.distance, kind.least_silhouette
@@ -183,6 +201,7 @@ class Fielding(ClusteredStrategy):
     Settings = FieldingSettings
     State = FieldingState
     supports = Supports(centres=True)
+    discloses = Disclosure(reports=True)
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: line 2."""

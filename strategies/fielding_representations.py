@@ -79,12 +79,16 @@ class OnePart:
         return tolerance
 
     def chance_explains(
-        self, points: FloatArray, counts: IntArray, significance: float, noise: float
+        self,
+        points: FloatArray,
+        counts: IntArray,
+        significance: float,
+        noise: FloatArray,
     ) -> bool:
         """Return whether clients differ by chance alone; not tested: no.
 
         ``points`` is (n, L), ``counts`` the samples behind each, ``noise`` the variance
-        on counts.
+        on each one's counts, (n,).
         """
         return False
 
@@ -103,7 +107,11 @@ class LabelHistogram(OnePart):
         return classes
 
     def chance_explains(
-        self, points: FloatArray, counts: IntArray, significance: float, noise: float
+        self,
+        points: FloatArray,
+        counts: IntArray,
+        significance: float,
+        noise: FloatArray,
     ) -> bool:
         """Return whether all clients may have drawn labels from one distribution."""
         return chance_explains(points, counts, significance, noise)

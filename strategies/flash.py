@@ -20,7 +20,13 @@ from cfl_flower.communication.results import Results
 from cfl_flower.settings import NonNegative, Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, Vector
-from strategies.base import ClusteredStrategy, StrategySettings, Supports, no_clusters
+from strategies.base import (
+    ClusteredStrategy,
+    Disclosure,
+    StrategySettings,
+    Supports,
+    no_clusters,
+)
 
 
 @settings("strategy")
@@ -86,6 +92,7 @@ class Flash(ClusteredStrategy):
     State = FlashState
 
     supports = Supports(server_optimizer=False)
+    discloses = Disclosure()
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: v at tau squared."""

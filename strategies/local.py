@@ -10,13 +10,14 @@ import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.types import Plan, Result, Task
-from strategies.base import ClusteredStrategy, Published
+from strategies.base import ClusteredStrategy, Disclosure, Published
 
 
 class Local(ClusteredStrategy):
     """Each client is a cluster of its own, whose model never leaves it."""
 
     published = Published(incomplete="each client's model is its own and never left it")
+    discloses = Disclosure(models=0)
 
     def welcome(self, round: int, newcomers: list[Result]) -> None:
         """Make each newcomer a cluster of its own."""

@@ -25,6 +25,7 @@ from cfl_flower.seeding import generator
 from cfl_flower.settings import locate, require
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
+from strategies.privacy import Disclosure, PrivacyGuard, check_privacy
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -97,6 +98,8 @@ class Method:
     State: ClassVar[type[ClusteredState]] = ClusteredState
     published: ClassVar[Published] = Published()
     supports: ClassVar[Supports] = Supports()
+    discloses: ClassVar[Disclosure | None] = None
+    """What leaves the clients; None if nobody has said, which `privacy=` refuses."""
 
     def __init__(self, config: RunConfig, timeline: Timeline | None = None) -> None:
         self.config, self.timeline = config, timeline
@@ -107,10 +110,13 @@ class Method:
         self._strata: dict[ClientId, int] = {}
         self._shares = np.zeros(0, np.int64)
         self._memories: dict[str, Memory] = {}
+        self._guard: PrivacyGuard | None = None
+        if config.privacy.on and self.discloses is not None:
+            self._guard = PrivacyGuard(config, self.discloses)
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        """Raise `ConfigError` for a selection or server optimiser that does not fit."""
+        """Raise `ConfigError` for settings of other groups that do not fit."""
         names, optimizer = config.names, config.server_optimizer
         selection, supports = config.selection, cls.supports
         method = f"strategy={names['strategy']}"
@@ -142,6 +148,7 @@ class Method:
             ),
         ):
             require(ok, group, names[group], allowed)
+        check_privacy(config, cls.discloses)
 
     # What a paper decides, in the order of a round --------------------------------
 
@@ -229,6 +236,10 @@ class Method:
         strata, sizes = state.clusters, state.sizes
         if self.settings.sampling == "all":
             strata, sizes = np.zeros_like(strata), np.array([len(strata)])
+        if self._guard:
+            able = self._guard.able(state.privacy, state.clients)
+            sizes = np.bincount(strata[able], minlength=len(sizes))
+            strata = np.where(able, strata, -1)
         known = self.known(round)
         chosen: dict[int, int] = {}
         shares = share_participants(self.config.participants, sizes, rng)

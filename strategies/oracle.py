@@ -18,7 +18,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import IntArray, Result
-from strategies.base import ClusteredStrategy, no_clusters
+from strategies.base import ClusteredStrategy, Disclosure, no_clusters
 
 
 @dataclass
@@ -33,6 +33,7 @@ class Oracle(ClusteredStrategy):
     """One cluster for each concept that exists."""
 
     State = OracleState
+    discloses = Disclosure()
 
     def initial_state(self) -> Any:
         """Return the state before any client is known."""

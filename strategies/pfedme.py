@@ -15,7 +15,13 @@ from typing import Literal
 from cfl_flower.communication.results import Results
 from cfl_flower.settings import Count, Positive, settings
 from cfl_flower.types import Plan, Task
-from strategies.base import ClusteredStrategy, Published, StrategySettings, Supports
+from strategies.base import (
+    ClusteredStrategy,
+    Disclosure,
+    Published,
+    StrategySettings,
+    Supports,
+)
 
 
 @settings("strategy")
@@ -41,6 +47,7 @@ class PFedMe(ClusteredStrategy):
 
     published = Published("the global model, not the clients' own ones")
     supports = Supports(server_optimizer=False)
+    discloses = Disclosure()
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Move the model towards the mean of the results."""

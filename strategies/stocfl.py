@@ -26,7 +26,7 @@ from cfl_flower.clustering.merging import describe_clustering, find_merges
 from cfl_flower.clustering.similarity import gram_matrix, nearest_direction
 from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import RunningMean, merge_models
-from cfl_flower.settings import Count, Natural, settings
+from cfl_flower.settings import Count, Natural, require, settings
 from cfl_flower.types import (
     BoolArray,
     FloatArray,
@@ -38,7 +38,12 @@ from cfl_flower.types import (
     Vector,
 )
 from strategies import stocfl_representations as psi
-from strategies.base import ClusteredState, ClusteredStrategy, no_clusters
+from strategies.base import (
+    ClusteredState,
+    ClusteredStrategy,
+    Disclosure,
+    no_clusters,
+)
 from strategies.bilevel import BilevelSettings
 
 UNKNOWN = 0
@@ -73,6 +78,13 @@ class StoCFLSettings(BilevelSettings):
     """Clients are served their cluster's model, or the global one."""
     refresh: Literal["never", "on_drift"] = "never"
     """Clients report psi once, as in the paper; or again if their data changed."""
+
+    def check_privacy(self) -> None:
+        """Require that psi is reported once, and omega never alone."""
+        allowed = "never with privacy=, as later reports get no noise"
+        require(self.refresh == "never", "strategy.refresh", self.refresh, allowed)
+        allowed = "parallel with privacy=, which is of means"
+        require(self.omega == "parallel", "strategy.omega", self.omega, allowed)
 
 
 @dataclass
@@ -125,6 +137,7 @@ class StoCFL(ClusteredStrategy):
 
     Settings = StoCFLSettings
     State = StoCFLState
+    discloses = Disclosure(models=2, reports=True)
 
     def initial_state(self) -> Any:
         """Return omega, and no client (lines 1 and 2)."""

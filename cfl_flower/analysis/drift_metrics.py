@@ -94,6 +94,8 @@ class Score:
     """Whether tests show that it did not recover from some drift."""
     target: float | None
     """The accuracy to reach."""
+    epsilon: float | None = None
+    """The largest of a client, by all that it sent."""
 
 
 def score(
@@ -142,6 +144,7 @@ def score(
         bytes_down=sum(row["bytes_down"] for row in rounds),
         never_recovered=any(each.never for each in recoveries),
         target=None if reference is None else reference.target,
+        epsilon=rounds[-1].get("epsilon") if rounds else None,
     )
 
 

@@ -5,7 +5,6 @@ The server reads a report by `DriftReport.from_metrics`, which trusts nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.client.context import ClientContext
+from cfl_flower.client.model_privacy import noise_generator
 from cfl_flower.clustering.representations import digest, parse_vector
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.seeding import generator, key
 from cfl_flower.types import FloatArray, IntArray, Result, Scalar, Vector
 
 HELD = "held"
@@ -116,28 +115,15 @@ class DriftReporter:
         """Return a histogram with noise, if privacy is enabled.
 
         The noise follows from the data, so that they look unchanged while they are.
-        Simulated clients draw it from the run's seed. Whoever sets the seed could
-        remove the noise: a real device draws from a secret that it makes and keeps.
         """
         context = self.context
         noise = getattr(context.settings, "privacy", None)
         if noise is None or not noise.on:
             return histogram
         purpose = f"privacy/{digest(histogram)}/{samples}"
-        rng = generator(context.seed, purpose, 0, context.client)
-        if context.folder is not None:
-            rng = np.random.default_rng([*self._secret(), key(purpose)])
+        rng = noise_generator(context, purpose)
         protected: Vector = noise.protect(histogram, samples, rng)
         return protected
-
-    def _secret(self) -> list[int]:
-        """Return 256 bits that nobody else knows, made once."""
-        state = self.context.state.part("privacy")
-        if not (kept := state.at(0)):
-            kept = {"secret": np.frombuffer(os.urandom(32), np.uint32)}
-            state.save(0, kept)
-        secret: list[int] = kept["secret"].tolist()
-        return secret
 
     def _tolerated(
         self, request: ReportRequest, seen: Vector, protected: Vector

@@ -17,7 +17,7 @@ Limits of this guarantee:
 * A report reveals that the client's labels changed, and n their number.
 * A trained model reveals information about its samples, too; only the histogram is
   protected.
-* Single samples are protected, not the client as a whole.
+* Single samples are protected, not the client as a whole, but by `ClientNoise`.
 * Floating-point noise is not exactly continuous (Mironov, CCS 2012).
 """
 
@@ -40,9 +40,15 @@ L2_SENSITIVITY = math.sqrt(2)
 class NoNoise:
     """Reports are sent as they are."""
 
+    name: ClassVar[str] = "none"
     on: ClassVar[bool] = False
+    whole_client: ClassVar[bool] = False
     variance: ClassVar[float] = 0.0
     """Of the noise on one label's count."""
+
+    def variances(self, counts: IntArray) -> FloatArray:
+        """Return that variance for clients with so many samples, both (n,)."""
+        return np.full(len(counts), self.variance)
 
     def spent(self, reports: IntArray) -> dict[str, float]:
         """Return the measures of the privacy that was lost."""
@@ -54,7 +60,10 @@ class NoNoise:
 class LaplaceNoise:
     """Laplace noise on the label counts behind a histogram, on the client."""
 
+    name: ClassVar[str] = "laplace"
     on: ClassVar[bool] = True
+    whole_client: ClassVar[bool] = False
+    """Whether it hides all labels of a client together, rather than one of them."""
 
     epsilon: Positive = 1.0
     """Privacy of one report, for one sample's label."""
@@ -68,6 +77,10 @@ class LaplaceNoise:
     def variance(self) -> float:
         """The variance of the noise on one label's count."""
         return self.scale**2 * 2
+
+    def variances(self, counts: IntArray) -> FloatArray:
+        """Return that variance for clients with so many samples, both (n,)."""
+        return np.full(len(counts), self.variance)
 
     def draw(self, rng: np.random.Generator, count: int) -> FloatArray:
         """Draw the noise on so many label counts."""
@@ -90,16 +103,16 @@ class LaplaceNoise:
         """
         if count == 0:
             return histogram
-        noisy = histogram * float(count) + self.draw(rng, len(histogram))
-        left = np.maximum(noisy, 0.0)
-        total = left.sum()
-        shares = left / total if total > 0 else np.full(len(left), 1 / len(left))
-        return shares.astype(np.float32)
+        return as_distribution(
+            histogram * float(count) + self.draw(rng, len(histogram))
+        )
 
 
 @settings("strategy.privacy")
 class GaussianNoise(LaplaceNoise):
     """Gaussian noise instead, for an epsilon that holds with probability 1 - delta."""
+
+    name: ClassVar[str] = "gaussian"
 
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """Probability that epsilon does not hold."""
@@ -124,7 +137,62 @@ class GaussianNoise(LaplaceNoise):
         return {**super().spent(reports), "delta_spent": lost}
 
 
-Privacy: TypeAlias = NoNoise | LaplaceNoise | GaussianNoise
+@settings("strategy.privacy")
+class ClientNoise:
+    """Gaussian noise that hides all labels of a client together, for ``privacy=``.
+
+    A histogram has a length of at most 1 in L2, so that is what it can differ by from
+    zeros. ``state.privacy`` keeps account, together with the models.
+    """
+
+    name: ClassVar[str] = "client"
+    on: ClassVar[bool] = True
+    whole_client: ClassVar[bool] = True
+
+    noise_multiplier: Positive = 1.0
+    """Standard deviation of the noise on each label's share; follows
+    `privacy.report_noise`."""
+
+    def variances(self, counts: IntArray) -> FloatArray:
+        """Return the variance of the noise on label counts of clients, both (n,)."""
+        found: FloatArray = (self.noise_multiplier * counts) ** 2.0
+        return found
+
+    def spent(self, reports: IntArray) -> dict[str, float]:
+        """Return nothing: the account is not of reports alone."""
+        del reports
+        return {}
+
+    def protect(
+        self, histogram: Vector, count: int, rng: np.random.Generator
+    ) -> Vector:
+        """Return a histogram with noise on its shares, a distribution of shape (L,).
+
+        Without samples the histogram stays as it is.
+        """
+        if count == 0:
+            return histogram
+        noise = rng.normal(0.0, self.noise_multiplier, len(histogram))
+        return as_distribution(histogram + noise)
+
+
+Privacy: TypeAlias = NoNoise | LaplaceNoise | GaussianNoise | ClientNoise
+
+
+def as_distribution(noisy: FloatArray) -> Vector:
+    """Return the positive part of noisy counts or shares, (L,), with the sum 1.
+
+    Uniform if there is none.
+
+    Examples
+    --------
+    >>> as_distribution(np.array([3.0, -1.0, 1.0]))
+    array([0.75, 0.  , 0.25], dtype=float32)
+    """
+    left = np.maximum(noisy, 0.0)
+    total = left.sum()
+    shares = left / total if total > 0 else np.full(len(left), 1 / len(left))
+    return shares.astype(np.float32)
 
 
 def gaussian_scale(epsilon: float, delta: float) -> float:

@@ -59,7 +59,7 @@ def chance_explains(
     histograms: FloatArray,
     counts: IntArray,
     significance: float,
-    variance: float = 0.0,
+    variance: FloatArray | float = 0.0,
 ) -> bool:
     """Return whether all clients may have drawn their labels from one distribution.
 
@@ -69,7 +69,7 @@ def chance_explains(
     Histograms have shape (n, L), ``counts`` of the samples behind them (n,); clients
     without any are ignored. ``significance`` is the probability of finding groups where
     there are none; 0 never explains. ``variance`` is that of noise that was added to
-    each count: it makes alike clients differ, too.
+    each count, of all clients or of each, (n,): it makes alike clients differ, too.
 
     Examples
     --------
@@ -80,18 +80,20 @@ def chance_explains(
     from scipy.special import chdtrc
 
     table = np.rint(histograms * counts[:, None])
-    table = table[table.sum(axis=1) > 0]
+    filled = table.sum(axis=1) > 0
+    noise = np.broadcast_to(variance, len(table))[filled, None]
+    table = table[filled]
     table = table[:, table.sum(axis=0) > 0]
     if significance == 0 or min(table.shape) < 2:
         return False
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
     # A count's variance, its expected value under Poisson's law, grows by the noise's.
-    statistic = ((table - expected) ** 2 / (expected + variance)).sum()
+    statistic = ((table - expected) ** 2 / (expected + noise)).sum()
     freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
     return bool(chdtrc(freedom, statistic) > significance)
 
 
-def digest(representation: Vector) -> str:
+def digest(representation: FloatArray) -> str:
     """Return 8 bytes, in hexadecimal, that identify a representation.
 
     The server sends a client the digest of the representation that it holds, so that a

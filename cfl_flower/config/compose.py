@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cfl_flower.client.faults import Faults
+from cfl_flower.client.model_privacy import ModelPrivacy
 from cfl_flower.config.composition import (
     GROUPS,
     Composition,
@@ -101,6 +102,7 @@ class RunConfig(Basics):
     system: System
     logger: Any
     faults: Faults
+    privacy: ModelPrivacy
     timeline: Timeline
     """The data of every simulated client, and its true concept."""
     names: dict[str, str]

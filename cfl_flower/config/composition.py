@@ -42,6 +42,7 @@ GROUPS = {
     "system": "task_timeout",
     "logger": "open",
     "faults": "raises",
+    "privacy": "on",
 }
 """The groups of settings, each with an attribute that its settings must have."""
 

@@ -1,4 +1,4 @@
-"""The settings tables of docs/methods, written from the declarations of settings.
+"""The settings tables of the documentation, written from the declarations of settings.
 
     python -m cfl_flower.config.reference
 
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from pydantic.fields import FieldInfo
 
+from cfl_flower.client.model_privacy import CentralPrivacy
 from cfl_flower.client.upload_policy import UploadPolicy
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.config.composition import compose_plain, list_options
@@ -41,6 +42,10 @@ SHARED: dict[str, Any] = {
     "shift": ShiftTest,
 }
 """Settings that many methods have, described once in the README."""
+
+OTHERS: dict[str, Any] = {"privacy": CentralPrivacy}
+"""Groups outside of methods, and the pages of other folders that describe them."""
+OTHER_PAGES = (PAGES.parent / "how-to" / "privacy.md",)
 
 TABLE = re.compile(
     r"(<!-- settings(?:: (\w+))? -->\n).*?(<!-- end of settings -->)", re.DOTALL
@@ -78,7 +83,7 @@ def option_settings(group: str, option: str, own: bool = False) -> list[Setting]
 
 def group_settings(group: str) -> list[Setting]:
     """Return the settings of a shared group with the defaults of its class."""
-    cls, prefix = SHARED[group], "" if group == "strategy" else f"{group}."
+    cls, prefix = (SHARED | OTHERS)[group], "" if group == "strategy" else f"{group}."
     listed = [f for f in fields(cls) if f.name != "client" and f.name not in SHARED]
     return [_setting(cls, each, _default(each), prefix) for each in listed]
 
@@ -181,7 +186,7 @@ def write_table(rows: Iterable[Setting]) -> str:
 
 
 def updated_page(path: Path) -> str:
-    """Return a page of docs/methods with its tables as they should be."""
+    """Return a page with its tables as they should be."""
 
     def replaced(match: re.Match[str]) -> str:
         opening, group, closing = match.groups()
@@ -195,7 +200,7 @@ def updated_page(path: Path) -> str:
 
 def main() -> None:
     """Rewrite the pages that are out of date."""
-    for path in sorted(PAGES.glob("*.md")):
+    for path in [*sorted(PAGES.glob("*.md")), *OTHER_PAGES]:
         text = updated_page(path)
         if text != path.read_text(encoding="utf-8"):
             path.write_text(text, encoding="utf-8")

@@ -151,6 +151,9 @@ class RunDirectory:
             "num_clusters": rounds[-1]["num_clusters"] if rounds else None,
             "versions": {name: version(name) for name in PACKAGES},
         }
+        # Only where it was measured, with `privacy=`.
+        if rounds and "epsilon" in rounds[-1]:
+            summary["epsilon"] = rounds[-1]["epsilon"]
         text = json.dumps(summary, indent=2) + "\n"
         write_atomically(self.path / "summary.json", text.encode())
         return summary

@@ -49,6 +49,9 @@ MAY_DIFFER = frozenset(
 )
 """Settings without effect on the numbers of the rounds that are done."""
 
+ADDED = {"privacy": "none"}
+"""Groups that runs of earlier versions do not name, and the option that they had."""
+
 
 def finished(config: RunConfig) -> dict[str, Json] | None:
     """Return the summary of a run if it is complete and has the same settings.
@@ -144,7 +147,14 @@ def effective_differences(
     saved: Mapping[str, Json], resolved: Mapping[str, Json]
 ) -> Iterator[tuple[str, object, object]]:
     """Yield the `differences` that affect the numbers of finished rounds."""
-    for difference in differences(saved, resolved):
+    same = [
+        group
+        for group, option in ADDED.items()
+        if group not in saved and resolved.get(group, {}).get("name") == option
+    ]
+    for difference in differences(
+        {**saved, **{g: resolved[g] for g in same}}, resolved
+    ):
         if difference[0].partition(".")[0] not in MAY_DIFFER:
             yield difference
 

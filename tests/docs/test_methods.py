@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from cfl_flower.config.overrides import CONF
 from cfl_flower.config.reference import (
+    OTHER_PAGES,
+    OTHERS,
     PAGES,
     SHARED,
     TABLE,
@@ -39,9 +42,11 @@ def test_the_index_names_only_existing_methods() -> None:
 NAMES = sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "README")
 
 
-@pytest.mark.parametrize("name", [*NAMES, "README"])
-def test_a_page_has_the_tables_that_the_declarations_give(name: str) -> None:
-    path = PAGES / f"{name}.md"
+TABLED = [*(PAGES / f"{name}.md" for name in [*NAMES, "README"]), *OTHER_PAGES]
+
+
+@pytest.mark.parametrize("path", TABLED, ids=lambda path: path.stem)
+def test_a_page_has_the_tables_that_the_declarations_give(path: Path) -> None:
     assert updated_page(path) == path.read_text(), "run `make docs`"
 
 
@@ -68,6 +73,12 @@ def test_the_index_describes_each_shared_group_once() -> None:
     tables = TABLE.findall((PAGES / "README.md").read_text())
     assert sorted(group for _, group, _ in tables) == sorted(SHARED)
     assert all(row.meaning for group in SHARED for row in group_settings(group))
+
+
+def test_every_other_group_with_a_table_is_described() -> None:
+    tables = [TABLE.findall(path.read_text()) for path in OTHER_PAGES]
+    assert [group for ((_, group, _),) in tables] == list(OTHERS)
+    assert all(row.meaning for group in OTHERS for row in group_settings(group))
 
 
 def test_links_lead_to_existing_files() -> None:

@@ -164,7 +164,7 @@ def test_a_tolerance_applies_to_the_data_without_noise(
         ),
         (["/privacy=laplace", ".privacy.epsilon=-1"], "a number above 0"),
         (["/privacy=laplace", ".privacy.epsilon=nan"], "a finite number above 0"),
-        (["/privacy=uniform"], "known here: gaussian, laplace, none"),
+        (["/privacy=uniform"], "known here: client, gaussian, laplace, none"),
         (["/privacy=gaussian", ".privacy.delta=1"], "strategy.privacy.delta=1 is not"),
         (
             ["/privacy=laplace", "/representation=combined", ".distance=l2"],

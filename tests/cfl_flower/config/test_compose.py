@@ -182,6 +182,7 @@ def test_every_option_of_every_group_composes() -> None:
                 refusals = {
                     "dataset": "data_dir=|dataset.path=''",
                     "model": "does not fit|patch=16",
+                    "privacy": "^strategy/privacy=none is not allowed; use client",
                 }
                 assert re.search(refusals[group.name], str(error))
             else:

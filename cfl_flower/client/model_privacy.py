@@ -1,0 +1,175 @@
+"""Differential privacy of whole clients: what each may send, and with how much noise.
+
+Neighbouring runs are the same but for the content of what one client sends: its updates
+and reports in one, zeros in the other. A clipped update has a length of at most C, a
+report of at most 1, so these are the sensitivities in L2. With ``privacy=local`` noise
+is added before anything is sent, so that all the server makes of it is post-processing;
+with ``central`` the server adds it to the mean of those who trained the same model
+(`communication.private_means`). Reports get theirs on the client either way, since
+clusters that are made of them show in who trains which model.
+
+Whatever else a client would send is refused here, on the device. Numbers of samples and
+results of tests are sent as they are. docs/how-to/privacy.md has the limits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+import numpy as np
+from pydantic import Field
+
+from cfl_flower.client.context import ClientContext
+from cfl_flower.clustering.representations import digest
+from cfl_flower.learning.clipping import clip, clipped_update
+from cfl_flower.seeding import generator, key
+from cfl_flower.settings import Positive, settings
+from cfl_flower.types import Scalar, Vector
+
+BASES = "bases"
+"""Key of a plan's config: for each array of a reply, the place in the task's models of
+the one that it is a new version of."""
+
+REPORT = frozenset({"representation", "samples"})
+
+COVERED: Mapping[str, frozenset[str]] = {
+    "query": frozenset(),
+    "train": frozenset(),
+    "evaluate": frozenset({"correct", "own_correct", "own_tested"}),
+}
+"""The metrics that a client may send in each phase, beside `REPORT`s with noise."""
+
+
+@settings("privacy")
+class NoPrivacy:
+    """Models are sent as they are trained."""
+
+    on: ClassVar[bool] = False
+    mode: ClassVar[str] = "none"
+
+
+@settings("privacy")
+class LocalPrivacy:
+    """Noise on each update, on the client."""
+
+    on: ClassVar[bool] = True
+    mode: ClassVar[str] = "local"
+
+    clip: Positive = 1.0
+    """C, the L2 length to which an update is shortened if it is longer."""
+    noise_multiplier: Positive = 1.0
+    """z: each number gets noise of standard deviation z C."""
+    report_noise: Positive = 1.0
+    """Standard deviation of the noise on each number of a report, whose length is at
+    most 1: a label histogram or a direction."""
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """Probability that epsilon does not hold."""
+    epsilon_budget: Positive | None = None
+    """The largest epsilon of a client: one that would exceed it is not asked to train
+    or to report any more; null for no limit."""
+
+    @property
+    def scale(self) -> float:
+        """The standard deviation of the noise on an update's numbers, z C."""
+        return self.noise_multiplier * self.clip
+
+
+@settings("privacy")
+class CentralPrivacy(LocalPrivacy):
+    """Noise on each mean of updates, on the server."""
+
+    mode: ClassVar[str] = "central"
+
+
+ModelPrivacy: TypeAlias = NoPrivacy | LocalPrivacy | CentralPrivacy
+
+
+def noise_generator(
+    context: ClientContext, purpose: str, round: int = 0
+) -> np.random.Generator:
+    """Return the generator of a client's noise.
+
+    Simulated clients draw from the run's seed. Whoever sets the seed could remove the
+    noise: a real device draws from a secret that it makes and keeps.
+    """
+    if context.folder is None:
+        return generator(context.seed, purpose, round, context.client)
+    return np.random.default_rng([*_secret(context), key(purpose), round])
+
+
+def _secret(context: ClientContext) -> list[int]:
+    """Return 256 bits that nobody else knows, made once."""
+    state = context.state.part("privacy")
+    if not (kept := state.at(0)):
+        kept = {"secret": np.frombuffer(os.urandom(32), np.uint32)}
+        state.save(0, kept)
+    secret: list[int] = kept["secret"].tolist()
+    return secret
+
+
+def protect_answer(
+    privacy: LocalPrivacy,
+    context: ClientContext,
+    phase: str,
+    parameters: Sequence[Vector],
+    config: Mapping[str, Any],
+    arrays: Sequence[Vector],
+    metrics: Mapping[str, Scalar],
+) -> Sequence[Vector]:
+    """Return the arrays of a client's answer as they may leave it.
+
+    Raises `ValueError` if the answer has a metric that is not accounted for.
+    """
+    covered = COVERED[phase]
+    if getattr(getattr(context.settings, "privacy", None), "whole_client", False):
+        covered |= REPORT
+    if others := sorted(metrics.keys() - covered):
+        told = f"this client would send {', '.join(others)} in the {phase} phase"
+        raise ValueError(f"{told}, which privacy={privacy.mode} does not cover")
+    if phase == "train":
+        return _protect_models(privacy, context, parameters, config, arrays)
+    return [_protect_direction(privacy, context, array) for array in arrays]
+
+
+def _protect_models(
+    privacy: LocalPrivacy,
+    context: ClientContext,
+    parameters: Sequence[Vector],
+    config: Mapping[str, Any],
+    arrays: Sequence[Vector],
+) -> Sequence[Vector]:
+    """Clip updates, with noise if it is local.
+
+    A device that is asked again in one round, because the server died, sends what it
+    sent: another update, and even more so another noise, would tell more.
+    """
+    state, round = context.state.part("upload"), context.round
+    if context.folder is not None and (kept := state.at(round)):
+        return [kept[str(place)] for place in range(len(kept))]
+    bases = [int(base) for base in str(config[BASES]).split(",") if base]
+    found: list[Vector] = []
+    for place, (model, base) in enumerate(zip(arrays, bases, strict=True)):
+        received = parameters[base]
+        update = clipped_update(model, received, privacy.clip)
+        if privacy.mode == "local":
+            # By the content: one noise on two updates would cancel in their difference.
+            purpose = f"privacy/{place}/{digest(update)}"
+            rng = noise_generator(context, purpose, round)
+            update += rng.normal(0.0, privacy.scale, len(update))
+        found.append((received + update).astype(np.float32))
+    if context.folder is not None:
+        state.save(round, {str(place): each for place, each in enumerate(found)})
+    return found
+
+
+def _protect_direction(
+    privacy: LocalPrivacy, context: ClientContext, direction: Vector
+) -> Vector:
+    """Return a reported direction, (k,), with noise, brought to length 1."""
+    rng = noise_generator(context, f"privacy/report/{digest(direction)}")
+    noisy = clip(direction, 1.0)
+    noisy += rng.normal(0.0, privacy.report_noise, len(noisy))
+    unit: Vector = (noisy / np.linalg.norm(noisy)).astype(np.float32)
+    return unit

@@ -1,0 +1,89 @@
+"""Central differential privacy: a method sees noisy means and no participant's model.
+
+Those who trained the same model are one sum of clipped updates, which gets noise once.
+In the place of each one's model the method then finds the model that the noisy mean
+makes: whatever it does with them, and whichever of them it averages with whatever
+weights, comes from the noisy means alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cfl_flower.client.model_privacy import LocalPrivacy
+from cfl_flower.clustering.representations import digest
+from cfl_flower.communication.exact_sum import ExactSum
+from cfl_flower.communication.partial_sums import Version, versions
+from cfl_flower.communication.results import Results
+from cfl_flower.learning.clipping import DoubleVector, clipped_update
+from cfl_flower.types import Plan, SumSpec, Vector
+
+Draw = Callable[[str], np.random.Generator]
+"""Returns the generator of a purpose, another one for each."""
+
+
+def noisy_mean(
+    received: Vector, total: DoubleVector, count: int, scale: float, draw: Draw
+) -> Vector:
+    """Return the model that a noisy mean of updates makes of the received one, (d,).
+
+    ``total`` is the sum of ``count`` clipped updates, (d,); ``scale`` the standard
+    deviation of the noise on each of its numbers.
+    """
+    # By the content: a round that is repeated with other results gets other noise.
+    noise = draw(digest(total)).normal(0.0, scale, len(total))
+    return (received + (total + noise) / count).astype(np.float32)
+
+
+def release_means(
+    results: Results,
+    plan: Plan,
+    bases: Sequence[int],
+    privacy: LocalPrivacy,
+    draw: Draw,
+) -> None:
+    """Put noisy means in the place of all that a round's participants sent.
+
+    ``bases`` says of which of its task's models each array is a new version. An update
+    is clipped again here: a participant counts for no more than C, whatever it sends.
+    Only where workers have added up already (`SumSpec`) there is nothing left to clip.
+    """
+    if plan.sum_spec is not None:
+        for (array, base), found in results.sums.items():
+            received, count = plan.models[base], found.terms
+            total = count * (found.mean().astype(np.float64) - received)
+            purpose = _purpose(draw, array, base)
+            mean = noisy_mean(received, total, count, privacy.scale, purpose)
+            results.sums[array, base] = single = ExactSum.empty(len(mean))
+            single.add(mean, 1)
+        return
+    tasks, spec = (
+        {task.client: task for task in plan.tasks},
+        SumSpec(tuple(bases), False),
+    )
+    groups: dict[Version, list[int]] = {}
+    for place, result in enumerate(results):
+        for version in versions(tasks[result.client], spec):
+            groups.setdefault(version, []).append(place)
+    means: dict[Version, Vector] = {}
+    for (array, base), places in groups.items():
+        received = plan.models[base]
+        updates = [
+            clipped_update(results[place].arrays[array], received, privacy.clip)
+            for place in places
+        ]
+        total, purpose = np.sum(updates, axis=0), _purpose(draw, array, base)
+        means[array, base] = noisy_mean(
+            received, total, len(places), privacy.scale, purpose
+        )
+    for place, result in enumerate(results):
+        found_means = [means[each] for each in versions(tasks[result.client], spec)]
+        results[place] = replace(result, arrays=found_means)
+
+
+def _purpose(draw: Draw, array: int, base: int) -> Draw:
+    """Return the generators of one mean."""
+    return lambda content: draw(f"privacy/{array}/{base}/{content}")

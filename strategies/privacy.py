@@ -1,0 +1,225 @@
+"""What `privacy=` adds to a synchronous method's rounds, whatever the method.
+
+A method declares all that its clients send (`Disclosure`); one that declares nothing is
+refused. The frame asks this guard to account for it, to leave out clients whose budget
+is spent, and, with ``privacy=central``, to show the method noisy means alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfl_flower.client.model_privacy import BASES, LocalPrivacy
+from cfl_flower.communication.private_means import release_means
+from cfl_flower.communication.results import Results
+from cfl_flower.errors import BudgetSpentError
+from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of, require_accountant
+from cfl_flower.models import hollow_network
+from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.seeding import generator, key
+from cfl_flower.settings import require
+from cfl_flower.types import BoolArray, ClientId, Plan, Result
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """All that a method's clients send, beside numbers of samples and tests."""
+
+    models: int = 1
+    """Trained models in a participant's answer."""
+    reports: bool = False
+    """Whether clients report what represents their data: a label histogram through
+    `client.drift_report`, or a direction of length 1 as the only array of an answer to
+    a query."""
+    singly: bool = False
+    """Whether the method compares single participants' models. One that averages those
+    who trained the same model does not."""
+
+
+def check_privacy(config: RunConfig, sent: Disclosure | None) -> None:
+    """Raise `ConfigError` if `privacy=` has no guarantee, or a budget for nothing."""
+    privacy, names = config.privacy, config.names
+    own: Any = getattr(config.strategy, "privacy", None)
+    if not isinstance(privacy, LocalPrivacy):
+        alone = getattr(own, "whole_client", False)
+        allowed = "another one, or with privacy=central or local, which keep account"
+        require(not alone, "strategy/privacy", getattr(own, "name", ""), allowed)
+        return
+    mode, central = privacy.mode, privacy.mode == "central"
+    method, weighting = f"strategy={names['strategy']}", config.strategy.weighting
+    allowed = f"none with {method}, whose clients send what is not accounted for"
+    require(sent is not None, "privacy", mode, allowed)
+    assert sent is not None
+    network = hollow_network(config.model, config.dataset.shape, config.dataset.classes)
+    for ok, field, value, allowed in (
+        (
+            not (central and sent.singly),
+            "privacy",
+            mode,
+            f"local or none with {method}, which compares single participants' models",
+        ),
+        (
+            not central or weighting == "plain",
+            "strategy.weighting",
+            weighting,
+            "plain with privacy=central, where each participant counts alike",
+        ),
+        (
+            not config.selection.learns,
+            "selection",
+            names["selection"],
+            f"random or nearest with privacy={mode}, which covers no losses",
+        ),
+        (
+            not config.server_optimizer.by_loss,
+            "server_optimizer",
+            names["server_optimizer"],
+            f"another one with privacy={mode}, which covers no losses",
+        ),
+        (
+            len(network.state_dict()) == len(list(network.parameters())),
+            "model",
+            names["model"],
+            f"one without running statistics (BatchNorm) with privacy={mode}",
+        ),
+    ):
+        require(ok, field, value, allowed)
+    config.strategy.check_privacy()
+    require_accountant(mode)
+    least = epsilon_of(PrivacyGuard(config, sent).participation, privacy.delta)
+    budget = privacy.epsilon_budget
+    allowed = f"at least {least:.3g}, the epsilon of taking part once, or more noise"
+    require(
+        budget is None or least <= budget, "privacy.epsilon_budget", budget, allowed
+    )
+
+
+class PrivacyGuard:
+    """Accounts for what clients send, and holds back what must not be seen."""
+
+    def __init__(self, config: RunConfig, sent: Disclosure) -> None:
+        privacy = config.privacy
+        assert isinstance(privacy, LocalPrivacy)
+        self._privacy, self._seed = privacy, config.seed
+        own: Any = getattr(config.strategy, "privacy", None)
+        noise = getattr(own, "noise_multiplier", privacy.report_noise)
+        self.model, self.report = privacy.noise_multiplier**-2, noise**-2
+        """What a client loses by one model, and by one report, as 1 / z^2."""
+        self.training = sent.models * self.model
+        self.participation = self.training + sent.reports * self.report
+        """What it may lose by taking part: it may be asked for a report, too."""
+
+    def affordable(
+        self, loss: PrivacyLoss, clients: Sequence[ClientId], cost: float
+    ) -> BoolArray:
+        """Return which of n clients stay within the budget if they lose more, (n,)."""
+        budget, delta = self._privacy.epsilon_budget, self._privacy.delta
+        if budget is None:
+            return np.ones(len(clients), bool)
+        after = [epsilon_of(loss.of(client) + cost, delta) for client in clients]
+        return np.array(after, float) <= budget
+
+    def able(self, loss: PrivacyLoss, clients: Sequence[ClientId]) -> BoolArray:
+        """Return which of n clients can be asked to take part, (n,)."""
+        return self.affordable(loss, clients, self.participation)
+
+    def require_able(
+        self, round: int, loss: PrivacyLoss, clients: Sequence[ClientId]
+    ) -> None:
+        """Raise `BudgetSpentError`, which ends the run, if no client is left."""
+        if not self.able(loss, clients).any():
+            raise BudgetSpentError(
+                f"round {round}: every client has spent privacy.epsilon_budget="
+                f"{self._privacy.epsilon_budget:g}; the rounds before are saved; run "
+                f"again with rounds={round - 1}, more noise (privacy.noise_multiplier) "
+                "or a larger budget, in a new output_dir"
+            )
+
+    def plan_training(self, plan: Plan, loss: PrivacyLoss) -> Plan:
+        """Return a plan without those who cannot afford it.
+
+        It tells clients of which models their answers are new versions.
+        """
+        clients = [task.client for task in plan.tasks]
+        left = self.affordable(loss, clients, self.training)
+        tasks = [task for task, ok in zip(plan.tasks, left, strict=True) if ok]
+        bases = ",".join(map(str, bases_of(plan)))
+        return replace(plan, tasks=tasks, config={**plan.config, BASES: bases})
+
+    def plan_tests(self, plan: Plan, loss: PrivacyLoss) -> Plan:
+        """Return a plan that asks those for no report who cannot afford one."""
+        clients = [task.client for task in plan.tasks]
+        left = self.affordable(loss, clients, self.report)
+        silent = {"representation": ""}
+        tasks = [
+            task if ok else replace(task, config={**task.config, **silent})
+            for task, ok in zip(plan.tasks, left, strict=True)
+        ]
+        return replace(plan, tasks=tasks)
+
+    def count_training(self, plan: Plan, loss: PrivacyLoss) -> None:
+        """Account for the models of a plan's tasks, whether they arrived or not."""
+        clients = [task.client for task in plan.tasks]
+        loss.add(clients, len(plan.reply) * self.model)
+
+    def count_reports(self, results: Sequence[Result], loss: PrivacyLoss) -> None:
+        """Account for the reports among answers to queries or tests."""
+        told = [r.client for r in results if "representation" in r.metrics or r.arrays]
+        loss.add(told, self.report)
+
+    def release(
+        self,
+        round: int,
+        plan: Plan,
+        results: Results,
+        loss: PrivacyLoss,
+        simulated: bool,
+    ) -> None:
+        """Put noisy means in the place of what participants sent, if it is central.
+
+        The noise of a simulation follows from the seed. Whoever knows that could remove
+        it: with real devices it follows from a secret, which the checkpoint has.
+        """
+        if self._privacy.mode != "central":
+            return
+        if not simulated and not loss.secret:
+            loss.secret = np.frombuffer(os.urandom(32), np.uint32).tolist()
+
+        def draw(purpose: str) -> np.random.Generator:
+            if simulated:
+                return generator(self._seed, purpose, round)
+            return np.random.default_rng([*loss.secret, key(purpose), round])
+
+        release_means(results, plan, bases_of(plan), self._privacy, draw)
+
+    def note(
+        self,
+        record: RoundRecord,
+        rows: Sequence[ClientRow],
+        loss: PrivacyLoss,
+        clients: Sequence[ClientId],
+    ) -> None:
+        """Note every tested client's epsilon so far, the largest, and who is left."""
+        delta = self._privacy.delta
+        for row in rows:
+            row.measures["epsilon"] = epsilon_of(loss.of(row.client), delta)
+        record.measures["epsilon"] = epsilon_of(
+            max(loss.squares.values(), default=0.0), delta
+        )
+        if self._privacy.epsilon_budget is not None:
+            able = self.able(loss, clients)
+            record.measures["exhausted"] = int(np.count_nonzero(~able))
+
+
+def bases_of(plan: Plan) -> tuple[int, ...]:
+    """Return of which of its task's models each array of a reply is a new version."""
+    spec = plan.sum_spec
+    return tuple(range(len(plan.reply))) if spec is None else spec.bases

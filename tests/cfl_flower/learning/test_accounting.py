@@ -1,0 +1,74 @@
+"""Privacy losses: the Gaussian mechanism's own epsilon, and sums of losses."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import log_ndtr, ndtr
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of, require_accountant
+from cfl_flower.learning.clipping import clip, clipped_update
+
+vectors = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=9)
+
+
+@given(vectors, st.floats(1e-3, 1e3))
+def test_nothing_is_longer_than_the_bound_and_what_is_shorter_stays(
+    numbers: list[float], bound: float
+) -> None:
+    vector = np.float32(numbers)
+    clipped = clip(vector, bound)
+    assert np.linalg.norm(clipped) <= bound * (1 + 1e-12)
+    if np.linalg.norm(vector.astype(float)) <= bound:
+        assert clipped.tolist() == vector.tolist()
+    assert np.linalg.norm(clipped) == pytest.approx(
+        min(bound, np.linalg.norm(vector.astype(float)))
+    )
+
+
+def test_what_is_clipped_is_the_update() -> None:
+    received = np.float32([10, 10])
+    update = clipped_update(np.float32([13, 14]), received, 1.0)
+    assert update == pytest.approx([0.6, 0.8])
+
+
+@pytest.mark.parametrize(("noise", "delta"), [(1, 1e-5), (0.1, 1e-6), (20, 1e-3)])
+def test_epsilon_of_one_release_is_the_closed_form(noise: float, delta: float) -> None:
+    pytest.importorskip("dp_accounting")
+    epsilon, half = epsilon_of(noise**-2, delta), 1 / (2 * noise)
+    lost = ndtr(half - epsilon * noise)
+    lost -= math.exp(epsilon + log_ndtr(-half - epsilon * noise))
+    assert lost == pytest.approx(delta, rel=1e-4)
+
+
+def test_epsilon_of_several_releases() -> None:
+    pytest.importorskip("dp_accounting")
+    # Four with twice the noise, or one: sum 1 / z^2 is 1.
+    loss = PrivacyLoss()
+    for _ in range(4):
+        loss.add(["a"], 2.0**-2)
+    assert epsilon_of(loss.of("a"), 1e-5) == epsilon_of(1, 1e-5)
+    assert epsilon_of(1, 1e-5) == pytest.approx(4.377, abs=1e-3)
+    assert epsilon_of(loss.of("b"), 1e-5) == 0
+
+
+def test_it_is_no_more_than_renyi_accounting_finds() -> None:
+    dp = pytest.importorskip("dp_accounting")
+    accountant = dp.rdp.RdpAccountant()
+    accountant.compose(dp.GaussianDpEvent(3.0), 20)
+    accountant.compose(dp.GaussianDpEvent(0.7), 2)
+    square = 20 * 3.0**-2 + 2 * 0.7**-2
+    assert epsilon_of(square, 1e-5) <= accountant.get_epsilon(1e-5)
+    assert epsilon_of(square, 1e-5) > 0.9 * accountant.get_epsilon(1e-5)
+
+
+def test_without_the_library_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(ConfigError, match=r"pip install 'cfl-flower\[privacy\]' first"):
+        require_accountant("local")

@@ -1,0 +1,254 @@
+"""privacy= in whole runs: accounts, budgets, resumes, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.client.drift_report import ReportRequest
+from cfl_flower.communication.results import Results
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import BudgetSpentError, ConfigError
+from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of
+from cfl_flower.types import Plan, Result, Task
+from simulations.inprocess import InProcessGrid
+from strategies.privacy import Disclosure, PrivacyGuard
+
+pytest.importorskip("dp_accounting")
+
+Runner = Callable[..., Any]
+
+LABELS = ["strategy=fielding", "strategy/privacy=client", "privacy.report_noise=0.5"]
+RUNS = {
+    "fedavg-local": ["strategy=fedavg", "privacy=local"],
+    "fielding-central": [*LABELS, "privacy=central"],
+    "stocfl-local": ["strategy=stocfl", "privacy=local", "privacy.report_noise=0.5"],
+    "stocfl-central": ["strategy=stocfl", "privacy=central"],
+}
+
+
+CASES = [
+    pytest.param(name, marks=pytest.mark.slow) if name == "stocfl-central" else name
+    for name in RUNS
+]
+
+
+@pytest.fixture(params=CASES)
+def options(request: pytest.FixtureRequest) -> list[str]:
+    """The options of each run in turn."""
+    return RUNS[str(request.param)]
+
+
+def trained(run: Any, client: int) -> int:
+    """Return in how many rounds a client's epsilon grew by a training."""
+    spent = [row["epsilon"] for row in run.clients if row["client"] == client]
+    return int(np.count_nonzero(np.diff([0.0, *spent])))
+
+
+def test_a_run_is_the_same_on_any_number_of_nodes_and_after_a_resume(
+    options: list[str],
+    run_small: Runner,
+    undisturbed: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = undisturbed(*options)
+    run_small(*options, "rounds=2")
+    assert run_small(*options, "resume=true").numbers == whole.numbers
+    monkeypatch.setattr("cfl_flower.communication.partial_sums.ANSWER_FLOATS", 1300)
+    grid = InProcessGrid([{}, {}, {}])
+    assert run_small(*options, folder="three", grid=grid).numbers == whole.numbers
+    plain = [each for each in options if "privacy" not in each]
+    assert undisturbed(*plain).numbers != whole.numbers
+
+
+def test_every_client_is_accounted_for_by_what_it_sent(
+    options: list[str], undisturbed: Runner
+) -> None:
+    run = undisturbed(*options)
+    largest = [row["epsilon"] for row in run.rounds]
+    assert largest == sorted(largest)
+    assert run.summary["epsilon"] == largest[-1] > 0
+    last = {row["client"]: row["epsilon"] for row in run.clients if row["round"] == 4}
+    assert len(last) == 12
+    assert max(last.values()) == largest[-1]
+
+
+def test_models_of_each_round_and_reports_add_up(undisturbed: Runner) -> None:
+    run = undisturbed(*RUNS["fedavg-local"])
+    for client in range(12):
+        times = trained(run, client)
+        last = [r for r in run.clients if r["client"] == client][-1]
+        assert last["epsilon"] == pytest.approx(epsilon_of(times, 1e-5))
+    assert sum(trained(run, client) for client in range(12)) == 4 * 6
+    # Everyone reports when it joins, and after the drift in round 3, even if it never
+    # trained: twice 1 / 0.5^2.
+    run = undisturbed(*RUNS["fielding-central"])
+    assert [row["drifted"] for row in run.rounds] == [0, 12, 0, 0]
+    least = min(row["epsilon"] for row in run.clients if row["round"] == 4)
+    assert least >= epsilon_of(2 * 4, 1e-5)
+    # StoCFL's participants send two models.
+    run = undisturbed(*RUNS["stocfl-local"])
+    first = run.rounds[0]["epsilon"]
+    assert first == pytest.approx(epsilon_of(4 + 2, 1e-5))
+
+
+def test_without_privacy_nothing_is_measured(undisturbed: Runner) -> None:
+    run = undisturbed("strategy=fedavg")
+    assert "epsilon" not in run.summary
+    assert not any("epsilon" in row for row in run.rounds + run.clients)
+
+
+def test_who_has_spent_its_budget_is_not_chosen_any_more(run_small: Runner) -> None:
+    budget = epsilon_of(2, 1e-5) + 0.01
+    options = ["strategy=fedavg", "privacy=local", f"privacy.epsilon_budget={budget}"]
+    # 24 places in four rounds are twice for each of the 12.
+    run = run_small(*options)
+    assert all(row["epsilon"] <= budget for row in run.rounds)
+    assert [row["participants"] for row in run.rounds] == [6, 6, 6, 6]
+    assert {trained(run, client) for client in range(12)} == {2}
+    assert run.rounds[-1]["exhausted"] == 12
+    with pytest.raises(
+        BudgetSpentError, match="round 5: every client has spent"
+    ) as end:
+        run_small(*options, "rounds=5", "resume=true")
+    assert "\n" not in str(end.value)
+    assert len(run.rounds) == 4
+
+
+def test_who_cannot_afford_a_report_is_not_asked_for_one() -> None:
+    # A hello and two more reports, of 1 / 0.5^2 each.
+    budget = f"privacy.epsilon_budget={epsilon_of(3 * 4, 1e-5) + 0.01}"
+    config = compose_config([*RUNS["fielding-central"], budget])
+    guard, loss = PrivacyGuard(config, Disclosure(reports=True)), PrivacyLoss()
+    loss.add([0, 1], 4.0)
+    loss.add([1], 4.5)
+    plan = Plan([Task(0), Task(1, config={"held": "x"})], [], {"representation": "r"})
+    asked = guard.plan_tests(plan, loss).tasks
+    assert [task.config for task in asked] == [{}, {"held": "x", "representation": ""}]
+    assert ReportRequest.from_config({**plan.config, **asked[1].config}) is None
+    # Taking part may cost a report, too.
+    loss.add([0], 3.5)
+    assert guard.able(loss, [0, 1, 2]).tolist() == [False, False, True]
+    sent = Results([Result(0, 1, metrics={"representation": b""}), Result(1, 1)])
+    guard.count_reports(sent, loss)
+    assert [loss.of(client) for client in (0, 1)] == [11.5, 8.5]
+
+
+def test_a_server_of_devices_draws_noise_from_a_secret(run_small: Runner) -> None:
+    def devices(folder: str, *more: str) -> Any:
+        grid = InProcessGrid([{"client-id": client} for client in range(12)])
+        options = ["strategy=fedavg", "strategy.weighting=plain", "privacy=central"]
+        return run_small(*options, *more, folder=folder, grid=grid)
+
+    one, two = devices("one", "rounds=2"), devices("two")
+    assert one.rounds[0]["loss"] != two.rounds[0]["loss"]
+    before = one.rounds
+    after = devices("one", "resume=true").rounds
+    assert after[:2] == before
+    assert len(after) == 4
+
+
+@pytest.mark.parametrize(
+    ("overrides", "part"),
+    [
+        (["strategy=ccfl", "privacy=local"], "none with strategy=ccfl"),
+        (["strategy=scaffold", "privacy=local"], "is not accounted for"),
+        (["strategy=fedccfa", "privacy=central"], "none with strategy=fedccfa"),
+        (["strategy=ifca", "privacy=local"], "none with strategy=ifca"),
+        (["strategy=cfl", "privacy=central"], "local or none with strategy=cfl"),
+        (["strategy=fedavg", "privacy=central"], "strategy.weighting=samples is not"),
+        (
+            ["strategy=fielding", "privacy=local"],
+            "strategy/privacy=none is not allowed",
+        ),
+        (
+            ["strategy=fielding", "strategy/privacy=laplace", "privacy=local"],
+            "use client with privacy=",
+        ),
+        (
+            [*RUNS["fielding-central"], "strategy/threshold_learning=trials"],
+            "strategy/threshold_learning=trials is not allowed; use none",
+        ),
+        (
+            ["strategy=fielding", "strategy/privacy=client"],
+            "with privacy=central or local, which keep account",
+        ),
+        (
+            ["strategy=stocfl", "privacy=local", "strategy.refresh=on_drift"],
+            "strategy.refresh=on_drift is not allowed",
+        ),
+        (
+            ["strategy=stocfl", "privacy=local", "strategy.omega=sequential"],
+            "strategy.omega=sequential is not allowed",
+        ),
+        (
+            ["strategy=fesem", "privacy=local", "strategy.migration=true"],
+            "strategy.migration=True is not allowed",
+        ),
+        (
+            ["strategy=fedavg", "privacy=local", "selection=oort"],
+            "selection=oort is not allowed; use random or nearest",
+        ),
+        (
+            ["strategy=fedavg", "privacy=local", "server_optimizer=qfedavg"],
+            "server_optimizer=qfedavg is not allowed",
+        ),
+        (
+            [
+                "strategy=fedavg",
+                "privacy=local",
+                "model=shufflenet_v2",
+                "dataset.size=9",
+            ],
+            "without running statistics",
+        ),
+        (
+            ["strategy=fedavg", "privacy=local", "privacy.epsilon_budget=1"],
+            "privacy.epsilon_budget=1.0 is not allowed; use at least 4.38",
+        ),
+        (
+            ["strategy=fedavg", "privacy=local", "privacy.clip=0"],
+            "privacy.clip=0 is not allowed; use a number above 0",
+        ),
+        (["strategy=fedavg", "privacy=global"], "known here: central, local, none"),
+    ],
+)
+def test_what_has_no_guarantee_is_one_line(overrides: list[str], part: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        compose_config(overrides)
+    assert part in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["adapfedavg", "flash", "ditto", "pfedme", "fedprox", "oracle", "local"]
+)
+def test_other_methods_stand_on_the_same_frame(name: str, run_small: Runner) -> None:
+    options = [f"strategy={name}", "privacy=central", "strategy.weighting=plain"]
+    run = run_small(*options, "rounds=2")
+    assert not any(row["failures"] for row in run.rounds)
+    assert (run.summary["epsilon"] > 0) == (name != "local")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cfl", "auxo", "fesem", "static"])
+def test_methods_that_compare_uploads_compare_noisy_ones(
+    name: str, run_small: Runner
+) -> None:
+    noise = ["strategy/privacy=client"] if name == "static" else []
+    run = run_small(f"strategy={name}", "privacy=local", *noise, "rounds=2")
+    assert not any(row["failures"] for row in run.rounds)
+    assert run.summary["epsilon"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedrep", "fedbabu"])
+def test_extractors_are_updates_too(name: str, run_small: Runner) -> None:
+    model = ["model=mlp", "model.hidden=16", "strategy.weighting=plain"]
+    run = run_small(f"strategy={name}", *model, "privacy=central", "rounds=2")
+    assert not any(row["failures"] for row in run.rounds)
+    assert run.summary["epsilon"] > 0
