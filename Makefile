@@ -58,7 +58,8 @@ site: $(SITE)  ## Build the documentation into build/site, all links checked
 benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark
 
-lock: $(TOOLS)  ## Renew constraints.txt, the versions that all commands above install
+lock:  ## Renew constraints.txt, the versions that all commands above install
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 	  --constraint constraints.in --upgrade --no-annotate --quiet \

@@ -106,14 +106,14 @@ class ClusteredStrategy(Method, Strategy):
             messages = self.fleet.messages("query", round - 1, part)
             answers = self.fleet.collect("query", self._exchange(messages))
             self._note_traffic("query", answers)
+            if self._guard:
+                self._guard.count_reports(answers, self.state.privacy)
             # All messages of the last round are done with before the state changes.
             self.fleet.grid.finish()
             yield answers
             if len(parts) > 1:
                 return_free_memory()
         self.fleet.grid.finish()
-        if self._guard:
-            self._guard.count_reports(results, self.state.privacy)
         self._advance_clock()
 
     def screen(

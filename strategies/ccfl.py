@@ -40,8 +40,8 @@ class CCFLSettings(SoftSettings):
     """CCFL's settings, by the paper's symbols."""
 
     tolerance: NonNegative | None = None
-    """tau_0: uploads that are staler change nothing; in the unit of `staleness`. null: with
-    `staleness=epochs` the number of clients (the paper's), with `cycles` two."""
+    """tau_0: uploads that are staler change nothing; in the unit of `staleness`. null:
+    with `staleness=epochs` the number of clients (the paper's), with `cycles` two."""
     c1: Fraction = 0.5
     """Weight of the loss; the model distance has what c1 and c2 leave."""
     c2: Fraction = 0.25

@@ -41,9 +41,9 @@ class PublicSettings(AsynchronousSettings):
     pretraining: LocalTraining = field(default_factory=LocalTraining)
     """How the K models are trained on their public sets before the first round."""
     common_epochs: Natural = 0
-    """Epochs on the union of all public sets before each model is trained on its own, so
-    that the K models share a start and their averages are of use; 0: they share the
-    untrained initial model."""
+    """Epochs on the union of all public sets before each model is trained on its own,
+    so that the K models share a start and their averages are of use; 0: they share
+    the untrained initial model."""
 
 
 class PublicModels:
