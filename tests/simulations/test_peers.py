@@ -87,11 +87,12 @@ def test_all_start_from_the_models_that_ours_starts_from(
     assert len(models) == 5
 
 
-def test_the_works_are_those_of_the_issue_sixty_steps_of_ten() -> None:
+def test_works_are_of_sixty_steps_and_of_clients_that_differ_in_concepts_only() -> None:
     for each in work.WORKS:
         config = each.config(DIGITS)
         assert config.strategy.local.count_steps(40) == 60
         assert (config.clients, config.participants) == (1000, 20)
+        assert config.names["partition"] in ("iid", "shifted")
         assert each.rounds > each.warm_up + 2
 
 
