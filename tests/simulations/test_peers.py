@@ -64,7 +64,9 @@ def answer(
 def test_our_side_does_a_small_work_and_learns(
     job: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prepared, said = job("with_cfl_flower", small("strategy=fedavg model=mclr"))
+    prepared, said = job(
+        "with_cfl_flower", small("partition=iid strategy=fedavg model=mclr")
+    )
     figures = answer(said, monkeypatch, capsys)
     assert figures["start"] > 0
     assert figures["round"] > 0
