@@ -6,7 +6,7 @@
 
 The reference does the same local training and the same tests with the same code, and
 nothing else: no Flower, no records, no files. The other libraries are installed below
-the user's cache folder (2 GB), and have a table of their own.
+the user's cache folder (5 GB), and have a table of their own.
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ def answer(
 def test_our_side_does_a_small_work_and_learns(
     job: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prepared, said = job("with_cfl_flower", small("strategy=fedavg model=mclr"))
+    prepared, said = job(
+        "with_cfl_flower", small("partition=iid strategy=fedavg model=mclr")
+    )
     figures = answer(said, monkeypatch, capsys)
     assert figures["start"] > 0
     assert figures["round"] > 0
@@ -87,11 +89,12 @@ def test_all_start_from_the_models_that_ours_starts_from(
     assert len(models) == 5
 
 
-def test_the_works_are_those_of_the_issue_sixty_steps_of_ten() -> None:
+def test_works_are_of_sixty_steps_and_of_clients_that_differ_in_concepts_only() -> None:
     for each in work.WORKS:
         config = each.config(DIGITS)
         assert config.strategy.local.count_steps(40) == 60
         assert (config.clients, config.participants) == (1000, 20)
+        assert config.names["partition"] in ("iid", "shifted")
         assert each.rounds > each.warm_up + 2
 
 

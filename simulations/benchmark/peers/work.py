@@ -60,13 +60,19 @@ class Work:
 
 
 WORKS = (
-    Work("FedAvg, mclr 784x10", f"{COMMON} strategy=fedavg model=mclr", 13),
+    Work(
+        "FedAvg, mclr 784x10", f"{COMMON} partition=iid strategy=fedavg model=mclr", 13
+    ),
     Work(
         "FedAvg, MLP 784-200-10",
-        f"{COMMON} strategy=fedavg model=mlp model.hidden=200",
+        f"{COMMON} partition=iid strategy=fedavg model=mlp model.hidden=200",
         13,
     ),
-    Work("FedAvg, FedCCFA's CNN", f"{COMMON} strategy=fedavg model=fedccfa_cnn", 8),
+    Work(
+        "FedAvg, FedCCFA's CNN",
+        f"{COMMON} partition=iid strategy=fedavg model=fedccfa_cnn",
+        8,
+    ),
     Work(
         "IFCA, 5 MLPs 784-200-10",
         f"{COMMON} {GROUPS} strategy=ifca clusters=5 model=mlp model.hidden=200",
