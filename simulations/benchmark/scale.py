@@ -26,7 +26,7 @@ CLIENTS = (1_000, 10_000, 100_000)
 
 RUN = """
     strategy=fielding engine=inprocess drift=regroup drift.rounds=[5] model=mclr
-    participants=100 partition.samples=40 partition.test_samples=13
+    clients=1000 participants=100 partition.samples=40 partition.test_samples=13
     system.evaluate_every=4 system.checkpoint_every=99 rounds=8
 """
 """All clients' data change after round 4. Its test finds it: all are clustered anew."""
