@@ -123,6 +123,23 @@ def free_port() -> str:
         return str(probe.getsockname()[1])
 
 
+def kill_all(process: subprocess.Popen[Any]) -> None:
+    """Kill a process and all that it started."""
+    for pid in descendants(process):
+        with suppress(ProcessLookupError):  # it ended with another one
+            os.kill(pid, signal.SIGKILL)
+
+
+def stop(node: subprocess.Popen[bytes]) -> None:
+    """End a Ray node, gently first."""
+    node.terminate()
+    try:
+        node.wait(60)
+    except subprocess.TimeoutExpired:
+        kill_all(node)
+        node.wait(60)
+
+
 @contextmanager
 def ray_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Two Ray nodes on the loopback, with a CPU each.
@@ -142,8 +159,7 @@ def ray_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
                 stdout=(folder / f"node-{number}.log").open("w"),
                 stderr=subprocess.STDOUT,
             )
-            stack.callback(node.wait, 60)
-            stack.callback(node.terminate)
+            stack.callback(stop, node)
         script = (
             "import ray, time\n"
             f"ray.init(address='{address}', logging_level='error')\n"
@@ -194,13 +210,9 @@ def test_a_killed_node_stops_the_run_and_resume_goes_on_with_the_other(
             text=True,
         ) as process:
             wait_for_rounds(folder, 3)
-            names = descendants(second)
-            assert any(
-                name.startswith("ray::ClientAppActor") for name in names.values()
-            )
-            for pid in names:  # as a machine without power
-                with suppress(ProcessLookupError):  # it ended with another one
-                    os.kill(pid, signal.SIGKILL)
+            names = descendants(second).values()
+            assert any(name.startswith("ray::ClientAppActor") for name in names)
+            kill_all(second)  # as a machine without power
             _, complaint = process.communicate(timeout=180)
         assert process.returncode == 1, complaint
         assert "a worker was lost" in complaint
