@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import BudgetSpentError, ConfigError
 from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Result, Task
 from simulations.inprocess import InProcessGrid
 from strategies.privacy import Disclosure, PrivacyGuard
@@ -149,6 +153,42 @@ def test_a_server_of_devices_draws_noise_from_a_secret(run_small: Runner) -> Non
     after = devices("one", "resume=true").rounds
     assert after[:2] == before
     assert len(after) == 4
+
+
+def test_devices_send_in_a_repeated_round_what_they_sent(
+    tmp_path: Path, run_small: Runner
+) -> None:
+    rng, samples = np.random.default_rng(0), tmp_path / "samples"
+    for client in range(12):
+        (samples / str(client)).mkdir(parents=True)
+        x = rng.random((20, 6), np.float32)
+        np.savez(samples / str(client) / "a.npz", x=x, y=rng.integers(10, size=20))
+
+    def models(*more: str) -> list[list[float]]:
+        nodes = [
+            {
+                "client-id": client,
+                "data-dir": str(samples / str(client)),
+                "state-dir": str(tmp_path / "home" / str(client)),
+            }
+            for client in range(12)
+        ]
+        options = ["strategy=fedavg", "privacy=local", "rounds=2", "drift.rounds=[]"]
+        options += ["dataset=folder", "dataset.shape=[6]"]
+        run = run_small(*options, *more, grid=InProcessGrid(nodes))
+        assert not any(row["failures"] for row in run.rounds)
+        _, state = Checkpoint(run.folder / "checkpoint", run.config.resolved).load(
+            ClusteredState
+        )
+        return [model.tolist() for model in state.models]
+
+    first = models()
+    # The server died before it saved anything, and meanwhile all have other data.
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    for client in range(12):
+        x = rng.random((20, 6), np.float32)
+        np.savez(samples / str(client) / "b.npz", x=x, y=rng.integers(10, size=20))
+    assert models("resume=true") == first
 
 
 @pytest.mark.parametrize(
