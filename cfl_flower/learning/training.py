@@ -87,7 +87,10 @@ class LocalTraining:
 def batches(
     x: Tensor, y: Tensor, settings: LocalTraining, rng: np.random.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield mini-batches of n samples; every pass shuffles them again."""
+    """Yield mini-batches of n samples; every pass shuffles them again.
+
+    A batch is a view of memory that the next pass overwrites.
+    """
     total = settings.count_steps(y.shape[0])
     return islice(_endless_batches(x, y, settings.batch_size, rng), total)
 
@@ -95,11 +98,14 @@ def batches(
 def _endless_batches(
     x: Tensor, y: Tensor, size: int, rng: np.random.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
+    # One buffer for all passes: memory of its own for each cost as much as its copy.
+    shuffled = [torch.empty_like(data) for data in (x, y)]
+    parts = list(zip(*(torch.split(data, size) for data in shuffled), strict=True))
     while True:
         order = torch.from_numpy(rng.permutation(y.shape[0])).to(y.device)
-        # One split per pass: slicing in every step costs a tenth of a small step.
-        parts = [torch.split(data.index_select(0, order), size) for data in (x, y)]
-        yield from zip(*parts, strict=True)
+        for data, buffer in zip((x, y), shuffled, strict=True):
+            torch.index_select(data, 0, order, out=buffer)
+        yield from parts
 
 
 def gradient_writer(
