@@ -136,10 +136,11 @@ class SavedRun:
         return rounds, np.array([row[key] for row in known], float)
 
     @cached_property
-    def _known(self) -> tuple[list[int], IntArray] | None:
+    def _known(self) -> tuple[list[int], IntArray, list[int]] | None:
         """What `concepts.json` has: rounds, and each client's concept from them on.
 
-        The latter of shape (rounds, clients); None for devices and earlier versions.
+        The latter of shape (rounds, clients), and the first change after the run, if
+        there is one. None for devices and earlier versions.
         """
         path = self.folder / CONCEPTS
         if not path.is_file():
@@ -148,7 +149,8 @@ class SavedRun:
         rounds, concepts = found["rounds"], np.array(found["concepts"], np.int64)
         if concepts.shape != (len(rounds), self.resolved["clients"]):
             raise ValueError(f"{CONCEPTS} has concepts of shape {concepts.shape}")
-        return [int(round) for round in rounds], concepts
+        later = [int(found["next"])] if found["next"] else []
+        return [int(round) for round in rounds], concepts, later
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -167,18 +169,25 @@ class SavedRun:
         rounds = range(1, int(self.rounds[-1]["round"]) + 1)
         numbers = [int(client) for client in self.clients]
         if self._known:
-            begins, concepts = self._known
+            begins, concepts, _ = self._known
             periods = [bisect_right(begins, round) - 1 for round in rounds]
             return concepts[np.ix_(periods, numbers)].T
         found = [self.timeline.concepts(round)[numbers] for round in rounds]
         return np.stack(found, axis=1)
 
     @property
+    def changes(self) -> list[int]:
+        """The rounds at whose start anything changes, and the first after the last."""
+        if self._known:
+            begins, _, later = self._known
+            return [*begins[1:], *later]
+        return [round for round in self.timeline.rounds if round > 1]
+
+    @property
     def drifts(self) -> list[int]:
         """The rounds at whose start the data changed, of those that are done."""
         last = int(self.rounds[-1]["round"]) if self.rounds else 0
-        times = self._known[0] if self._known else self.timeline.rounds
-        return [round for round in times if 1 < round <= last]
+        return [round for round in self.changes if round <= last]
 
     @cached_property
     def clients(self) -> list[ClientId]:

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import yaml
 
-from cfl_flower.config.overrides import parse
 from cfl_flower.errors import ConfigError
 
 OPTION = "--set-file"
@@ -41,6 +40,9 @@ def with_files(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
 
     Raises `ConfigError` if a file cannot be read or holds anything else.
     """
+    # With Hydra, which a device that only looks for its model does not have.
+    from cfl_flower.config.overrides import parse
+
     found = list(overrides)
     for path in reversed(files):
         keys = {item.key_or_group for item in parse(found)}

@@ -100,7 +100,7 @@ class Stream:
         """The sizes of its runs, and whether they end before their data change."""
         sizes = (self.first[key] for key in ("clients", "participants", "rounds"))
         words = "{} clients, {} participants in each of {} rounds".format(*sizes)
-        changes = self.lines[0].runs[0].timeline.rounds
+        changes = self.lines[0].runs[0].changes
         if changes and changes[0] > self.first["rounds"]:
             words += f"; the drift starts after the last, in round {changes[0]}"
         return words

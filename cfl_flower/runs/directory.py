@@ -101,11 +101,15 @@ class RunDirectory:
     def write_concepts(self, timeline: Timeline) -> None:
         """Write `concepts.json`: when anything changes, and the true concepts then.
 
-        Reports have them from there, and need none of the classes that draw them.
+        Reports have them from there, and need none of the classes that draw them. The
+        first change that would come after the run is its ``next``, null without one.
         """
-        rounds = [1, *(r for r in timeline.rounds if 1 < r <= self._config.rounds)]
+        last = self._config.rounds
+        rounds = [1, *(round for round in timeline.rounds if 1 < round <= last)]
+        later = next((round for round in timeline.rounds if round > last), None)
         concepts = [timeline.concepts(round).tolist() for round in rounds]
-        text = json.dumps({"rounds": rounds, "concepts": concepts})
+        found = {"rounds": rounds, "next": later, "concepts": concepts}
+        text = json.dumps(found)
         write_atomically(self.path / CONCEPTS, text.encode())
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:

@@ -191,7 +191,7 @@ def test_a_peer_that_does_not_run_is_named_with_the_last_line() -> None:
     with pytest.raises(MissingPeerError, match=r"^ModuleNotFoundError: No module"):
         environments.execute([sys.executable, "-c", "import no_such_library"], 60)
     with pytest.raises(MissingPeerError, match="more than 0 s"):
-        environments.execute([sys.executable, "-c", "input()"], 0.1)
+        environments.execute([sys.executable, "-c", "import time; time.sleep(9)"], 0.1)
 
 
 def test_the_environments_have_our_torch_and_our_flower() -> None:
