@@ -17,7 +17,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from cfl_flower.models import FlatModel, SoftmaxRegression
+from cfl_flower.learning.dense_gradients import dense_gradient_writer, dense_layers
+from cfl_flower.models import FlatModel
 from cfl_flower.settings import Count, NonNegative, require, settings
 from cfl_flower.types import Vector
 
@@ -113,24 +114,13 @@ def gradient_writer(
 ) -> Callable[[Tensor, Tensor], None]:
     """Return the function of a batch that writes its gradient to ``model.gradient``.
 
-    Of the mean cross-entropy, or of another loss. Softmax regression has a closed form,
-    (softmax(z) - onehot(y))^T x / n, which saves several times its own cost per step.
+    Of the mean cross-entropy, or of another loss. Dense networks have a closed form,
+    which takes a third of autograd's time.
     """
-    module = model.module
-    if loss is not None or not isinstance(module, SoftmaxRegression):
-        return partial(_write_by_autograd, model, loss or mean_cross_entropy)
-    weight, bias = module.classifier.weight, module.classifier.bias
-    transposed, onehot = weight.t(), module.onehot
-    of_weight, of_bias = weight.grad, bias.grad
-
-    def write(x: Tensor, y: Tensor) -> None:
-        x = x.flatten(1)
-        residual = torch.addmm(bias, x, transposed).softmax(1)
-        residual.sub_(onehot.index_select(0, y)).div_(y.shape[0])
-        torch.mm(residual.t(), x, out=of_weight)
-        torch.sum(residual, 0, out=of_bias)
-
-    return write
+    layers = dense_layers(model.module) if loss is None else None
+    if layers is not None:
+        return dense_gradient_writer(layers)
+    return partial(_write_by_autograd, model, loss or mean_cross_entropy)
 
 
 def mean_cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:

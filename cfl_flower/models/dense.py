@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from cfl_flower.models.base import Network
@@ -13,18 +11,10 @@ from cfl_flower.settings import Count, settings
 
 
 class SoftmaxRegression(Network):
-    """One linear layer on the flattened input; `training` knows its gradient.
-
-    ``onehot`` holds the one-hot code of each label, shape (classes, classes).
-    """
-
-    onehot: Tensor
+    """One linear layer on the flattened input."""
 
     def __init__(self, inputs: int, classes: int) -> None:
         super().__init__(nn.Flatten(), nn.Linear(inputs, classes))
-        # By numpy: torch.eye without memory (meta) imports torch's compiler, 1.3 s.
-        onehot = torch.from_numpy(np.eye(classes, dtype=np.float32))
-        self.register_buffer("onehot", onehot, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits, shape (n, classes)."""

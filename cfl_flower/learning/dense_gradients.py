@@ -1,0 +1,76 @@
+"""Gradients of dense ReLU networks in closed form.
+
+Autograd records and dispatches a graph in every step; for networks whose layers take
+microseconds, that is most of a step's time. With activations h_0 = x and
+h_l = relu(h_{l-1} W_l^T + b_l), and logits z of the last layer without a ReLU, the
+gradient of the mean cross-entropy over n samples is, from the last layer back,
+
+    delta_L = (softmax(z) - onehot(y)) / n,  delta_{l-1} = (delta_l W_l) 1[h_{l-1} > 0]
+    dW_l = delta_l^T h_{l-1},                db_l = sum over the samples of delta_l
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from cfl_flower.models import Network, SoftmaxRegression
+
+FORWARDS = (Network.forward, SoftmaxRegression.forward)
+"""Those that apply the extractor and then the classifier, and nothing else."""
+
+
+def dense_layers(module: nn.Module) -> list[nn.Linear] | None:
+    """Return the linear layers of a network that is nothing but these and ReLUs.
+
+    That is, flattened inputs, layers with biases, and a ReLU between two of them. None
+    for any other network, which may have a gradient of another form.
+    """
+    if type(module).forward not in FORWARDS:
+        return None
+    assert isinstance(module, Network)
+    extractor = module.extractor
+    plain = type(extractor) is nn.Sequential
+    first, *rest = extractor if plain else (extractor,)  # type: ignore[misc]
+    layers: list[nn.Linear] = [*rest[::2], module.classifier]
+    kinds = [type(first), *map(type, rest)]
+    if kinds != [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(layers) - 1)]:
+        return None
+    return layers if all(layer.bias is not None for layer in layers) else None
+
+
+def dense_gradient_writer(layers: list[nn.Linear]) -> Callable[[Tensor, Tensor], None]:
+    """Return the function of a batch that writes a network's gradient.
+
+    Inputs have shape (n, ...), labels (n,); the gradient of the mean cross-entropy goes
+    into the ``grad`` of the layers' parameters, which has to be there.
+    """
+    hidden = [(layer.bias, layer.weight.t()) for layer in layers[:-1]]
+    bias, weight = layers[-1].bias, layers[-1].weight.t()
+    back = [(each.weight, each.weight.grad, each.bias.grad) for each in layers[::-1]]
+    # Dividing by a tensor takes a third of the time of dividing by a number.
+    sizes: dict[int, Tensor] = {}
+
+    def write(x: Tensor, y: Tensor) -> None:
+        below = x.flatten(1)
+        activations = [below]
+        for offset, factor in hidden:
+            below = torch.addmm(offset, below, factor).relu_()
+            activations.append(below)
+        delta = torch.addmm(bias, below, weight).softmax(1)
+        delta.scatter_(1, y.unsqueeze(1), -1.0, reduce="add")
+        size = sizes.get(len(y))
+        if size is None:
+            size = sizes[len(y)] = delta.new_tensor(len(y))
+        delta.div_(size)
+        for layer, of_weight, of_bias in back:
+            below = activations.pop()
+            torch.mm(delta.t(), below, out=of_weight)
+            torch.sum(delta, 0, out=of_bias)
+            if activations:
+                # Where a ReLU gave 0, nothing comes from above.
+                delta = torch.mm(delta, layer).mul_(below.sign_())
+
+    return write
