@@ -5,11 +5,12 @@
 
 Each method's run is carried out once in process, undisturbed. Then the same run goes on
 over a real SuperLink and Ray while faults, drawn from the seed, meet it: a process is
-killed with -9 or stopped for seconds, the command is killed and its newest checkpoint
-torn at a random byte, or the disk of the run's folder is full (root alone can mount the
-small one that this needs). After each end the same command goes on with `resume=true`.
-In the end the rounds, the clients' rows and the models must be those of the undisturbed
-run, or the run must have said in one line why not. Exit code 1 if one did neither.
+killed with -9 or stopped for seconds, all are killed and the newest file of the
+checkpoint torn at a random byte, or the disk of the run's folder is full (root alone
+can mount the small one that this needs). After each end the same command goes on with
+`resume=true`. In the end the rounds, the clients' rows and the models must be those of
+the undisturbed run, or the run must have said in one line why not. Exit code 1 if one
+did neither.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -121,6 +122,14 @@ def find(root: psutil.Process, words: str) -> psutil.Process | None:
     return None
 
 
+def wait_for_end(process: psutil.Process) -> None:
+    """Wait until a process has ended, and leave its exit code to its parent."""
+    end = time.monotonic() + PATIENCE
+    with suppress(psutil.NoSuchProcess):
+        while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
+            time.sleep(0.05)
+
+
 def kill(target: str) -> Callable[[psutil.Process, Trial, np.random.Generator], bool]:
     """Return a fault that kills a process with -9."""
 
@@ -146,10 +155,14 @@ def freeze(root: psutil.Process, trial: Trial, rng: np.random.Generator) -> bool
 
 
 def tear(root: psutil.Process, trial: Trial, rng: np.random.Generator) -> bool:
-    """Kill the command, and cut the newest file of the checkpoint at a random byte."""
+    """Kill all processes, and cut the checkpoint's newest file at a random byte."""
+    family = root.children(recursive=True)
+    for each in (root, *family):
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    for each in (root, *family):
+        wait_for_end(each)
     files = [each for each in (trial.folder / "checkpoint").glob("*") if each.is_file()]
-    root.kill()
-    root.wait()
     newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
     if newest is None or not newest.exists():
         return False
@@ -167,7 +180,7 @@ def fill_disk(root: psutil.Process, trial: Trial, rng: np.random.Generator) -> b
             while file.write(bytes(4096)):
                 pass
     except OSError:  # No room is left, as wanted.
-        root.wait(PATIENCE)
+        wait_for_end(root)
     filler.unlink()
     return True
 
@@ -193,7 +206,7 @@ def disturb(trial: Trial, rng: np.random.Generator, ledger: Ledger) -> None:
         problem = judge_words(process.returncode, said)
         if problem:
             ledger.problems.append(f"{trial.strategy}: {problem}")
-        if torn and process.returncode:
+        if torn and process.returncode > 0:
             ledger.ends["refused its torn checkpoint"] += 1
             return
         if trial.complete():

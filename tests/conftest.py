@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import shlex
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -35,6 +37,18 @@ SMALL = [
 """A run of a second: 12 clients, 4 rounds, a drift in the third."""
 
 TIMES = ("seconds",)
+
+
+def pytest_configure() -> None:
+    """Keep pytest's captured stderr open, which absl's log handler would have.
+
+    Hydra's help closes all handlers, and absl's closes a stream that is not stderr any
+    more. tensorboard and dp-accounting import it.
+    """
+    with suppress(ImportError):
+        from absl import logging as absl_logging
+
+        absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 @pytest.fixture(autouse=True)
