@@ -54,9 +54,10 @@ def run_on_superlink(
         federation = _federation(environment, workers, gpus_per_worker, at_once)
         reason = _submit(environment, Path(home), overrides, federation)
         status = wait_for_end(variables=environment, patience=60, folder=home)
-        log = (Path(home) / "stream.log").read_text()
+        # One line, as of any failure: Flower's own words are a page.
+        log = " ".join((Path(home) / "stream.log").read_text()[-2000:].split())
     if reason or status != COMPLETED:
-        raise RunFailedError(reason or f"the run ended as {status}: {log[-2000:]}")
+        raise RunFailedError(reason or f"the run ended as {status}: {log}")
 
 
 @contextmanager

@@ -94,6 +94,11 @@ def check_privacy(config: RunConfig, sent: Disclosure | None) -> None:
         require(ok, field, value, allowed)
     config.strategy.check_privacy()
     require_accountant(mode)
+    _check_budget(config, privacy, sent)
+
+
+def _check_budget(config: RunConfig, privacy: LocalPrivacy, sent: Disclosure) -> None:
+    """Raise `ConfigError` for a budget that does not last for a single round."""
     least = epsilon_of(PrivacyGuard(config, sent).participation, privacy.delta)
     budget = privacy.epsilon_budget
     allowed = f"at least {least:.3g}, the epsilon of taking part once, or more noise"
