@@ -7,7 +7,7 @@ READY := .venv/.ready
 TOOLS := .venv/.tools
 SITE := .venv/.site
 
-.PHONY: run test test-fast test-devices check docs site benchmark lock clean help
+.PHONY: run test test-fast test-devices test-gpu check docs site benchmark lock clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -31,11 +31,14 @@ run: $(READY)  ## The main job: five methods under drift, and a table
 	$(BIN)/python -m simulations.compare
 
 test: $(TOOLS)  ## All tests but the next, real Ray included (minutes)
-	$(BIN)/python -m pytest -m "not ray and not devices" --numprocesses auto
-	$(BIN)/python -m pytest -m ray
+	$(BIN)/python -m pytest -m "not ray and not devices and not gpu" --numprocesses auto
+	$(BIN)/python -m pytest -m "ray and not gpu"
 
 test-devices: $(TOOLS)  ## Real SuperNodes over TLS, killed and coming back (10 minutes)
 	$(BIN)/python -m pytest -m devices
+
+test-gpu: $(TOOLS)  ## The same numbers on a GPU; skipped where there is none (minutes)
+	$(BIN)/python -m pytest -m gpu -rs
 
 test-fast: $(TOOLS)  ## Unit and contract tests, no Ray (three minutes)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses auto

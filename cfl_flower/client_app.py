@@ -7,9 +7,9 @@ one client; a SuperNode of a simulation hosts any virtual client.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from cfl_flower.client.attacks import malicious_clients
+from cfl_flower.client.cohort import cohort_size, run_cohort
 from cfl_flower.client.context import Client, ClientContext
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.faults import (
@@ -38,6 +39,7 @@ from cfl_flower.data.drift import Regroup
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import TaskTimeoutError
+from cfl_flower.learning.cohort_training import can_train_together
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import seed_torch, torch_seed
 from cfl_flower.settings import build, locate
@@ -65,6 +67,24 @@ class WorkerResources:
     def copy_initial(self) -> Vector:
         """Return the run's common initial model."""
         return self.initial.copy()
+
+    @cached_property
+    def members(self) -> list[WorkerResources]:
+        """The same for each client of a cohort, with a network of its own.
+
+        This alone on a CPU, which has nothing to gain, and for a network that cannot
+        be trained with others.
+        """
+        if self.model.vector.device.type == "cpu":
+            return [self]
+        return self.cohort(cohort_size(self.model))
+
+    def cohort(self, size: int) -> list[WorkerResources]:
+        """Return the resources of as many clients that train together."""
+        together = can_train_together(self.model, self.settings["dataset"].shape)
+        if size == 1 or not together:
+            return [self]
+        return [replace(self, model=self.model.twin()) for _ in range(size)]
 
 
 def open_resources(text: str, node: NodeConfig | None = None) -> WorkerResources:
@@ -145,13 +165,32 @@ def work(message: Message, context: Context) -> Message:
     builder = PartialSumBuilder(batch.plan, batch.phase)
     answers = []
     with interruptible():
-        for task in batch.plan.tasks:
-            answer = do_task(resources, batch, evaluator, task, node)
+        for task, answer in do_tasks(resources, batch, evaluator, node):
             if answer := builder.take(task, answer):
                 answers.append(answer)
     content = pack_answers(answers, builder.sums)
     mark(content, resources.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)
+
+
+def do_tasks(
+    resources: WorkerResources,
+    batch: TaskBatch,
+    evaluator: Evaluator,
+    node: NodeConfig | None = None,
+) -> Iterator[tuple[Task, Answer | None]]:
+    """Yield all tasks with their answers; on a GPU cohorts of clients train at once."""
+    tasks, members = batch.plan.tasks, resources.members
+    limit = resources.settings["system"].task_timeout
+    for start in range(0, len(tasks), len(members)):
+        part = tasks[start : start + len(members)]
+        calls = [
+            partial(do_task, own, batch, evaluator, task, node)
+            for own, task in zip(members, part, strict=False)
+        ]
+        alone = len(calls) == 1
+        answers = [calls[0]()] if alone else run_cohort(calls, limit)
+        yield from zip(part, answers, strict=True)
 
 
 def do_task(

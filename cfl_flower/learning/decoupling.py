@@ -45,7 +45,8 @@ def train_classifier(
     ``y`` have shapes (n, D) and (n,).
     """
     module = SoftmaxRegression(split.width, split.classes)
-    model = FlatModel(module, y.device).load(classifier)
+    alike = SoftmaxRegression, split.width, split.classes
+    model = FlatModel(module, y.device, alike).load(classifier)
     train(model, representations, y, settings, rng)
     return model.to_vector()
 

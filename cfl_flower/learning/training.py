@@ -7,6 +7,8 @@ SGD or Adam on f_i(w) + mu/2 ||w - a||^2, where the anchor a is the received mod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Literal
@@ -154,7 +156,34 @@ def full_gradient(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     return total
 
 
-@torch.no_grad()
+@dataclass(frozen=True, eq=False)
+class TrainingJob:
+    """One training: the arguments of `train`, which says what they are."""
+
+    model: FlatModel
+    x: Tensor
+    y: Tensor
+    settings: LocalTraining
+    rng: np.random.Generator
+    anchor: Tensor | None
+    loss: Loss | None
+    part: slice
+    correction: Tensor | None
+
+    def centre(self) -> Tensor | None:
+        """Return the centre of the proximal term, shape (p,) of ``part``, if any."""
+        if not self.settings.mu:
+            return None
+        if self.anchor is None:
+            return self.model.weights[self.part].clone()
+        return self.anchor[self.part]
+
+
+TRAINER: ContextVar[Callable[[TrainingJob], None]] = ContextVar("trainer")
+"""Who does the jobs of this context, if not `train_alone`: a cohort of clients, which
+trains all of its members at once (`client.cohort`)."""
+
+
 def train(
     model: FlatModel,
     x: Tensor,
@@ -173,29 +202,45 @@ def train(
     stays as it is; ``rng`` orders the batches. The centre of the proximal term is
     ``anchor``, shape (p,), or the weights at the start. The ``loss`` of the network and
     a batch is the mean cross-entropy unless another one is given. Weights outside of
-    ``part`` stay as they are; ``correction`` is added to every gradient of the others
-    (SCAFFOLD's c - c_i).
+    ``part`` stay as they are; ``correction``, of the shape of ``part``, is added to
+    every gradient (SCAFFOLD's c - c_i).
     """
-    weights, gradient = model.weights[part], model.gradient[part]
-    if y.shape[0] == 0 or weights.shape[0] == 0:
+    if y.shape[0] == 0 or model.weights[part].shape[0] == 0:
         return
-    switch_mode(model, training=True)
     model.passes += TRAINING_PASSES * settings.count_samples(len(y))
-    if anchor is not None:
-        anchor = anchor[part]
-    elif settings.mu:
-        anchor = weights.clone()
+    job = TrainingJob(model, x, y, settings, rng, anchor, loss, part, correction)
+    TRAINER.get(train_alone)(job)
+
+
+@torch.no_grad()
+def train_alone(job: TrainingJob) -> None:
+    """Do one job, step by step."""
+    model, settings, correction = job.model, job.settings, job.correction
+    weights, gradient = model.weights[job.part], model.gradient[job.part]
+    switch_mode(model, training=True)
+    centre = job.centre()
     step = stepper(weights, gradient, settings)
-    write_gradient = gradient_writer(model, loss)
-    for x_batch, y_batch in batches(x, y, settings, rng):
+    write_gradient = gradient_writer(model, job.loss)
+    for x_batch, y_batch in batches(job.x, job.y, settings, job.rng):
         write_gradient(x_batch, y_batch)
-        if settings.weight_decay:
-            gradient.add_(weights, alpha=settings.weight_decay)
-        if correction is not None:
-            gradient.add_(correction)
-        if anchor is not None and settings.mu:
-            gradient.add_(weights - anchor, alpha=settings.mu)
+        add_penalties(gradient, weights, settings, centre, correction)
         step()
+
+
+def add_penalties(
+    gradient: Tensor,
+    weights: Tensor,
+    settings: LocalTraining,
+    centre: Tensor | None,
+    correction: Tensor | None,
+) -> None:
+    """Add to a gradient all that is not the loss's, in place; all have one shape."""
+    if settings.weight_decay:
+        gradient.add_(weights, alpha=settings.weight_decay)
+    if correction is not None:
+        gradient.add_(correction)
+    if centre is not None:
+        gradient.add_(weights - centre, alpha=settings.mu)
 
 
 def pretrain(

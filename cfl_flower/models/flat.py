@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -112,10 +113,17 @@ class FlatModel:
     passes : int
         Forward passes over one sample that were done with it, a training step's forward
         and backward pass counting three: what `devices` makes seconds of.
+    alike : Hashable
+        Networks with an equal one compute the same function of their vectors.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
-        self.module = module.to(device)
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        alike: Hashable = None,
+    ) -> None:
+        self.module, self.alike = module.to(device), alike or module
         parameters = list(module.parameters())
         tensors = [*parameters, *_statistics(module)]
         self.vector = torch.cat([tensor.detach().flatten() for tensor in tensors])
@@ -139,6 +147,10 @@ class FlatModel:
         extractor = self.module.extractor
         assert isinstance(extractor, nn.Module)
         return extractor
+
+    def twin(self) -> FlatModel:
+        """Return another model of the same network, with a vector of its own."""
+        return FlatModel(deepcopy(self.module), self.vector.device, self.alike)
 
     def load(self, vector: Vector) -> FlatModel:
         """Copy a vector of d floats into the network and return self."""

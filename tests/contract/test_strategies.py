@@ -12,9 +12,12 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from rich.console import Console
 
+from cfl_flower.client_app import WorkerResources
 from cfl_flower.client_app import app as client_app
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import NoValidResultError
+from cfl_flower.learning.cohort_training import train_cohort
+from cfl_flower.learning.training import TrainingJob
 from cfl_flower.plugins import CONF
 from cfl_flower.server_app import execute
 from simulations.inprocess import InProcessGrid
@@ -166,6 +169,30 @@ def test_another_seed_gives_other_numbers(
     strategy: str, run_small: Runner, undisturbed: Runner
 ) -> None:
     assert run_small(strategy, "seed=1").numbers != undisturbed(strategy).numbers
+
+
+def test_cohorts_change_no_more_than_the_order_of_sums(
+    strategy: str,
+    run_small: Runner,
+    undisturbed: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a GPU does, on a CPU: five clients of a message train at once."""
+    sizes: list[int] = []
+
+    def note(jobs: list[TrainingJob]) -> None:
+        sizes.append(len(jobs))
+        train_cohort(jobs)
+
+    monkeypatch.setattr(WorkerResources, "members", property(lambda own: own.cohort(5)))
+    monkeypatch.setattr("cfl_flower.client.cohort.train_cohort", note)
+    ours, theirs = run_small(strategy), undisturbed(strategy)
+    # The inner loop of pFedMe is its own.
+    assert max(sizes, default=0) > 1 or strategy == "strategy=pfedme"
+    for row, expected in zip(ours.rounds, theirs.rounds, strict=True):
+        assert row["cluster_sizes"] == expected["cluster_sizes"]
+        assert row["loss"] == pytest.approx(expected["loss"], rel=1e-3)
+        assert row["virtual_seconds"] == pytest.approx(expected["virtual_seconds"])
 
 
 class _KilledError(BaseException):

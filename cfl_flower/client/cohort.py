@@ -1,0 +1,92 @@
+"""Tasks of many clients that wait for each other wherever they train.
+
+Clients are written one by one, each a plain call that trains in its midst. Here every
+task runs until it calls `training.train`; once all have come that far, or are done,
+`learning.cohort_training` trains them together, and each goes on. One runs at a time,
+in the order of the tasks, so nothing that they share needs a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from greenlet import getcurrent, greenlet
+
+from cfl_flower.client.time_limit import time_limit, without_limit
+from cfl_flower.learning.cohort_training import train_cohort
+from cfl_flower.learning.training import TRAINER, TrainingJob
+from cfl_flower.models import FlatModel
+
+MOST = 128
+"""Clients of a cohort."""
+
+FLOATS = 2**25
+"""Weights of a cohort's models: 128 MB, of which training has some ten copies."""
+
+T = TypeVar("T")
+
+
+def cohort_size(model: FlatModel) -> int:
+    """Return how many clients train together."""
+    return max(1, min(MOST, FLOATS // len(model.vector)))
+
+
+def run_cohort(tasks: Sequence[Callable[[], T]], seconds: float = 0.0) -> list[T]:
+    """Return what each task returns, with their trainings done together.
+
+    A training of the cohort that fails, or takes longer than ``seconds`` for each of
+    its clients (0: for ever), fails in all of the tasks that wait for it.
+    """
+    found: dict[int, T] = {}
+    cohort = [greenlet(_member(task)) for task in tasks]
+    waiting = _go_on(dict.fromkeys(range(len(cohort))), cohort, found)
+    while waiting:
+        jobs, error = [job for job in waiting.values() if job], None
+        try:
+            with time_limit(seconds * len(jobs)):
+                train_cohort(jobs)
+        except Exception as failure:  # noqa: BLE001 - raised in the tasks instead
+            error = failure
+        waiting = _go_on(waiting, cohort, found, error)
+    return [found[place] for place in range(len(cohort))]
+
+
+def _go_on(
+    places: dict[int, TrainingJob | None],
+    cohort: Sequence[greenlet],
+    found: dict[int, T],
+    error: Exception | None = None,
+) -> dict[int, TrainingJob | None]:
+    """Let tasks go on; return what those wait for that are not done after it."""
+    waiting: dict[int, TrainingJob | None] = {}
+    for place in places:
+        member = cohort[place]
+        # Where a task stops must not change how torch is set for the next one.
+        with torch.enable_grad():
+            answer = member.throw(error) if error else member.switch()
+        if member.dead:
+            found[place] = answer
+        else:
+            waiting[place] = answer
+    return waiting
+
+
+def _member(task: Callable[[], T]) -> Callable[[], T]:
+    """Return a task whose trainings are done by its cohort."""
+
+    def run() -> T:
+        TRAINER.set(_wait)
+        return task()
+
+    return run
+
+
+def _wait(job: TrainingJob) -> None:
+    """Hand a job to the cohort, and go on when it is done."""
+    hub = getcurrent().parent
+    assert hub is not None
+    # What this client draws next, and its time, are not those of the others.
+    with without_limit(), torch.random.fork_rng():
+        hub.switch(job)

@@ -1,0 +1,217 @@
+"""Clients that train at once end where each would have alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from cfl_flower.learning import cohort_training
+from cfl_flower.learning.cohort_training import (
+    NOTHING,
+    batch_rows,
+    can_train_together,
+    cohort_batches,
+    train_cohort,
+    train_together,
+)
+from cfl_flower.learning.training import (
+    WHOLE,
+    LocalTraining,
+    TrainingJob,
+    batches,
+    train_alone,
+)
+from cfl_flower.models import (
+    CcflCnn,
+    FedCcfaCnn,
+    FlatModel,
+    FlexCflFemnistCnn,
+    Mclr,
+    Mlp,
+    ModelSettings,
+    Recurrent,
+    ResNet18,
+)
+
+SHAPE, CLASSES = (1, 28, 28), 10
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Train as workers do: threads cost these small convolutions most of their time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def network(of: ModelSettings, shape: tuple[int, ...] = SHAPE) -> FlatModel:
+    torch.manual_seed(1)
+    return FlatModel(of.build(shape, CLASSES))
+
+
+def make_jobs(
+    model: FlatModel, sizes: list[int], local: LocalTraining, **options: object
+) -> list[TrainingJob]:
+    """Return a job for each client, who start from different weights."""
+    draw, jobs = torch.Generator().manual_seed(2), []
+    defaults = {"anchor": None, "loss": None, "part": WHOLE, "correction": None}
+    for client, size in enumerate(sizes):
+        own = model.twin()
+        own.vector.add_(0.01 * torch.randn(own.vector.shape, generator=draw))
+        x = torch.rand(size, *SHAPE, generator=draw)
+        y = torch.randint(CLASSES, (size,), generator=draw)
+        rng = np.random.default_rng(client)
+        jobs.append(TrainingJob(own, x, y, local, rng, **(defaults | options)))
+    return jobs
+
+
+def alone(jobs: list[TrainingJob]) -> list[Tensor]:
+    """Return what each job gives by itself, and leave the jobs as they were."""
+    copies = [
+        replace(job, model=job.model.twin(), rng=copy.deepcopy(job.rng)) for job in jobs
+    ]
+    for job in copies:
+        train_alone(job)
+    return [job.model.vector for job in copies]
+
+
+def assert_same(jobs: list[TrainingJob], expected: list[Tensor]) -> None:
+    """Assert that weights differ by rounding alone.
+
+    Adam divides by the size of a gradient: where that is next to 0, rounding decides on
+    a part of a step.
+    """
+    for job, vector in zip(jobs, expected, strict=True):
+        adam = job.settings.optimizer == "adam"
+        atol = 0.1 * job.settings.learning_rate if adam else 2e-6
+        torch.testing.assert_close(job.model.vector, vector, rtol=1e-4, atol=atol)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"epochs": 2},
+        {"steps": 7},
+        {"epochs": 1, "weight_decay": 0.1, "mu": 0.5},
+        {"steps": 5, "momentum": 0.9},
+        {"epochs": 2, "momentum": 0.5},
+        {"steps": 5, "optimizer": "adam", "learning_rate": 0.01},
+        {"epochs": 1, "batch_size": 1000},
+    ],
+)
+@pytest.mark.parametrize("of", [Mclr(), Mlp(hidden=16), FedCcfaCnn()])
+def test_a_cohort_ends_where_its_clients_would_have(
+    of: ModelSettings, options: dict
+) -> None:
+    local = LocalTraining(**({"learning_rate": 0.05} | options))
+    jobs = make_jobs(network(of), [23, 40, 10, 1], local)
+    starts = [job.model.vector.clone() for job in jobs]
+    expected = alone(jobs)
+    train_cohort(jobs)
+    assert_same(jobs, expected)
+    for job, start in zip(jobs, starts, strict=True):
+        assert not torch.equal(job.model.vector, start)
+
+
+def test_networks_that_draw_or_keep_statistics_train_one_by_one() -> None:
+    shapes = {Recurrent(): (25, 300), ResNet18(): (3, 32, 32)}
+    shapes[FlexCflFemnistCnn()] = SHAPE  # dropout
+    for of, shape in shapes.items():
+        assert not can_train_together(network(of, shape), shape)
+    for of in (Mclr(), Mlp(), FedCcfaCnn(), CcflCnn(channels=(4, 8))):
+        assert can_train_together(network(of), SHAPE)
+
+
+def test_parts_anchors_and_corrections_are_each_clients_own() -> None:
+    model = network(Mlp(hidden=8))
+    part, count = slice(0, 6280), 6280
+    local = LocalTraining(steps=4, mu=1.0, learning_rate=0.1)
+    jobs = make_jobs(model, [20, 30, 11], local, part=part)
+    jobs = [
+        replace(
+            job,
+            anchor=torch.full_like(job.model.weights, place / 10),
+            correction=torch.full((count,), place / 100),
+        )
+        for place, job in enumerate(jobs)
+    ]
+    before = [job.model.vector[count:].clone() for job in jobs]
+    expected = alone(jobs)
+    train_cohort(jobs)
+    assert_same(jobs, expected)
+    for job, rest in zip(jobs, before, strict=True):
+        assert torch.equal(job.model.vector[count:], rest)
+
+
+def test_jobs_of_another_kind_are_done_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two networks, two settings, one loss of its own: three groups and two alone."""
+    first, second = network(Mclr()), network(Mlp(hidden=4))
+    slow, fast = LocalTraining(steps=2), LocalTraining(steps=3)
+
+    def loss(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return module(x).square().mean()
+
+    jobs = [
+        *make_jobs(first, [10, 12], slow),
+        *make_jobs(first, [10, 12], fast),
+        *make_jobs(second, [10, 12], slow),
+        *make_jobs(first, [10], slow, loss=loss),
+        *make_jobs(second, [9], fast),
+    ]
+    sizes: list[int] = []
+    plain = train_together
+    monkeypatch.setattr(
+        cohort_training, "train_together", lambda j: (sizes.append(len(j)), plain(j))
+    )
+    expected = alone(jobs)
+    train_cohort(jobs)
+    assert_same(jobs, expected)
+    assert sizes == [2, 2, 2]
+
+
+def test_a_cohort_too_large_for_the_memory_is_halved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain, sizes = train_together, []
+
+    def limited(jobs: list[TrainingJob]) -> None:
+        sizes.append(len(jobs))
+        if len(jobs) > 2:
+            cohort_batches(jobs)  # as training does, it draws before it fails
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        plain(jobs)
+
+    monkeypatch.setattr(cohort_training, "train_together", limited)
+    jobs = make_jobs(network(Mclr()), [8, 9, 10, 11, 12], LocalTraining(steps=3))
+    expected = alone(jobs)
+    train_cohort(jobs)
+    assert sizes == [5, 2, 3, 1, 2]
+    assert_same(jobs, expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    samples=st.integers(1, 30),
+    batch_size=st.integers(1, 40),
+    epochs=st.integers(1, 3),
+    steps=st.none() | st.integers(1, 20),
+)
+def test_rows_are_the_batches_that_a_client_draws(
+    samples: int, batch_size: int, epochs: int, steps: int | None
+) -> None:
+    local = LocalTraining(epochs=epochs, steps=steps, batch_size=batch_size)
+    x = torch.arange(samples)
+    ours, theirs = np.random.default_rng(5), np.random.default_rng(5)
+    rows = batch_rows(samples, local, ours)
+    drawn = [batch.tolist() for batch, _ in batches(x, x, local, theirs)]
+    assert [row[row != NOTHING].tolist() for row in rows] == drawn
+    assert ours.bit_generator.state == theirs.bit_generator.state
