@@ -19,6 +19,7 @@ from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.communication.nodes import NodeRegistry
 from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
+from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import ERROR_MARK, CflError, FailedRunsError
 from cfl_flower.models import hollow_network
@@ -132,6 +133,8 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
         warn = partial(console.print, style="yellow", soft_wrap=True, markup=False)
         for warning in config.warnings() if stream else ():
             warn(warning)
+        if stream and isinstance(config.dataset, InferredDataset):
+            console.print(config.dataset.described, soft_wrap=True, markup=False)
         checkpoint = Checkpoint(Path(config.output_dir) / "checkpoint", config.resolved)
         strategy_class = locate(config.resolved["strategy"]["_target_"])
         done, state = 0, None

@@ -149,11 +149,13 @@ def allowed_values(declared: FieldInfo) -> str:
     ...     share: Fraction = 0.0
     ...     tries: Count | None = None
     ...     rounds: list[Count] = field(default_factory=list)
+    ...     groups: list[list[int]] = field(default_factory=list)
     >>> for each in Example.__pydantic_fields__.values():
     ...     print(allowed_values(each))
     a number from 0 to 1
     null or a whole number of at least 1
     a list of whole numbers of at least 1
+    a list of lists of whole numbers
     """
     return _describe(declared.annotation, declared.metadata)
 
@@ -175,7 +177,8 @@ def _describe(annotation: Any, metadata: list[Any]) -> str:
         item = _describe(parts[0], [])
         if any(getattr(each, "min_length", 0) for each in metadata):
             return f"a list of at least one {item.removeprefix('a ')}"
-        return "a list of " + re.sub("(?:a )?(number|whole number|text)", r"\1s", item)
+        plural = r"^(?:a )?(list|whole number|number|text)\b"
+        return "a list of " + re.sub(plural, r"\1s", item)
     noun = NOUNS.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
     return " ".join([noun, *_bounds(metadata)])
 
@@ -242,8 +245,9 @@ def settings_class(path: str) -> Any:
     else:
         return settings
     raise ConfigError(
-        f"_target_: {path!r} {fault}; name a strategy, or a class with the decorator "
-        "cfl_flower.settings.settings"
+        f"_target_: {path!r} {fault}; name a class with the decorator "
+        "cfl_flower.settings.settings (of a network, one whose build(shape, classes) "
+        "returns it), or a strategy"
     )
 
 

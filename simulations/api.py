@@ -21,16 +21,17 @@ from io import StringIO
 from pathlib import Path
 
 import pandas as pd
+import yaml
 from markupsafe import Markup
 from rich.table import Table
 
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import quoted, with_folder
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import targets
+from cfl_flower.plugins import conf_folders, targets
 from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import read_summary
-from cfl_flower.settings import locate
+from cfl_flower.settings import locate, require
 from cfl_flower.types import Json
 from simulations import figures, report_tables
 from simulations import run as run_command
@@ -177,15 +178,18 @@ def compare(
 ) -> Comparison:
     """Run every combination of the settings that are lists, several at a time.
 
-    ``seeds`` are how many, from 0 on, or which; ``marks`` adds fedavg, local and oracle
-    to measure by; ``jobs`` is how many runs go on at a time. As the command, it goes on
-    with what an ``output_dir`` holds. Raises `ConfigError` before any training; runs
-    that fail later are in `failures`.
+    A setting that is a list itself, such as ``drift__rounds=[6]``, is one value;
+    several of it are a list of lists. ``seeds`` are how many, from 0 on, or which;
+    ``marks`` adds fedavg, local and oracle to measure by; ``jobs`` is how many runs go
+    on at a time. As the command, it goes on with what an ``output_dir`` holds. Raises
+    `ConfigError` before any training; runs that fail later are in `failures`.
     """
     if "seed" in settings:
         raise ConfigError("seed has no effect beside seeds; use seeds=[0, 3] for two")
-    numbers = range(seeds) if isinstance(seeds, int) else seeds
-    swept = {"seed": list(numbers), **settings}
+    numbers = list(range(seeds) if isinstance(seeds, int) else seeds)
+    whole = numbers and all(isinstance(each, int) for each in numbers)
+    require(bool(whole), "seeds", seeds, "how many, such as 3, or which: [0, 5]")
+    swept = {"seed": numbers, **settings}
     asked = [*overrides, *to_overrides(swept, sweep=True)]
     if not any(each.startswith("strategy=") for each in asked):
         asked = default_overrides() + asked
@@ -216,13 +220,28 @@ def to_overrides(settings: Mapping[str, object], sweep: bool = False) -> list[st
     ['strategy.threshold=0.5', 'drift.rounds=[3,9]']
     >>> to_overrides({"strategy": ["fedavg", "ifca"], "resume": True}, sweep=True)
     ['strategy=fedavg,ifca', 'resume=true']
+    >>> to_overrides({"drift__rounds": [3], "rounds": [9, 12]}, sweep=True)
+    ['drift.rounds=[3]', 'rounds=9,12']
+    >>> to_overrides({"drift__rounds": [[3], [3, 9]]}, sweep=True)
+    ['drift.rounds=[3],[3,9]']
     """
     found = []
-    for key, value in settings.items():
-        many = value if sweep and isinstance(value, list | tuple | range) else [value]
+    for name, value in settings.items():
+        key, many = name.replace("__", "."), [value]
+        if sweep and isinstance(value, list | tuple | range):
+            lists = all(isinstance(each, list | tuple) for each in value)
+            many = list(value) if lists or not _is_list(key) else [value]
         words = ",".join(map(_literal, many))
-        found.append(f"{key.replace('__', '.')}={words}")
+        found.append(f"{key}={words}")
     return found
+
+
+def _is_list(key: str) -> bool:
+    """Return whether a setting has a list as its value in a file of its group."""
+    group, _, name = key.rpartition(".")
+    files = (path for each in conf_folders() for path in (each / group).glob("*.yaml"))
+    nodes = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in files)
+    return any(isinstance(n, dict) and isinstance(n.get(name), list) for n in nodes)
 
 
 def _literal(value: object) -> str:

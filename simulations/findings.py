@@ -13,8 +13,8 @@ from cfl_flower.analysis.leads import find_lead
 from cfl_flower.analysis.tables import mean_and_deviation, new_table
 from simulations.saved import SavedRun
 
-BOUNDS = ("local", "oracle")
-"""Methods that others are measured by: they cannot lead."""
+BOUNDS = {"local": "which shares nothing", "oracle": "which knows the true clusters"}
+"""Methods that others are measured by: they cannot lead, but are named beside."""
 MOMENTS = {"final": "At the end", "mean": "Over all rounds"}
 """The accuracies that a method can lead by."""
 
@@ -70,14 +70,36 @@ def sentences(rows: Rows[SavedRun]) -> Iterator[str]:
             words += ", the most" if winner.second else ""
             if winner.lead:
                 words += f"; its lead over {winner.second}, in points: {winner.lead}"
-            yield f"{words}."
-    sent = {name: f"{size:.1f} MB" for name, size in costs(rows).items()}
+            yield f"{words}.{_beside(rows, key)}"
+    sent = {name: _bytes(size) for name, size in costs(rows).items()}
     if len(set(sent.values())) > 1:
-        least, *_, most = sent
-        yield (
-            f"Of the methods that send models, {least} sent least, {sent[least]}; "
-            f"{most} sent most, {sent[most]}."
+        first, *_, last = sent.values()
+        least, most = (
+            " and ".join(name for name, size in sent.items() if size == extreme)
+            for extreme in (first, last)
         )
+        yield (
+            f"Of the methods that send models, {least} sent least, {first}; "
+            f"{most} sent most, {last}."
+        )
+
+
+def _beside(rows: Rows[SavedRun], key: str) -> str:
+    """Say what those have by whom others are measured."""
+    found = []
+    for name, row in rows.items():
+        values = [getattr(each.score, key) for each in row]
+        what = BOUNDS.get(row[0].run.strategy)
+        if what and None not in values:
+            percent = mean_and_deviation(values, 100, ".1f")
+            found.append(f"{name}, {what}, has {percent}%")
+    return f" For reference, {'; '.join(found)}." if found else ""
+
+
+def _bytes(megabytes: float) -> str:
+    """Write a size in a unit that leaves digits of it."""
+    small = megabytes < 1
+    return f"{1000 * megabytes:.0f} kB" if small else f"{megabytes:.1f} MB"
 
 
 def overview(found: Iterable[tuple[str, Rows[SavedRun]]]) -> Table:

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cfl_flower.config.composition import compose_plain
+from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 FIRST_CLIENTS = 20
 """Clients in the text."""
+
+MOST_NAMES, LONGEST_NAME = 10, 8
+"""Classes whose names stand above their columns, and characters of them."""
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -58,11 +62,21 @@ def ruler(names: Sequence[str], width: int) -> str:
     return "".join(name.ljust(step * width) for name in names[::step]).rstrip()
 
 
+def with_names(found: Preview, names: Sequence[str]) -> Preview:
+    """Return a preview with the names of its labels, if they have room."""
+    if not names or found.columns.what != "label" or len(names) > MOST_NAMES:
+        return found
+    short = [name[:LONGEST_NAME] for name in names]
+    return found._replace(columns=found.columns._replace(names=short))
+
+
 def headline(config: RunConfig) -> str:
     """Say in one line what it is."""
-    names = config.names
+    names, data = config.names, config.names["dataset"]
+    if isinstance(config.dataset, InferredDataset):
+        data = config.dataset.described
     return (
-        f"{names['dataset']}, {config.clients:,} clients, partition "
+        f"{data}, {config.clients:,} clients, partition "
         f"{names['partition']}, drift {names['drift']}, seed {config.seed}, "
         f"{config.rounds:,} rounds"
     )
@@ -174,6 +188,7 @@ def main(arguments: Sequence[str]) -> None:
 
     config = check_settings(composed)
     found, title = preview(open_stream(config), config.rounds), headline(config)
+    found = with_names(found, getattr(config.dataset, "names", ()))
     console = make_console()
     show(found, title, console)
     if output:

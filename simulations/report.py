@@ -160,7 +160,13 @@ def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
     asked = parse(arguments)
     folders = [found for folder in asked.runs for found in find_runs(folder)]
-    page = render([load_run(folder) for folder in folders])
+    runs = [load_run(folder) for folder in folders]
+    if not any(run.rounds for run in runs):
+        raise ConfigError(
+            f"{runs[0].folder} has no finished round: {runs[0].failure}; mend it, and "
+            "repeat its command"
+        )
+    page = render(runs)
     paths = page.write(asked.output, asked.figures)
     print(f"saved in {', '.join(map(str, paths))}")
 

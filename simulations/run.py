@@ -37,7 +37,11 @@ from cfl_flower.config.overrides import (
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF, conf_folders
 from cfl_flower.runs.console import VERBOSITY, make_console
-from cfl_flower.runs.directory import check_output_dir, refuse_other_data
+from cfl_flower.runs.directory import (
+    check_output_dir,
+    refuse_other_data,
+    refuse_other_run,
+)
 from cfl_flower.settings import require
 from simulations.set_files import add_option, with_files
 from simulations.superlink import run_on_superlink
@@ -111,6 +115,7 @@ def check_machine(config: RunConfig) -> None:
         config.gpus_per_worker,
         "0: PyTorch finds no CUDA device on this machine",
     )
+    refuse_other_run(config)
     refuse_other_data(config, open_stream(config).samples)
 
 

@@ -56,10 +56,11 @@ class Picture:
         label = Markup.escape(self.caption)
         return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
 
-    def save(self, folder: Path) -> None:
-        """Write it as PDF and as SVG."""
+    def save(self, folder: str | Path) -> None:
+        """Write it as PDF and as SVG into a folder, made if it is not there."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
         for kind in ("pdf", "svg"):
-            path = folder / f"{self.name}.{kind}"
+            path = Path(folder, f"{self.name}.{kind}")
             if isinstance(self.figure, Chart):
                 self.figure.save(path)
             else:
@@ -164,9 +165,15 @@ def _common_figures(lines: figures.Lines) -> Iterator[tuple[str, str, Chart]]:
 
 def _describe(resolved: Mapping[str, Json]) -> list[str]:
     """Return the data of a run: dataset, partition, drift and sizes."""
-    dataset, partition = (resolved[key]["name"] for key in ("dataset", "partition"))
+    dataset, partition = _dataset(resolved), resolved["partition"]["name"]
     sizes = [f"{resolved[key]} {key}" for key in ("clients", "rounds")]
     return [dataset, partition, _drift(resolved["drift"]["name"]), *sizes]
+
+
+def _dataset(resolved: Mapping[str, Json]) -> str:
+    """Return the name of a dataset: that of its file, if it is one of a user's own."""
+    dataset = resolved["dataset"]
+    return str(dataset.get("file") or dataset["name"])
 
 
 def _drift(name: str) -> str:
@@ -216,12 +223,10 @@ def question(streams: Sequence[Stream]) -> str:
     """
     methods = list(dict.fromkeys(each.label for s in streams for each in s.lines))
     runs = [run for stream in streams for line in stream.lines for run in line.runs]
-    named = {
-        key: list(dict.fromkeys(str(run.resolved[key]["name"]) for run in runs))
-        for key in ("drift", "dataset")
-    }
+    drifts = dict.fromkeys(run.resolved["drift"]["name"] for run in runs)
+    datasets = dict.fromkeys(_dataset(run.resolved) for run in runs)
     seeds = len({run.resolved["seed"] for run in runs})
     who = methods[0] if len(methods) == 1 else f"{len(methods)} methods"
     often = f", {seeds} seeds" if seeds > 1 else ""
-    under = " and ".join(map(_drift, named["drift"]))
-    return f"{who} under {under} on {' and '.join(named['dataset'])}{often}"
+    under = " and ".join(map(_drift, drifts))
+    return f"{who} under {under} on {' and '.join(datasets)}{often}"

@@ -101,7 +101,9 @@ Runner = Callable[..., Run]
 
 @cache
 def _compose(overrides: tuple[str, ...]) -> RunConfig:
-    return compose_config([*SMALL, *overrides])
+    drifts = "drift=none" not in overrides
+    small = [each for each in SMALL if drifts or not each.startswith("drift.")]
+    return compose_config([*small, *overrides])
 
 
 def _run(overrides: tuple[str, ...], path: Path, grid: InProcessGrid | None) -> Run:

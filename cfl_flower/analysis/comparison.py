@@ -231,7 +231,7 @@ def _target(rows: Rows[R]) -> str:
     if not targets:
         return ""
     unit = " or ".join(sorted(units))
-    speedup = f"speed-up: its {unit} to stay there over the method's"
+    speedup = f"speed-up: its {unit} until it stays there, divided by the method's"
     final = f"the final accuracy of {REFERENCE_METHOD}"
     if len(targets) == 1:
         return f"; target: {targets[0]:.1f}%, {final}; {speedup}"
@@ -309,7 +309,7 @@ def _catching_up(rows: Rows[R]) -> Iterator[str]:
         if each.single is None or each.single is each.run:
             continue
         since = caught_up(each.single.rounds, each.run.rounds)
-        level = f"level with {name} from round {since} on"
+        level = f"at least level with {name} from round {since} on"
         found = lines.setdefault(labels[id(each.single)], [])
         found.append(level if since else f"below {name} to the end")
     for name, levels in lines.items():

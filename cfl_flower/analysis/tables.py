@@ -181,12 +181,21 @@ def _recovery(seeds: Sequence[Recovery]) -> str:
 def mean_and_deviation(
     values: Sequence[float | None], factor: float, form: str
 ) -> str | None:
-    """Write the mean ± the deviation of several seeds; None if a seed has no number."""
+    """Write the mean ± the deviation of several seeds; None if a seed has no number.
+
+    Examples
+    --------
+    >>> mean_and_deviation([0.8, 0.9], 100, ".1f")
+    '85.0 ± 7.1'
+    >>> mean_and_deviation([-1e-4], 1, ".2f")
+    '0.00'
+    """
     found = [factor * value for value in values if value is not None]
     if not found or len(found) < len(values):
         return None
     spread = f" ± {stdev(found):{form}}" if len(found) > 1 else ""
-    return f"{fmean(found):{form}}{spread}"
+    # "z": a small negative number is 0, not -0.
+    return f"{fmean(found):{form.replace('.', 'z.')}}{spread}"
 
 
 def cell(entries: Sequence[Score], column: Column) -> str:

@@ -27,7 +27,7 @@ from cfl_flower.data.partition import Partition
 from cfl_flower.data.timeline import Timeline
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
-from cfl_flower.models import ModelSettings, hollow_network
+from cfl_flower.models import ModelSettings, check_network
 from cfl_flower.plugins import allow
 from cfl_flower.settings import (
     Count,
@@ -176,9 +176,11 @@ def check_settings(composition: Composition) -> RunConfig:
     groups["devices"].check(paths["data_dir"])
     groups["logger"].check()
     timeline = _timeline(basics, groups)
-    # The network refuses inputs that do not fit it.
+    times = timeline.rounds
+    allowed = "[] with drift=none, or another drift, such as drift=regroup"
+    require(not times or names["drift"] != "none", "drift.rounds", times, allowed)
     dataset = groups["dataset"]
-    hollow_network(groups["model"], dataset.shape, dataset.classes)
+    check_network(groups["model"], dataset.shape, dataset.classes)
     plain.update(paths)
     resolved = {
         key: _with_names(key, value, choices) if key in GROUPS else value

@@ -198,6 +198,8 @@ def _unknown_key(overrides: Sequence[Override], error: Exception) -> str:
     if "/" in key:
         group = key.partition("/")[0]
         return f"{key} has no effect with this {group}; leave it out"
+    if any(each.is_delete() and each.key_or_group == key for each in overrides):
+        return f"~{key} deletes what {key}= sets; leave one of them out"
     composition = _chosen(overrides)
     parent, _, name = key.rpartition(".")
     there = settings_at(parent, composition.settings)

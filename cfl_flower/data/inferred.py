@@ -31,6 +31,10 @@ LABELS_AT_MOST = 100
 that was meant to be predicted."""
 
 
+SHOWN = 5
+"""Classes that a description names."""
+
+
 @settings("dataset")
 class InferredDataset(FileDataset):
     """A dataset that is described by its files, unless its settings say otherwise.
@@ -64,6 +68,14 @@ class InferredDataset(FileDataset):
     def called(self) -> str:
         """What errors call it: its name, and perhaps which it is."""
         return self.name
+
+    @property
+    def described(self) -> str:
+        """What was found in its files, once it is complete."""
+        shape, names = "x".join(map(str, self.shape)), ", ".join(self.names[:SHOWN])
+        more = ", …" if len(self.names) > SHOWN else ""
+        classes = f"{self.classes} classes" + (f" ({names}{more})" if names else "")
+        return f"{self.called} with {shape} inputs and {classes}"
 
     @abstractmethod
     def read(self, data_dir: str) -> Parts:

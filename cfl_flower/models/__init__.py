@@ -18,6 +18,7 @@ from cfl_flower.models.dense import Mclr, Mlp, SoftmaxRegression
 from cfl_flower.models.flat import (
     FlatModel,
     Split,
+    check_network,
     hollow_network,
     initial_vector,
     split_module,
@@ -42,6 +43,7 @@ __all__ = [
     "SoftmaxRegression",
     "Split",
     "VisionTransformer",
+    "check_network",
     "hollow_network",
     "initial_vector",
     "split_module",

@@ -191,6 +191,34 @@ def hollow_network(
         return settings.build(shape, classes)
 
 
+def check_network(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int
+) -> None:
+    """Raise `ConfigError` for a network that does not fit a dataset.
+
+    It must give ``classes`` numbers for each input. One with operations that cannot be
+    done without memory is only built.
+    """
+    network = hollow_network(settings, shape, classes).eval()
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            found = network(torch.empty(2, *shape))
+    except NotImplementedError:
+        return
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"model: {type(network).__name__} fails on inputs of shape {shape} "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); mend its "
+            "build(shape, classes) or its forward"
+        ) from error
+    shape_found = tuple(getattr(found, "shape", ()))
+    if shape_found != (2, classes):
+        raise ConfigError(
+            f"model: {type(network).__name__} returns {shape_found} for 2 inputs; it "
+            f"must return (2, {classes}), a number for each of the dataset's classes"
+        )
+
+
 def initial_vector(
     settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
 ) -> Vector:

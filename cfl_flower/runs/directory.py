@@ -67,10 +67,7 @@ class RunDirectory:
                 f"output_dir={self.path} is in use by another run; wait or use another"
             ) from error
         try:
-            if self._config.resume:
-                # First: an earlier version's settings differ, too.
-                Checkpoint(self.path / "checkpoint", {}).check_version()
-            refuse_other_settings(self._config)
+            refuse_other_run(self._config)
         except CflError:
             self._lock.release()
             raise
@@ -180,11 +177,22 @@ def check_output_dir(config: RunConfig) -> None:
             f"output_dir={path} cannot be written ({error.strerror}); use a folder of "
             "your own"
         ) from error
-    if not config.resume and (path / "rounds.jsonl").exists():
+    if not config.resume and read_lines(path / "rounds.jsonl"):
         raise ConfigError(
             f"output_dir={path} already holds a run; add resume=true to continue it, "
             "or use another folder"
         )
+
+
+def refuse_other_run(config: RunConfig) -> None:
+    """Refuse to go on with a run of another version or with other settings.
+
+    Raises `CheckpointError` or `ConfigError`.
+    """
+    if config.resume:
+        # First: an earlier version's settings differ, too.
+        Checkpoint(Path(config.output_dir, "checkpoint"), {}).check_version()
+    refuse_other_settings(config)
 
 
 def refuse_other_data(config: RunConfig, samples: Callable[[], str]) -> None:

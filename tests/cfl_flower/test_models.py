@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +25,7 @@ from cfl_flower.models import (
     ResNet18,
     ShuffleNetV2,
     VisionTransformer,
+    check_network,
     initial_vector,
 )
 from cfl_flower.settings import build
@@ -341,3 +344,35 @@ def test_images_lie_channels_last_and_answers_stay_the_same(channels: int) -> No
         assert layouts == [True]
         expected = module.get_submodule("classifier")(plain(x))
     torch.testing.assert_close(answers, expected, rtol=1e-5, atol=1e-6)
+
+
+class OfOnesOwn:
+    """A network with a mistake, as a newcomer's might have."""
+
+    def __init__(self, build: Callable[[tuple[int, ...], int], nn.Module]) -> None:
+        self.build = build
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (
+            nn.Linear(8, 4),
+            r"Linear returns \(2, 4\) for 2 inputs; it must return \(2, 5\)",
+        ),
+        (nn.Linear(9, 5), r"Linear fails on inputs of shape \(8,\) \(RuntimeError"),
+        (nn.GRU(8, 5), r"GRU returns \(\) for 2 inputs"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_refused(
+    module: nn.Module, message: str
+) -> None:
+    own = OfOnesOwn(lambda shape, classes: module.to("meta"))
+    with pytest.raises(ConfigError, match=message):
+        check_network(own, (8,), 5)
+
+
+@pytest.mark.parametrize("name", NATURAL)
+def test_networks_fit_the_data_that_they_are_for(name: str) -> None:
+    settings = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())
+    check_network(build(settings), *NATURAL[name])

@@ -315,7 +315,7 @@ def test_late_client_joins(
 
 NORMALISED = [
     *("model=shufflenet_v2", "dataset.size=9", "strategy.local.buffers=local"),
-    *("clients=4", "participants=2", "rounds=3", "drift=none", "drift.rounds=[3]"),
+    *("clients=4", "participants=2", "rounds=3", "drift.rounds=[3]"),
     *("partition.groups=2", "partition.samples=6", "partition.test_samples=4"),
     *("strategy.local.epochs=1", "strategy.local.learning_rate=0.01"),
 ]

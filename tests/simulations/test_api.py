@@ -126,6 +126,12 @@ def test_seeds_are_told_once() -> None:
         cfl.compare(strategy="fedavg", seeds=2, seed=3)
 
 
+@pytest.mark.parametrize("seeds", ["abc", 0, [], [0.5]])
+def test_seeds_are_a_number_or_a_list(seeds: object) -> None:
+    with pytest.raises(ConfigError, match="how many, such as 3, or which"):
+        cfl.compare(strategy="fedavg", seeds=seeds)
+
+
 def test_names_are_there_and_cost_nothing_until_used() -> None:
     assert all(callable(getattr(cfl, each)) for each in ("run", "compare", "load"))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

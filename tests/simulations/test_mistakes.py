@@ -78,6 +78,8 @@ TOGETHER = [
     ("strategy=fedavg strategy/trigger=pairwise", "strategy/trigger … leave it out"),
     ("partition=natural", "partition=natural … drift=regroup; use drift=none"),
     ("partition=natural drift=none", "partition=natural … use another partition"),
+    ("drift=none drift.rounds=[5]", "drift.rounds=[5] … use [] with drift=none"),
+    ("~drift.rounds drift.rounds=[5]", "~drift.rounds deletes … leave one of them out"),
     ("partition=hybrid", "partition.domains=2 … use 1"),
     ("partition=natural dataset=synthetic clients=101 drift=none", "the 100 owners"),
     ("model=gru", "model=gru … (1, 8, 8) … (tokens, dimensions) … model=mlp"),

@@ -315,13 +315,24 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
     (dear,) = divide([single, replace(other, rounds=more)])
     *_, cost = dear.findings()
     assert re.fullmatch(
-        r"Of the methods that send models, fedavg sent least, 0.\d MB; fielding sent "
+        r"Of the methods that send models, fedavg sent least, \d+ kB; fielding sent "
         r"most, 4.\d MB.",
         cost,
     )
     leads = stream.tables[1]
     assert [[*column.cells] for column in leads.columns][1] == ["+2.0 ± 1.0, no lead"]
     assert question([stream]) == "2 methods under drift regroup on digits, 2 seeds"
+
+
+def test_references_stand_beside_who_leads(folders: list[Path]) -> None:
+    first, other = (load_run(folder) for folder in folders)
+    alone = {**other.resolved["strategy"], "name": "local"}
+    local = replace(other, resolved={**other.resolved, "strategy": alone})
+    (stream,) = divide([first, again(local, 0, 0.05)])
+    end, *_ = stream.findings()
+    high = 100 * local.rounds[-1]["accuracy"] + 5
+    assert end.startswith(f"At the end, {first.strategy} has ")
+    assert end.endswith(f" local, which shares nothing, has {high:.1f}%.")
 
 
 def test_columns_without_a_number_are_not_shown(folders: list[Path]) -> None:
@@ -426,7 +437,10 @@ def _with_other_files(folder: Path, tmp_path: Path) -> Path:
 
 
 def test_a_failed_run_is_shown_with_its_reason(
-    folders: list[Path], run_small: Runner, tmp_path: Path
+    folders: list[Path],
+    run_small: Runner,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(NoValidResultError):
         run_small("strategy=local", "faults.raises=1", folder="early")
@@ -437,6 +451,11 @@ def test_a_failed_run_is_shown_with_its_reason(
     alone = render(runs[2:])
     assert "none of 12 clients" in alone.html
     assert alone.pictures == []
+    path = tmp_path / "page.html"
+    assert main([str(tmp_path / "early"), f"--output={path}"]) == 2
+    error = capsys.readouterr().err
+    assert "has no finished round: round 1: none of 12 clients" in error
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("text", ["", "strategy: [", "a: 1\n"])

@@ -46,7 +46,7 @@ def test_bad_input_from_the_shell_is_refused_within_seconds(tmp_path: Path) -> N
 def test_a_run_is_not_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "rounds.jsonl").touch()
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
     assert main([*SMALL, f"output_dir={tmp_path}"]) == 2
     assert "resume=true" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ import pytest
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs import directory as results
-from cfl_flower.runs.directory import RunDirectory, check_output_dir
+from cfl_flower.runs.directory import FAILURE, RunDirectory, check_output_dir
 from cfl_flower.runs.reading import finished, read_lines, read_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.types import Failure
@@ -135,6 +135,17 @@ def test_a_folder_that_holds_a_run_is_refused_without_resume(config: RunConfig) 
         write(directory, 1)
     with pytest.raises(ConfigError, match="already holds a run; add resume=true"):
         check_output_dir(config)
+
+
+def test_a_folder_whose_run_failed_in_its_first_round_is_used_again(
+    config: RunConfig,
+) -> None:
+    with pytest.raises(ValueError, match="mend me"), RunDirectory(config) as directory:
+        directory.rewind(0)
+        raise ValueError("mend me")
+    assert (directory.path / "rounds.jsonl").exists()
+    with RunDirectory(config) as again:
+        assert not (again.path / FAILURE).exists()
 
 
 def test_fewer_rounds_than_a_folder_holds_are_refused(tmp_path: Path) -> None:
