@@ -18,6 +18,8 @@ from pathlib import Path
 
 import typer
 
+from cfl_flower import __version__
+
 COMMANDS = (
     *("run", "compare", "preview", "report", "reproduce", "assign", "export"),
     *("directions_map", "new", "chaos"),
@@ -30,8 +32,8 @@ DEVICES = ("keys", "superlink", "supernode", "connect", "submit", "doctor", "sam
 
 app = typer.Typer(
     no_args_is_help=True,
-    help=(__doc__ or "").partition("\n")[0],
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # click does
 )
 deploy = typer.Typer(no_args_is_help=True, help="Run on real devices.")
 app.add_typer(deploy, name="deploy")
@@ -73,6 +75,22 @@ def add_command(group: typer.Typer, name: str, module: str) -> None:
         add_help_option=False,
         context_settings={"ignore_unknown_options": True},
     )(start)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"cfl-flower {__version__}")
+        raise typer.Exit
+
+
+VERSION = typer.Option(
+    False, "--version", callback=_print_version, is_eager=True, help="Print it."
+)
+
+
+@app.callback(help=(__doc__ or "").partition("\n")[0])
+def main(version: bool = VERSION) -> None:
+    """Do what the command says."""
 
 
 for each in COMMANDS:

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.table import Table
 
 from cfl_flower.config.composition import compose_plain
-from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
@@ -72,9 +71,9 @@ def with_names(found: Preview, names: Sequence[str]) -> Preview:
 
 def headline(config: RunConfig) -> str:
     """Say in one line what it is."""
-    names, data = config.names, config.names["dataset"]
-    if isinstance(config.dataset, InferredDataset):
-        data = config.dataset.described
+    names = config.names
+    # One of the user's own files says what was found in it.
+    data = getattr(config.dataset, "described", names["dataset"])
     return (
         f"{data}, {config.clients:,} clients, partition "
         f"{names['partition']}, drift {names['drift']}, seed {config.seed}, "

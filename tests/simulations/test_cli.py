@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cfl_flower import __version__
 from cfl_flower.config.composition import list_options
 from cfl_flower.errors import ConfigError
 from simulations import choices
@@ -32,6 +33,13 @@ def test_help_has_a_line_for_each_command() -> None:
     )
     assert all(name in on_devices for name in DEVICES)
     assert "One run, or a Hydra sweep" in shown
+
+
+def test_the_version_and_the_nearest_command_are_told() -> None:
+    assert told("--version") == f"cfl-flower {__version__}\n"
+    wrong = CliRunner().invoke(app, ["rn"])
+    assert wrong.exit_code == 2
+    assert wrong.output.count("Did you mean 'run'?") == 1
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "choices", "benchmark.__main__"])
