@@ -1,4 +1,4 @@
-"""`cfl_flower.strategies`, `cfl_flower.clients` and `cfl_flower.conf`.
+"""`cfl_flower.strategies`, `.clients`, `.conf` and `.simulations`.
 
 Flower bundles an app's packages by their top-level names, so these lie beside
 `cfl_flower`. Below it they are the very same modules: a class is one object, however it
@@ -18,8 +18,11 @@ from types import ModuleType
 
 from cfl_flower.errors import ConfigError
 
-BESIDE = ("strategies", "clients", "conf")
+BESIDE = ("strategies", "clients", "simulations", "conf")
 """The packages beside this one."""
+
+IMPORTED = BESIDE[:3]
+"""Those that are imported; of a `conf` only the files are read."""
 
 HOME = Path(__file__).resolve().parents[1]
 """The folder in which they lie."""
@@ -60,7 +63,7 @@ def install() -> None:
 
 def require_own_packages() -> None:
     """Raise `ConfigError` if another package has the name of one beside this one."""
-    for name in BESIDE[:2]:
+    for name in IMPORTED:
         known = sys.modules.get(name)
         spec = known.__spec__ if known else find_spec(name)
         place = spec.origin if spec else None

@@ -36,7 +36,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF, conf_folders
-from cfl_flower.runs.console import VERBOSITY, make_console
+from cfl_flower.runs.console import VERBOSITY, Verbosity, make_console, verbosity
 from cfl_flower.runs.directory import (
     check_output_dir,
     refuse_other_data,
@@ -65,6 +65,9 @@ def run(config: RunConfig) -> None:
 
         execute(InProcessGrid(), config, make_console())
     else:
+        if verbosity() is not Verbosity.QUIET:
+            told = "starting Flower and Ray: ten seconds, which engine=inprocess saves"
+            make_console().print(told, style="dim")
         line = shlex.join(overrides_elsewhere(config))
         run_on_superlink(line, config.workers, config.gpus_per_worker)
 

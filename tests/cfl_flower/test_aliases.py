@@ -16,7 +16,11 @@ from cfl_flower.settings import locate
 
 
 @pytest.mark.parametrize(
-    "name", ["strategies", "clients", "conf", "strategies.fedavg", "clients.base"]
+    "name",
+    [
+        *("strategies", "clients", "conf", "simulations"),
+        *("strategies.fedavg", "clients.base", "simulations.saved"),
+    ],
 )
 def test_an_alias_is_the_same_module(name: str) -> None:
     below = importlib.import_module(f"cfl_flower.{name}")
@@ -32,7 +36,7 @@ def test_a_class_is_one_object_however_it_is_named() -> None:
 
 def test_what_is_not_beside_is_not_below() -> None:
     assert find_spec("cfl_flower.strategies.nothing") is None
-    assert find_spec("cfl_flower.simulations") is None
+    assert find_spec("cfl_flower.tests") is None
 
 
 def test_another_package_of_the_name_is_one_line(tmp_path: Path) -> None:
