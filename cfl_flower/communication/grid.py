@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable
+from copy import copy
 from threading import Lock
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
+from google.protobuf.message import DecodeError
 
 from cfl_flower.communication.outstanding import Outstanding
 
+log = logging.getLogger(__name__)
+
 PAUSE = 0.25
 """The longest wait, in seconds, between two looks for replies."""
+
+REQUESTS = 50
+"""Requests of one look into which the replies of devices are divided."""
+
+UNREADABLE = 3
+"""Flower's code of a message that is not available."""
+
+UNDECODABLE = (
+    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+    *(DecodeError, RecursionError),
+)
+"""What Flower raises of a reply that is not what it should be."""
 
 
 class PatientGrid:
@@ -33,7 +50,10 @@ class PatientGrid:
         self.nodes = nodes
         self._turn = turn
         self._pending: list[Callable[[], None]] = []
+        self._asked: dict[str, Message] = {}
         self.outstanding = Outstanding()
+        self.of_devices = True
+        """Whether replies may come from devices, and be what cannot be decoded."""
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Do some work while the next messages are on their way."""
@@ -75,7 +95,37 @@ class PatientGrid:
         for key, message in zip(ids, listed, strict=True):
             if key:
                 self.outstanding.sent(message.metadata.dst_node_id, key)
+                if self.of_devices:
+                    self._asked[key] = copy(message)
+                    self._asked[key].content = RecordDict()
         return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the replies that are there, to some messages.
+
+        Flower decodes what it hands out, and one reply that it cannot decode loses all
+        of a request. So those of devices are fetched in many requests, up to `REQUESTS`
+        one by one; in the place of what is lost there is a reply with an error.
+        """
+        keys, found = list(message_ids), list[Message]()
+        size = -(-len(keys) // REQUESTS) if self.of_devices else len(keys)
+        for start in range(0, len(keys), size or 1):
+            part = keys[start : start + size]
+            try:
+                found.extend(self._grid.pull_messages(part))
+            except UNDECODABLE as error:
+                if not self.of_devices:
+                    raise
+                found.extend(self._unreadable(key, error) for key in part)
+        for reply in found:
+            self._asked.pop(reply.metadata.reply_to_message_id, None)
+        return found
+
+    def _unreadable(self, key: str, error: Exception) -> Message:
+        """Return an error in the place of a reply that Flower cannot decode."""
+        reason = f"the reply cannot be decoded: {type(error).__name__}: {error}"
+        log.warning("message %s: %s", key, reason)
+        return Message(Error(UNREADABLE, reason), reply_to=self._asked[key])
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -188,7 +188,7 @@ class NodeRegistry:
         devices = {node: c for node, (c, _) in identities.items() if c is not None}
         workers = {node: count for node, (_, count) in identities.items() if count}
         if not self._claims and not devices and workers:
-            self.simulated = True
+            self.simulated, self.grid.of_devices = True, False
             self._nodes += workers
         else:
             for node in identities.keys() - devices.keys():
