@@ -28,6 +28,9 @@ from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
 from strategies.method import Method
 
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
+"""What files that are not what they should be lead to."""
+
 
 @dataclass(frozen=True)
 class SavedRun:
@@ -233,7 +236,7 @@ def load_run(folder: Path) -> SavedRun:
         overrides = overrides[len(RUN) :]
         run = SavedRun(folder, overrides, config, rounds, tests, data, failure)
         _ = run.drifts
-    except (ValueError, KeyError, TypeError, CflError) as error:
+    except (*UNREADABLE, CflError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"
         raise ConfigError(
             f"{folder} cannot be read ({why}); it may be of another version"

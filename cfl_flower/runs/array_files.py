@@ -83,7 +83,8 @@ def read_arrays(
         if (vector := vectors.get(found.digest)) is not None:
             arrays[name] = vector
             continue
-        array = np.fromfile(folder / f"{found.digest}{SUFFIX}", np.dtype(found.dtype))
+        name_of_file = Path(f"{found.digest}{SUFFIX}").name
+        array = np.fromfile(folder / name_of_file, np.dtype(found.dtype))
         if digest_of(array) != found.digest:
             raise DamagedArrayError(found.digest)
         arrays[name] = array.reshape(found.shape)

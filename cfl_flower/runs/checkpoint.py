@@ -119,6 +119,10 @@ def _element_type(annotation: Any, container: type) -> Any:
     return Any
 
 
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError)
+"""What a header leads to that is not what it should be."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """The folder that holds the last checkpoint of a run."""
@@ -180,18 +184,21 @@ class Checkpoint:
             state = unpack(header["state"], arrays, state_class)
         except OtherVersionError as error:
             self._refuse_version(f"an earlier version of cfl-flower's {error}")
-        return int(header["round"]), state
+        except MALFORMED as error:
+            raise self._refusal(f"is torn ({type(error).__name__})") from error
+        return header["round"], state
 
     def _read_arrays(self, header: Mapping[str, Json]) -> dict[str, np.ndarray]:
         damaged = "is torn (its arrays are not those that were saved)"
         try:
-            data = (self.folder / header["arrays"]).read_bytes()
+            # A name, not a path: no file outside of the folder is read.
+            data = (self.folder / Path(header["arrays"]).name).read_bytes()
             if hashlib.sha256(data).hexdigest() != header["sha256"]:
                 raise self._refusal(damaged)
             large = array_files.read_arrays(self.folder, header["large"])
         except array_files.DamagedArrayError as error:
             raise self._refusal(damaged) from error
-        except (OSError, KeyError, TypeError) as error:
+        except (OSError, *MALFORMED) as error:
             raise self._refusal(f"is torn ({type(error).__name__})") from error
         # Copies: what is loaded is not to be changed in place.
         return {name: array.copy() for name, array in load(data).items()} | large
@@ -199,12 +206,15 @@ class Checkpoint:
     def _read_header(self) -> dict[str, Json]:
         try:
             header = json.loads(self._header.read_text())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise self._refusal(f"is torn ({type(error).__name__})") from error
         if not isinstance(header, dict):
             raise self._refusal("is torn (no JSON object)")
         if header.get("format", 1) != FORMAT:
             self._refuse_version("an earlier version of cfl-flower")
+        for key, kind in (("round", int), ("config", dict), ("state", dict)):
+            if type(header.get(key)) is not kind:
+                raise self._refusal(f"is torn ({key} is not what it should be)")
         return header
 
     def _refuse_version(self, version: str) -> NoReturn:

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import append_durably, write_atomically
 from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.lines import check_stamp
 from cfl_flower.runs.reading import read_lines, refuse_other_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord, device_seconds
 from cfl_flower.types import Json
@@ -118,7 +119,9 @@ class RunDirectory:
         """Remove the lines after a round, torn ones included."""
         for name in ("rounds.jsonl", "clients.jsonl"):
             path = self.path / name
-            kept = [row for row in read_lines(path, ["round"]) if row["round"] <= round]
+            kept = [
+                row for row in read_lines(path, check_stamp) if row["round"] <= round
+            ]
             lines = "".join(json.dumps(row) + "\n" for row in kept)
             write_atomically(path, lines.encode())
 

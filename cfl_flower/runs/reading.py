@@ -6,7 +6,7 @@ Damaged files are one-line errors.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,24 +15,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.runs.lines import check_client, check_round
 from cfl_flower.types import Json
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
-
-ROUND_KEYS = (
-    "round",
-    "accuracy",
-    "cluster_sizes",
-    "failures",
-    "bytes_up",
-    "bytes_down",
-)
-"""Keys that every line of `rounds.jsonl` needs for tables and curves."""
-
-TEST_KEYS = ("round", "client", "cluster", "accuracy")
-"""Keys that every line of `clients.jsonl` needs."""
-
 
 MAY_DIFFER = frozenset(
     {
@@ -191,7 +178,7 @@ def refuse_other_settings(config: RunConfig) -> None:
 def _read(path: Path, parse: Callable[[str], Json]) -> Json:
     try:
         return parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise broken(path, error) from error
 
 
@@ -200,6 +187,18 @@ def read_settings(path: Path) -> dict[str, Json]:
     settings = _read(path, yaml.safe_load) or {}
     if not isinstance(settings, dict):
         raise broken(path, "no settings")
+    for group in ("strategy", "dataset", "partition", "drift", "model"):
+        node = settings.get(group)
+        texts = (
+            [node.get(k) for k in ("name", "_target_")]
+            if isinstance(node, dict)
+            else []
+        )
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise broken(path, f"{group} is no choice")
+    for key in ("clients", "rounds", "seed"):
+        if type(settings.get(key)) is not int:
+            raise broken(path, f"{key} is no whole number")
     return settings
 
 
@@ -209,23 +208,33 @@ def read_summary(folder: Path) -> dict[str, Json]:
     summary = _read(path, json.loads)
     if not isinstance(summary, dict) or not {"rounds", "seconds"} <= summary.keys():
         raise broken(path, "no summary of a run")
+    if not isinstance(summary.get("data"), str | None):
+        raise broken(path, "data is no text")
     return summary
 
 
 def read_rounds(folder: Path) -> list[dict[str, Json]]:
-    """Read the `rounds.jsonl` of a run, as `read_lines` does."""
-    return read_lines(folder / "rounds.jsonl", ROUND_KEYS)
+    """Read the `rounds.jsonl` of a run, as `read_lines` does; a line for each."""
+    path = folder / "rounds.jsonl"
+    rows = read_lines(path, check_round)
+    for number, row in enumerate(rows, 1):
+        if row["round"] != number:
+            raise broken(path, f"line {number} is of round {row['round']}")
+    return rows
 
 
 def read_tests(folder: Path) -> list[dict[str, Json]]:
     """Read the `clients.jsonl` of a run, as `read_lines` does."""
-    return read_lines(folder / "clients.jsonl", TEST_KEYS)
+    return read_lines(folder / "clients.jsonl", check_client)
 
 
-def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
+def read_lines(
+    path: Path, check: Callable[[Mapping[str, Json]], str] = lambda row: ""
+) -> list[dict[str, Json]]:
     """Read a JSON-lines file without a torn last line, as kill -9 leaves it.
 
-    Raises `ConfigError` if another line is torn, or lacks one of the keys.
+    ``check`` says what is wrong with a line, if anything is. Raises `ConfigError` for
+    such a line, and if another one than the last is torn.
     """
     if not path.exists():
         return []
@@ -235,12 +244,12 @@ def read_lines(path: Path, keys: Collection[str] = ()) -> list[dict[str, Json]]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise broken(path, f"line {number} is torn") from error
         if not isinstance(row, dict):
             raise broken(path, f"line {number} is no JSON object")
-        if lacking := [key for key in keys if key not in row]:
-            raise broken(path, f"line {number} has no {', '.join(lacking)}")
+        if fault := check(row):
+            raise broken(path, f"line {number} has {fault}")
         rows.append(row)
     return rows
 
