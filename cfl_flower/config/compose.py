@@ -155,6 +155,8 @@ def check_settings(composition: Composition) -> RunConfig:
     plain, choices, overrides = composition
     allow(plain)
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
+    if choices["drift"] == "none":
+        plain["drift"] = _nothing(plain["drift"], overrides)
     plain["drift"] = _in_rounds(plain["drift"], basics.rounds)
     groups = {
         group: _typed(group, _target(group, plain.get(group)), plain[group])
@@ -176,9 +178,6 @@ def check_settings(composition: Composition) -> RunConfig:
     groups["devices"].check(paths["data_dir"])
     groups["logger"].check()
     timeline = _timeline(basics, groups)
-    times = timeline.rounds
-    allowed = "[] with drift=none, or another drift, such as drift=regroup"
-    require(not times or names["drift"] != "none", "drift.rounds", times, allowed)
     dataset = groups["dataset"]
     check_network(groups["model"], dataset.shape, dataset.classes)
     plain.update(paths)
@@ -209,6 +208,19 @@ def _with_names(
         for key, value in node.items()
     }
     return {"name": choices[group], **inner}
+
+
+def _nothing(drift: Mapping[str, Json], overrides: Sequence[str]) -> dict[str, Json]:
+    """Return the settings of drift=none, without what an experiment says of its own.
+
+    Raises `ConfigError` if the user says when something is to change.
+    """
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        allowed = "[] with drift=none, or another drift, such as drift=regroup"
+        says = key.startswith("drift.") and key != "drift._target_" and value != "[]"
+        require(not says, key, value, allowed)
+    return {"_target_": drift["_target_"], "rounds": [], "fraction": 1.0}
 
 
 def _in_rounds(drift: Any, total: int) -> Any:

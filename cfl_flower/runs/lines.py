@@ -84,11 +84,11 @@ def _checker(line: type[Any]) -> Callable[[Mapping[str, Json]], str]:
             adapter.validate_python(row)
         except ValidationError as error:
             found = error.errors()
-            lacking = [each["loc"][0] for each in found if each["type"] == "missing"]
-            if lacking:
-                return f"no {', '.join(map(str, lacking))}"
-            key = ".".join(map(str, found[0]["loc"]))
-            return f"{key}: {found[0]['msg']}"
+            keys = [".".join(map(str, each["loc"])) for each in found]
+            pairs = zip(keys, found, strict=True)
+            if lacking := [key for key, each in pairs if each["type"] == "missing"]:
+                return f"no {', '.join(lacking)}"
+            return f"{keys[0]}: {found[0]['msg']}"
         odd = [key for key, value in row.items() if isinstance(value, dict)]
         if "client" in row and not is_client_id(row["client"]):
             odd.append("client")

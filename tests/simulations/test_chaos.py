@@ -60,7 +60,8 @@ def test_a_difference_is_named(tmp_path: Path, reference: Path) -> None:
 def test_lost_results_are_failures_beyond_the_references(
     tmp_path: Path, reference: Path
 ) -> None:
-    failed = {"failures": [{"client": 1}, {"client": 2}]}
+    told = {"phase": "train", "reason": "raised", "detail": "an error"}
+    failed = {"failures": [{"client": client, **told} for client in (1, 2)]}
     assert lost_results(reference, saved_run(tmp_path / "lost", failed)) == 2
     assert lost_results(reference, reference) == 0
 
