@@ -215,8 +215,9 @@ def _nothing(drift: Mapping[str, Json], overrides: Sequence[str]) -> dict[str, J
 
     Raises `ConfigError` if the user says when something is to change.
     """
-    for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
+    # The last value of a key counts.
+    said = dict(each.lstrip("+").partition("=")[::2] for each in overrides)
+    for key, value in said.items():
         allowed = "[] with drift=none, or another drift, such as drift=regroup"
         says = key.startswith("drift.") and key != "drift._target_" and value != "[]"
         require(not says, key, value, allowed)

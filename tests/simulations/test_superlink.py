@@ -274,7 +274,7 @@ def test_a_killed_worker_stops_the_run_and_resume_goes_on(
 def test_colours_that_ci_forces_hide_neither_success_nor_failure(
     option: str, code: int, said: str, tmp_path: Path
 ) -> None:
-    options = ["rounds=1", "drift=none", *filter(None, [option])]
+    options = ["rounds=1", *filter(None, [option])]
     done = subprocess.run(
         command(tmp_path / "run", *options),
         capture_output=True,
