@@ -21,6 +21,9 @@ from cfl_flower.types import Json
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
 
+CHOSEN = ("strategy", "dataset", "partition", "drift", "model")
+"""Groups of which every `config.yaml` names an option and its class."""
+
 MAY_DIFFER = frozenset(
     {
         "rounds",
@@ -187,14 +190,10 @@ def read_settings(path: Path) -> dict[str, Json]:
     settings = _read(path, yaml.safe_load) or {}
     if not isinstance(settings, dict):
         raise broken(path, "no settings")
-    for group in ("strategy", "dataset", "partition", "drift", "model"):
+    for group in CHOSEN:
         node = settings.get(group)
-        texts = (
-            [node.get(k) for k in ("name", "_target_")]
-            if isinstance(node, dict)
-            else []
-        )
-        if not texts or not all(isinstance(text, str) for text in texts):
+        node = node if isinstance(node, dict) else {}
+        if not all(isinstance(node.get(key), str) for key in ("name", "_target_")):
             raise broken(path, f"{group} is no choice")
     for key in ("clients", "rounds", "seed"):
         if type(settings.get(key)) is not int:
