@@ -20,6 +20,7 @@ from cfl_flower.config.composition import (
     compose_plain_sweep,
     list_options,
 )
+from cfl_flower.config.overrides import parse
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
 from cfl_flower.data.inferred import InferredDataset
@@ -216,10 +217,10 @@ def _nothing(drift: Mapping[str, Json], overrides: Sequence[str]) -> dict[str, J
     Raises `ConfigError` if the user says when something is to change.
     """
     # The last value of a key counts.
-    said = dict(each.lstrip("+").partition("=")[::2] for each in overrides)
+    said = {each.key_or_group: each.value() for each in parse(overrides)}
+    allowed = "[] with drift=none, or another drift, such as drift=regroup"
     for key, value in said.items():
-        allowed = "[] with drift=none, or another drift, such as drift=regroup"
-        says = key.startswith("drift.") and key != "drift._target_" and value != "[]"
+        says = key.startswith("drift.") and key != "drift._target_" and value != []
         require(not says, key, value, allowed)
     return {"_target_": drift["_target_"], "rounds": [], "fraction": 1.0}
 
