@@ -21,12 +21,10 @@ import yaml
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.directory import FAILURE
-from simulations import report_tables
-from simulations.findings import overview
 from simulations.report import main, measured, render
 from simulations.run import main as run_main
 from simulations.saved import SavedRun, find_runs, group_seeds, load_run
-from simulations.streams import divide, question
+from simulations.streams import divide
 
 Runner = Callable[..., Any]
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -297,61 +295,11 @@ def test_drift_after_the_last_round_is_said(
     assert stream.subtitle.endswith("the drift starts after the last, in round 9")
 
 
-def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
-    single, other = (load_run(folder) for folder in folders)
-    settings = {
-        key: value for key, value in single.resolved.items() if key != "strategy"
-    }
-    other = replace(other, resolved=other.resolved | settings, rounds=single.rounds)
-    runs = [single, again(single, 1), again(other, 0, 0.03), again(other, 1, 0.01)]
-    (stream,) = divide(runs)
-    end, _ = stream.findings()  # all sent the same
-    last = 100 * single.rounds[-1]["accuracy"] + 2
-    assert end == (
-        f"At the end, fielding has {last:.1f} ± 1.4% accuracy, the most; its lead over "
-        "fedavg, in points: +2.0 ± 1.0, no lead."
-    )
-    more = [{**row, "bytes_up": row["bytes_up"] + 10**6} for row in other.rounds]
-    (dear,) = divide([single, replace(other, rounds=more)])
-    *_, cost = dear.findings()
-    assert re.fullmatch(
-        r"Of the methods that send models, fedavg sent least, \d+ kB; fielding sent "
-        r"most, 4.\d MB.",
-        cost,
-    )
-    leads = stream.tables[1]
-    assert [[*column.cells] for column in leads.columns][1] == ["+2.0 ± 1.0, no lead"]
-    assert question([stream]) == "2 methods under drift regroup on digits, 2 seeds"
-
-
-def test_references_stand_beside_who_leads(folders: list[Path]) -> None:
-    first, other = (load_run(folder) for folder in folders)
-    alone = {**other.resolved["strategy"], "name": "local"}
-    local = replace(other, resolved={**other.resolved, "strategy": alone})
-    (stream,) = divide([first, again(local, 0, 0.05)])
-    end, *_ = stream.findings()
-    high = 100 * local.rounds[-1]["accuracy"] + 5
-    assert end.startswith(f"At the end, {first.strategy} has ")
-    assert end.endswith(f" local, which shares nothing, has {high:.1f}%.")
-
-
 def test_columns_without_a_number_are_not_shown(folders: list[Path]) -> None:
     run = load_run(folders[0])
     assert "heterogeneity" not in measured(run)
     assert measured(run)[:2] == ["round", "accuracy"]
     assert "heterogeneity" in measured(load_run(folders[1]))
-
-
-def test_overview_has_a_row_for_each_stream(folders: list[Path]) -> None:
-    one, two = (load_run(folder) for folder in folders)
-    other = replace(one, resolved=one.resolved | {"rounds": 9})
-    table = overview((s.difference, s.rows) for s in divide([one, two, other]))
-    best = max((one, two), key=lambda run: run.rounds[-1]["accuracy"])
-    first, second = report_tables.lines(table)
-    assert first[:2] == ("4 rounds", best.strategy)
-    following = two if best is one else one
-    assert first[3].endswith(f", one seed over {following.strategy}")
-    assert second[:2] == ("9 rounds", "fedavg")
 
 
 def test_tables_come_for_other_programs(folders: list[Path], tmp_path: Path) -> None:
