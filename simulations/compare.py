@@ -156,6 +156,13 @@ def report(jobs: Sequence[Job], verbosity: Verbosity) -> None:
         )
 
 
+def prepare() -> None:
+    """Load what shows the runs."""
+    from simulations.report import script
+
+    script()
+
+
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line, or raise a `ConfigError`."""
     parser = Parser("compare", __doc__)
@@ -178,8 +185,7 @@ def main(arguments: Sequence[str]) -> int:
     if asked.verbosity is not Verbosity.QUIET:
         announce(jobs, arguments)
     most = at_once([job.config for job in jobs], asked.jobs)
-    shown = ["cfl_flower.analysis.comparison", "simulations.report"]
-    with carried_out(jobs, most, asked.verbosity, "compare", shown) as reasons:
+    with carried_out(jobs, most, asked.verbosity, "compare", prepare) as reasons:
         from cfl_flower.analysis.comparison import compare
 
         console = make_console()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 LOG = "log.txt"
 """What a process said, in the folder of its run, or above those of its runs."""
 
-LOOK_EVERY = 0.5
+LOOK_EVERY = 0.2
 """Seconds between looks at the runs' files."""
 
 
@@ -173,14 +172,14 @@ def carried_out(
     at_a_time: int,
     verbosity: Verbosity,
     title: str,
-    modules: Sequence[str] = (),
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Iterator[dict[str, str]]:
     """Carry out what is not finished; what was interrupted goes on.
 
     Each job has a folder of its own, and each process one job; if it is one process at
-    a time, runs on Ray share one, with a SuperLink and its start. Meanwhile ``modules``
-    are imported, which the body needs; it has why runs failed, by their output_dir, and
-    can show all runs while the processes come to their end.
+    a time, runs on Ray share one, with a SuperLink and its start. ``meanwhile`` is called
+    once they are on their way, to prepare the body; that has why runs failed, by their
+    output_dir, and can show all runs while the processes come to their end.
     """
     waiting = [job for job in jobs if not finished(job.config)]
     if not waiting:
@@ -194,8 +193,7 @@ def carried_out(
     units = [_unit(each) for each in divided]
     with start(units, at_a_time, verbosity) as processes:
         with watch.open():
-            for name in modules:
-                import_module(name)
+            meanwhile()
             reasons = _follow(processes, divided, watch)
         yield reasons
 

@@ -91,6 +91,23 @@ def test_help_and_a_wrong_key_need_none_of_what_trains(
     assert not heavy & imported
 
 
+def test_a_run_in_process_needs_neither_ray_nor_what_draws_nor_a_compiler(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import sys\n"
+        "from simulations.run import main\n"
+        "main(sys.argv[1:])\n"
+        "print(*sys.modules)"
+    )
+    settings = ["-q", "engine=inprocess", "rounds=1", "drift=none", "model=mlp"]
+    command = [sys.executable, "-c", script, *settings, f"output_dir={tmp_path}"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    imported = set(done.stdout.split())
+    assert "torch" in imported
+    assert not {"matplotlib", "ray", "sympy", "torch._dynamo", "torchvision"} & imported
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [
