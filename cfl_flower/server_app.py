@@ -25,7 +25,7 @@ from cfl_flower.errors import ERROR_MARK, CflError, FailedRunsError
 from cfl_flower.models import hollow_network
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.console import Verbosity, make_console, verbosity
+from cfl_flower.runs.console import Verbosity, make_console, say_done, verbosity
 from cfl_flower.runs.directory import RunDirectory, refuse_other_data
 from cfl_flower.runs.loggers import open_logger
 from cfl_flower.settings import locate
@@ -53,6 +53,7 @@ def main(grid: Grid, context: Context) -> None:
     except CflError as error:
         console.print(f"{ERROR_MARK}{error}", style="red", markup=False, soft_wrap=True)
         raise
+    say_done()
 
 
 def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:

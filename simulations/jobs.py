@@ -177,9 +177,9 @@ def carried_out(
     """Carry out what is not finished; what was interrupted goes on.
 
     Each job has a folder of its own, and each process one job; if it is one process at
-    a time, runs on Ray share one, with a SuperLink and its start. ``meanwhile`` is called
-    once they are on their way, to prepare the body; that has why runs failed, by their
-    output_dir, and can show all runs while the processes come to their end.
+    a time, runs on Ray share one, with a SuperLink and its start. Once they are on
+    their way, ``meanwhile`` is called, to prepare the body. That has why runs failed,
+    by their output_dir, and can show all runs while the processes come to their end.
     """
     waiting = [job for job in jobs if not finished(job.config)]
     if not waiting:

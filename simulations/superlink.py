@@ -19,16 +19,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from cfl_flower import plugins
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.errors import ERROR_MARK, RunFailedError
-from cfl_flower.runs.console import CONSOLE
-from simulations.flower_cli import COMPLETED, wait_for_end
+from cfl_flower.runs.console import CONSOLE, DONE_MARK
 from simulations.flower_cli import environment as flower_environment
+from simulations.flower_cli import wait_for_end
 
 PROJECT = Path(__file__).resolve().parents[1]
 APP = PROJECT / "simulations" / "pyproject.toml"
@@ -53,11 +53,13 @@ def run_on_superlink(
     ):
         federation = _federation(environment, workers, gpus_per_worker, at_once)
         reason = _submit(environment, Path(home), overrides, federation)
-        status = wait_for_end(variables=environment, patience=60, folder=home)
-        # One line, as of any failure: Flower's own words are a page.
-        log = " ".join((Path(home) / "stream.log").read_text()[-2000:].split())
-    if reason or status != COMPLETED:
-        raise RunFailedError(reason or f"the run ended as {status}: {log}")
+        if reason is None:
+            status = wait_for_end(variables=environment, patience=60, folder=home)
+            # One line, as of any failure: Flower's own words are a page.
+            log = " ".join((Path(home) / "stream.log").read_text()[-2000:].split())
+            reason = f"the run ended as {status}: {log}"
+    if reason:
+        raise RunFailedError(reason)
 
 
 @contextmanager
@@ -146,7 +148,11 @@ def _submit(
     overrides: str,
     federation: str,
 ) -> str | None:
-    """Submit the run and relay its lines; return the reason if it gives up."""
+    """Submit the runs and relay their lines until the app has done or given up.
+
+    From there to the end of `flwr run` Flower takes seconds, for nothing of ours.
+    Returns the reason for giving up, empty if all is saved, or None if it did not say.
+    """
     command = run_command(overrides, home, "--federation-config", federation)
     stream, console = home / "stream.log", home / CONSOLE_FILE
     console.touch()
@@ -155,20 +161,28 @@ def _submit(
             command, env=environment, cwd=home, stdout=log, stderr=subprocess.STDOUT
         )
         reason = None
-        while process.poll() is None:
+        while reason is None and process.poll() is None:
             time.sleep(0.1)
-            reason = _relay(lines) or reason
-        reason = _relay(lines) or reason
-    if process.returncode:
+            reason = _relay(lines)
+        if reason is None:
+            reason = _relay(lines)
+    if process.poll():
         raise RunFailedError(f"flwr run failed: {stream.read_text()[-2000:]}")
+    process.kill()
+    process.wait()
     return reason
 
 
 def _relay(lines: TextIO) -> str | None:
-    """Print what the run has to say; return the reason why it gave up."""
+    """Print what the runs have to say; return the reason if they gave up.
+
+    It is empty if they are done.
+    """
     for line in lines.readlines():
         if line.startswith(ERROR_MARK):
             return line.removeprefix(ERROR_MARK).strip()
+        if line.startswith(DONE_MARK):
+            return ""
         print(line, end="", flush=True)
     return None
 
@@ -185,14 +199,13 @@ def _wait_until_up(process: subprocess.Popen[bytes], port: int, log: Path) -> No
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop the SuperLink and what it started, gently first."""
-    for number, patience in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
-        try:
-            os.killpg(process.pid, number)
-            process.wait(patience)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
-        return
+    """Stop the SuperLink, gently, and what is left of all that it started."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def die_with_parent(parent: int | None = None) -> None:

@@ -13,6 +13,9 @@ CONSOLE = "CFL_FLOWER_CONSOLE"
 """Environment variable: a file that gets the run's lines instead of stdout, which
 Flower mixes with its own."""
 
+DONE_MARK = "cfl-flower done"
+"""The last line of such a file, once all of its runs are saved."""
+
 VERBOSITY = "CFL_FLOWER_VERBOSITY"
 """Environment variable: one of `Verbosity`, how much a run says."""
 
@@ -36,6 +39,13 @@ def make_console() -> Console:
         return Console(file=Path(path).open("a", encoding="utf-8"), width=125)
     console = Console(file=sys.stdout)
     return console if console.is_terminal else Console(file=sys.stdout, width=125)
+
+
+def say_done() -> None:
+    """Tell the command that reads the run's lines from a file that all is saved."""
+    if path := os.environ.get(CONSOLE):
+        with Path(path).open("a", encoding="utf-8") as lines:
+            lines.write(f"{DONE_MARK}\n")
 
 
 def clock(seconds: float) -> str:
