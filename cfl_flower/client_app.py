@@ -282,7 +282,8 @@ def call_client(
     privacy = resources.settings["privacy"]
     if privacy.on:
         told = batch.phase, parameters, config, arrays, metrics
-        arrays = protect_answer(privacy, context, *told)
+        arrays, more = protect_answer(privacy, context, *told)
+        metrics |= more
     # How much it computes can depend on a client's data (flash), and is for the clock.
     if not (privacy.on and context.folder):
         metrics[PASSES] = resources.model.passes

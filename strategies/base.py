@@ -216,7 +216,7 @@ class ClusteredStrategy(Method, Strategy):
         """Account for what was sent, and leave the method what it may see of it."""
         loss, simulated = self.state.privacy, self.fleet.simulated
         guard.count_training(self._private_plan, loss)
-        guard.release(self.record.round, self._private_plan, results, loss, simulated)
+        guard.release(self.record, self._private_plan, results, loss, simulated)
 
     def _note_participants(self, results: list[Result], seconds: FloatArray) -> None:
         """Note what selections know clients by, of those who were late as well."""

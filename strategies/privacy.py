@@ -14,11 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfl_flower.client.model_privacy import BASES, LocalPrivacy
-from cfl_flower.communication.private_means import release_means
+from cfl_flower.client.model_privacy import (
+    BASES,
+    CLIP,
+    UNCLIPPED,
+    CentralPrivacy,
+    LocalPrivacy,
+)
+from cfl_flower.clustering.representations import digest
+from cfl_flower.communication.private_means import Draw, release_means
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import BudgetSpentError
 from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of, require_accountant
+from cfl_flower.learning.clipping import (
+    adapted_bound,
+    count_noise,
+    noise_beside_count,
+)
 from cfl_flower.models import hollow_network
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator, key
@@ -156,8 +168,10 @@ class PrivacyGuard:
         clients = [task.client for task in plan.tasks]
         left = self.affordable(loss, clients, self.training)
         tasks = [task for task, ok in zip(plan.tasks, left, strict=True) if ok]
-        bases = ",".join(map(str, bases_of(plan)))
-        return replace(plan, tasks=tasks, config={**plan.config, BASES: bases})
+        config = {**plan.config, BASES: ",".join(map(str, bases_of(plan)))}
+        if self.adapts:
+            config[CLIP] = self.clip(loss)
+        return replace(plan, tasks=tasks, config=config)
 
     def plan_tests(self, plan: Plan, loss: PrivacyLoss) -> Plan:
         """Return a plan that asks those for no report who cannot afford one."""
@@ -180,9 +194,18 @@ class PrivacyGuard:
         told = [r.client for r in results if "representation" in r.metrics or r.arrays]
         loss.add(told, self.report)
 
+    @property
+    def adapts(self) -> bool:
+        """Whether the bound on updates follows their lengths."""
+        return getattr(self._privacy, "clip_quantile", None) is not None
+
+    def clip(self, loss: PrivacyLoss) -> float:
+        """Return C of the round that is under way."""
+        return self._privacy.clip if loss.clip is None else loss.clip
+
     def release(
         self,
-        round: int,
+        record: RoundRecord,
         plan: Plan,
         results: Results,
         loss: PrivacyLoss,
@@ -200,10 +223,34 @@ class PrivacyGuard:
 
         def draw(purpose: str) -> np.random.Generator:
             if simulated:
-                return generator(self._seed, purpose, round)
-            return np.random.default_rng([*loss.secret, key(purpose), round])
+                return generator(self._seed, purpose, record.round)
+            return np.random.default_rng([*loss.secret, key(purpose), record.round])
 
-        release_means(results, plan, bases_of(plan), self._privacy, draw)
+        clip, noise = self.clip(loss), self._privacy.noise_multiplier
+        if self.adapts and plan.reply and results:
+            spread = count_noise(len(plan.tasks), noise)
+            noise = noise_beside_count(noise, spread, len(plan.reply))
+            record.measures["clip"] = clip
+            self._adapt(results, loss, spread, draw)
+        release_means(results, plan, bases_of(plan), clip, noise * clip, draw)
+
+    def _adapt(
+        self, results: Results, loss: PrivacyLoss, spread: float, draw: Draw
+    ) -> None:
+        """Let C follow the lengths; take away what single participants told of them."""
+        shares = [share_within(result) for result in results]
+        purpose = f"privacy/clip/{digest(np.array(shares, np.float32))}"
+        noise = draw(purpose).normal(0.0, spread)
+        share = 0.5 + (sum(each - 0.5 for each in shares) + noise) / len(shares)
+        privacy = self._privacy
+        assert isinstance(privacy, CentralPrivacy)
+        assert privacy.clip_quantile is not None
+        loss.clip = adapted_bound(
+            self.clip(loss), share, privacy.clip_quantile, privacy.clip_rate
+        )
+        for place, result in enumerate(results):
+            metrics = {k: v for k, v in result.metrics.items() if k != UNCLIPPED}
+            results[place] = replace(result, metrics=metrics)
 
     def note(
         self,
@@ -222,6 +269,12 @@ class PrivacyGuard:
         if self._privacy.epsilon_budget is not None:
             able = self.able(loss, clients)
             record.measures["exhausted"] = int(np.count_nonzero(~able))
+
+
+def share_within(result: Result) -> float:
+    """Return what share of its updates a participant says was within C, 0 to 1."""
+    told = result.metrics.get(UNCLIPPED)
+    return min(max(float(told), 0.0), 1.0) if isinstance(told, int | float) else 0.5
 
 
 def bases_of(plan: Plan) -> tuple[int, ...]:

@@ -26,11 +26,18 @@ from cfl_flower.clustering.representations import digest
 from cfl_flower.learning.clipping import clip, clipped_update
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import Positive, settings
-from cfl_flower.types import Scalar, Vector
+from cfl_flower.types import FloatArray, Scalar, Vector
 
 BASES = "bases"
 """Key of a plan's config: for each array of a reply, the place in the task's models of
 the one that it is a new version of."""
+
+CLIP = "clip"
+"""Key of a plan's config: C in this round, if it changes with the rounds."""
+
+UNCLIPPED = "unclipped"
+"""The metric with which a trained client then tells what share of its updates is no
+longer than C."""
 
 REPORT = frozenset({"representation", "samples"})
 
@@ -82,6 +89,12 @@ class CentralPrivacy(LocalPrivacy):
 
     mode: ClassVar[str] = "central"
 
+    clip_quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """gamma: C starts from `clip` and follows this quantile of the lengths of updates
+    (0.5 is their median); null leaves it as it is."""
+    clip_rate: Positive = 0.2
+    """eta: how fast C follows."""
+
 
 ModelPrivacy: TypeAlias = NoPrivacy | LocalPrivacy | CentralPrivacy
 
@@ -117,8 +130,8 @@ def protect_answer(
     config: Mapping[str, Any],
     arrays: Sequence[Vector],
     metrics: Mapping[str, Scalar],
-) -> Sequence[Vector]:
-    """Return the arrays of a client's answer as they may leave it.
+) -> tuple[Sequence[Vector], dict[str, Scalar]]:
+    """Return the arrays of a client's answer as they may leave it, and further metrics.
 
     Raises `ValueError` if the answer has a metric that is not accounted for.
     """
@@ -130,7 +143,7 @@ def protect_answer(
         raise ValueError(f"{told}, which privacy={privacy.mode} does not cover")
     if phase == "train":
         return _protect_models(privacy, context, parameters, config, arrays)
-    return [_protect_direction(privacy, context, array) for array in arrays]
+    return [_protect_direction(privacy, context, array) for array in arrays], {}
 
 
 def _protect_models(
@@ -139,28 +152,45 @@ def _protect_models(
     parameters: Sequence[Vector],
     config: Mapping[str, Any],
     arrays: Sequence[Vector],
-) -> Sequence[Vector]:
-    """Clip updates, with noise if it is local.
+) -> tuple[Sequence[Vector], dict[str, Scalar]]:
+    """Clip updates, with noise if it is local; tell how many were short enough.
 
     A device that is asked again in one round, because the server died, sends what it
     sent: another update, and even more so another noise, would tell more.
     """
     state, round = context.state.part("upload"), context.round
-    if context.folder is not None and (kept := state.at(round)):
-        return [kept[str(place)] for place in range(len(kept))]
+    if context.folder is None or not (kept := state.at(round)):
+        kept = _clipped(privacy, context, parameters, config, arrays)
+        if context.folder is not None:
+            state.save(round, kept)
+    models = [kept[str(place)] for place in range(len(kept) - 1)]
+    share = float(kept[UNCLIPPED][0])
+    return models, {UNCLIPPED: share} if CLIP in config else {}
+
+
+def _clipped(
+    privacy: LocalPrivacy,
+    context: ClientContext,
+    parameters: Sequence[Vector],
+    config: Mapping[str, Any],
+    arrays: Sequence[Vector],
+) -> dict[str, FloatArray]:
+    """Return the models by their places, and the share of updates that were short."""
     bases = [int(base) for base in str(config[BASES]).split(",") if base]
-    found: list[Vector] = []
+    bound = float(config.get(CLIP, privacy.clip))
+    found: dict[str, FloatArray] = {}
+    short = []
     for place, (model, base) in enumerate(zip(arrays, bases, strict=True)):
         received = parameters[base]
-        update = clipped_update(model, received, privacy.clip)
+        short.append(np.linalg.norm(model.astype(np.float64) - received) <= bound)
+        update = clipped_update(model, received, bound)
         if privacy.mode == "local":
             # By the content: one noise on two updates would cancel in their difference.
             purpose = f"privacy/{place}/{digest(update)}"
-            rng = noise_generator(context, purpose, round)
+            rng = noise_generator(context, purpose, context.round)
             update += rng.normal(0.0, privacy.scale, len(update))
-        found.append((received + update).astype(np.float32))
-    if context.folder is not None:
-        state.save(round, {str(place): each for place, each in enumerate(found)})
+        found[str(place)] = (received + update).astype(np.float32)
+    found[UNCLIPPED] = np.array([np.mean(short) if short else 1.0])
     return found
 
 

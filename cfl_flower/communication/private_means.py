@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from cfl_flower.client.model_privacy import LocalPrivacy
 from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.partial_sums import Version, versions
@@ -42,21 +41,23 @@ def release_means(
     results: Results,
     plan: Plan,
     bases: Sequence[int],
-    privacy: LocalPrivacy,
+    clip: float,
+    scale: float,
     draw: Draw,
 ) -> None:
     """Put noisy means in the place of all that a round's participants sent.
 
-    ``bases`` says of which of its task's models each array is a new version. An update
-    is clipped again here: a participant counts for no more than C, whatever it sends.
-    Only where workers have added up already (`SumSpec`) there is nothing left to clip.
+    ``bases`` says of which of its task's models each array is a new version, ``scale``
+    is the standard deviation of the noise on each number. An update is clipped again
+    here: a participant counts for no more than C = ``clip``, whatever it sends. Only
+    where workers have added up already (`SumSpec`) there is nothing left to clip.
     """
     if plan.sum_spec is not None:
         for (array, base), found in results.sums.items():
             received, count = plan.models[base], found.terms
             total = count * (found.mean().astype(np.float64) - received)
             purpose = _purpose(draw, array, base)
-            mean = noisy_mean(received, total, count, privacy.scale, purpose)
+            mean = noisy_mean(received, total, count, scale, purpose)
             results.sums[array, base] = single = ExactSum.empty(len(mean))
             single.add(mean, 1)
         return
@@ -72,13 +73,11 @@ def release_means(
     for (array, base), places in groups.items():
         received = plan.models[base]
         updates = [
-            clipped_update(results[place].arrays[array], received, privacy.clip)
+            clipped_update(results[place].arrays[array], received, clip)
             for place in places
         ]
         total, purpose = np.sum(updates, axis=0), _purpose(draw, array, base)
-        means[array, base] = noisy_mean(
-            received, total, len(places), privacy.scale, purpose
-        )
+        means[array, base] = noisy_mean(received, total, len(places), scale, purpose)
     for place, result in enumerate(results):
         found_means = [means[each] for each in versions(tasks[result.client], spec)]
         results[place] = replace(result, arrays=found_means)

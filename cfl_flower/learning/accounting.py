@@ -27,6 +27,8 @@ class PrivacyLoss:
     """sum_i 1 / z_i^2 over all that a client sent; absent: nothing."""
     secret: list[int] = field(default_factory=list)
     """256 bits from which a server of real devices draws its noise; empty without."""
+    clip: float | None = None
+    """C of the next round, if it follows the updates' lengths and there was a round."""
 
     def of(self, client: ClientId) -> float:
         """Return what a client has lost, as sum_i 1 / z_i^2."""

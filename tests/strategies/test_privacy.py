@@ -11,26 +11,31 @@ import numpy as np
 import pytest
 
 from cfl_flower.client.drift_report import ReportRequest
+from cfl_flower.client.model_privacy import UNCLIPPED
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import BudgetSpentError, ConfigError
 from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import Plan, Result, Task
+from cfl_flower.types import PASSES, Plan, Result, Task
 from simulations.inprocess import InProcessGrid
-from strategies.privacy import Disclosure, PrivacyGuard
+from strategies.fedavg import FedAvg
+from strategies.privacy import Disclosure, PrivacyGuard, share_within
 
 pytest.importorskip("dp_accounting")
 
 Runner = Callable[..., Any]
 
 LABELS = ["strategy=fielding", "strategy/privacy=client", "privacy.report_noise=0.5"]
+CENTRAL = ["strategy=fedavg", "strategy.weighting=plain", "privacy=central"]
+FOLLOWING = ["privacy.clip=0.1", "privacy.clip_quantile=0.5"]
 RUNS = {
     "fedavg-local": ["strategy=fedavg", "privacy=local"],
     "fielding-central": [*LABELS, "privacy=central"],
     "stocfl-local": ["strategy=stocfl", "privacy=local", "privacy.report_noise=0.5"],
     "stocfl-central": ["strategy=stocfl", "privacy=central"],
+    "fedavg-adaptive": [*CENTRAL, *FOLLOWING],
 }
 
 
@@ -97,6 +102,48 @@ def test_models_of_each_round_and_reports_add_up(undisturbed: Runner) -> None:
     run = undisturbed(*RUNS["stocfl-local"])
     first = run.rounds[0]["epsilon"]
     assert first == pytest.approx(epsilon_of(4 + 2, 1e-5))
+
+
+def test_the_bound_follows_the_lengths_at_no_cost(
+    undisturbed: Runner, run_small: Runner
+) -> None:
+    run = undisturbed(*RUNS["fedavg-adaptive"])
+    bounds = [row["clip"] for row in run.rounds]
+    assert bounds[0] == 0.1
+    assert len(set(bounds)) == 4
+    # exp(0.2 * 0.5), but for noise on the count: 6 / 20 of 6 participants, thrice.
+    quiet = run_small(*RUNS["fedavg-adaptive"], "privacy.noise_multiplier=1e-3")
+    factors = np.diff(np.log([row["clip"] for row in quiet.rounds]))
+    assert abs(factors).max() <= 0.2 * (0.5 + 3 * 0.05)
+    fixed = undisturbed(*CENTRAL)
+    assert "clip" not in fixed.rounds[0]
+    assert [r["epsilon"] for r in run.rounds] == [r["epsilon"] for r in fixed.rounds]
+
+
+def test_a_method_never_finds_what_a_single_participant_told_of_its_length(
+    run_small: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    absorb = FedAvg.absorb_train
+
+    def note(self: FedAvg, round: int, results: list[Result]) -> None:
+        seen.extend(name for result in results for name in result.metrics)
+        absorb(self, round, results)
+
+    monkeypatch.setattr(FedAvg, "absorb_train", note)
+    run_small(*RUNS["fedavg-adaptive"], "rounds=1")
+    assert PASSES in seen
+    assert UNCLIPPED not in seen
+
+
+@pytest.mark.parametrize(
+    ("told", "share"), [(0.25, 0.25), (7.0, 1.0), (-3, 0.0), ("much", 0.5), (None, 0.5)]
+)
+def test_a_participant_counts_for_half_whatever_it_tells(
+    told: Any, share: float
+) -> None:
+    metrics = {} if told is None else {UNCLIPPED: told}
+    assert share_within(Result(0, 1, metrics=metrics)) == share
 
 
 def test_without_privacy_nothing_is_measured(undisturbed: Runner) -> None:

@@ -43,7 +43,7 @@ def sent(
     """Return what is sent as a new version of the second received model."""
     config = {"bases": "1"}
     told = "train", RECEIVED, config, [model], metrics or {}
-    return protect_answer(privacy, where, *told)[0]
+    return protect_answer(privacy, where, *told)[0][0]
 
 
 def test_the_update_is_clipped_and_with_local_privacy_noisy(tmp_path: Path) -> None:
@@ -95,13 +95,13 @@ def test_a_direction_gets_noise_and_keeps_its_length(tmp_path: Path) -> None:
     privacy, unit = LocalPrivacy(report_noise=0.01), np.zeros(LONG, np.float32)
     unit[0] = 1
     told = "query", [], {}, [unit], {}
-    (noisy,) = protect_answer(privacy, context(tmp_path), *told)
+    (noisy,), _ = protect_answer(privacy, context(tmp_path), *told)
     assert np.linalg.norm(noisy) == pytest.approx(1, abs=1e-5)
     # Its length before: the direction's and the noise's, 0.01 sqrt(d).
     assert noisy[0] == pytest.approx(1 / np.sqrt(1 + 1e-4 * LONG), rel=0.05)
     # Who sends more than a direction is heard no louder.
     loud = "query", [], {}, [unit * 100], {}
-    assert protect_answer(privacy, context(tmp_path), *loud)[0][0] < 0.65
+    assert protect_answer(privacy, context(tmp_path), *loud)[0][0][0] < 0.65
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,29 @@ def test_what_is_not_accounted_for_does_not_leave_the_client(
 
 def test_tests_do(tmp_path: Path) -> None:
     told = "evaluate", RECEIVED, {}, [], {"correct": 3}
-    assert protect_answer(LocalPrivacy(), context(tmp_path), *told) == []
+    assert protect_answer(LocalPrivacy(), context(tmp_path), *told) == ([], {})
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_client_tells_how_many_of_its_updates_are_short_only_if_asked(
+    tmp_path: Path, own: bool
+) -> None:
+    # Lengths 5 and 1 of a cluster's and a global model, as StoCFL's.
+    models = [RECEIVED[0].copy(), np.zeros(LONG, np.float32)]
+    models[0][:2] += np.float32([3, 4])
+    models[1][0] = 1
+    config = {"bases": "0,1", "clip": 2.0}
+    told = "train", RECEIVED, config, models, {}
+    for _ in range(2):  # A device that is asked again tells the same.
+        arrays, told_more = protect_answer(
+            CentralPrivacy(), context(tmp_path, own=own), *told
+        )
+        assert told_more == {"unclipped": 0.5}
+        assert arrays[0][:2] - 5 == pytest.approx([1.2, 1.6], abs=1e-5)
+        assert arrays[1].tolist() == models[1].tolist()
+    fixed = "train", RECEIVED, {"bases": "0,1"}, models, {}
+    where = context(tmp_path / "fixed", own=own)
+    assert protect_answer(CentralPrivacy(), where, *fixed)[1] == {}
 
 
 def test_a_histogram_with_noise_on_its_shares_is_a_distribution() -> None:

@@ -40,7 +40,7 @@ def released(
         for place, result in enumerate(results):
             add_result(results.sums, tasks[result.client], result, spec)
             results[place] = replace(result, arrays=[])
-    release_means(results, plan, (0,), privacy, draw)
+    release_means(results, plan, (0,), privacy.clip, privacy.scale, draw)
     return results
 
 
