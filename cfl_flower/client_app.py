@@ -28,11 +28,17 @@ from cfl_flower.client.faults import (
     inject_fault_before,
 )
 from cfl_flower.client.model_privacy import protect_answer
-from cfl_flower.client.node_config import CLIENT_ID, NodeConfig
+from cfl_flower.client.node_config import CLIENT_ID, KEY, NodeConfig
 from cfl_flower.client.state import ClientState
 from cfl_flower.client.time_limit import interruptible, time_limit
 from cfl_flower.code_version import code_digest
-from cfl_flower.communication.partial_sums import PartialSumBuilder
+from cfl_flower.communication.masks import (
+    GROUPS,
+    Groups,
+    add_masks,
+    public_key,
+)
+from cfl_flower.communication.partial_sums import PartialSumBuilder, PartialSums
 from cfl_flower.communication.records import TaskBatch, mark, pack_answers, unpack_tasks
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.drift import Regroup
@@ -146,6 +152,8 @@ def identify(message: Message, context: Context) -> Message:
     reply = ConfigRecord({"code": code_digest()})
     if node is not None:
         reply[CLIENT_ID] = node.client
+        if message.content.config_records["identity"].get(KEY):
+            reply[KEY] = public_key(node.secret())
     elif NODES in context.node_config:
         reply["nodes"] = int(context.node_config[NODES])
     return Message(RecordDict({"identity": reply}), reply_to=message)
@@ -168,9 +176,21 @@ def work(message: Message, context: Context) -> Message:
         for task, answer in do_tasks(resources, batch, evaluator, node):
             if answer := builder.take(task, answer):
                 answers.append(answer)
-    content = pack_answers(answers, builder.sums)
+    sums = builder.sums
+    if node is not None and sums:
+        sums = mask_sums(sums, batch.plan.tasks[0], node)
+    content = pack_answers(answers, sums)
     mark(content, resources.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)
+
+
+def mask_sums(sums: PartialSums, task: Task, node: NodeConfig) -> PartialSums:
+    """Return a device's results behind its masks."""
+    groups, secret = Groups.of_config(task.config), node.secret()
+    return {
+        (array, model): add_masks(total, node.client, secret, groups, array)
+        for (array, model), total in sums.items()
+    }
 
 
 def do_tasks(
@@ -205,6 +225,10 @@ def do_task(
     if node is not None and client != node.client:
         # It was restarted as another client since it identified itself.
         return Answer(client, error=("identity", f"this device is {node.client}"))
+    if node is not None and GROUPS in task.config:
+        groups, least = Groups.of_config(task.config), settings["privacy"].least_members
+        if problem := groups.problem(client, node.secret(), least):
+            return Answer(client, error=("identity", problem))
     round = own_round(batch, task)
     fault = draw_fault(resources.odds, settings["seed"], batch.phase, round, client)
     try:

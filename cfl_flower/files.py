@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 
 def write_atomically(
-    path: Path, data: bytes | memoryview, sync_name: bool = True
+    path: Path, data: bytes | memoryview, sync_name: bool = True, mode: int = 0o666
 ) -> None:
-    """Replace a file in one step; its name is synced to disk, too, if asked for."""
+    """Replace a file in one step; its name is synced to disk, too, if asked for.
+
+    ``mode`` has its permissions, but for what the umask takes away.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -57,6 +57,8 @@ class SumSpec:
     is a new version of. Versions of one model are added up."""
     by_samples: bool
     """Results weigh as many as their samples, or all alike."""
+    masked: bool = False
+    """Whether devices hide theirs, so that only sums can be read."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Failure:
     reason: str
     """One word: ``raised``, ``timeout``, ``missing``, ``non-finite``, ``shape``,
     ``count``, ``range``, ``representation``, ``oversized``, ``replayed``, ``foreign``,
-    ``identity``, ``stamp`` or ``node``."""
+    ``identity``, ``incomplete``, ``stamp`` or ``node``."""
     detail: str
     """One line for a person."""
 

@@ -26,6 +26,7 @@ from cfl_flower.settings import locate, require
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
 from strategies.privacy import Disclosure, PrivacyGuard, check_privacy
+from strategies.secure_sums import SecureSums, check_secure_sums
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -113,6 +114,7 @@ class Method:
         self._guard: PrivacyGuard | None = None
         if config.privacy.on and self.discloses is not None:
             self._guard = PrivacyGuard(config, self.discloses)
+        self._sums = SecureSums(config) if config.privacy.secure_sums else None
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
@@ -149,6 +151,8 @@ class Method:
         ):
             require(ok, group, names[group], allowed)
         check_privacy(config, cls.discloses)
+        if config.privacy.secure_sums:
+            check_secure_sums(config, cls.discloses)
 
     # What a paper decides, in the order of a round --------------------------------
 

@@ -50,7 +50,18 @@ COVERED: Mapping[str, frozenset[str]] = {
 
 
 @settings("privacy")
-class NoPrivacy:
+class Uploads:
+    """What the server can read of trained models."""
+
+    secure_sums: bool = False
+    """Whether it can read the sum of each cluster's results alone: real devices hide
+    each of them behind masks that cancel in the sum."""
+    least_members: Annotated[int, Field(ge=2)] = 3
+    """Participants that such a sum has at least: a cluster of fewer does not train."""
+
+
+@settings("privacy")
+class NoPrivacy(Uploads):
     """Models are sent as they are trained."""
 
     on: ClassVar[bool] = False
@@ -58,7 +69,7 @@ class NoPrivacy:
 
 
 @settings("privacy")
-class LocalPrivacy:
+class LocalPrivacy(Uploads):
     """Noise on each update, on the client."""
 
     on: ClassVar[bool] = True

@@ -5,12 +5,14 @@ flower-supernode ... --node-config 'client-id="site-a" data-dir="/data/site-a"'
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cfl_flower.files import write_atomically
 from cfl_flower.settings import require
 from cfl_flower.types import ClientId, is_client_id
 
@@ -22,6 +24,10 @@ DATA_DIR = "data-dir"
 
 STATE_DIR = "state-dir"
 """Key of the folder with the state of a device's client."""
+
+KEY = "key"
+"""Key, in the question who a node is, of whether a device is to tell its public key,
+and in the answer of that key; and the file with the secret to it."""
 
 DEFAULT_STATE_DIR = "~/.local/state/cfl-flower"
 
@@ -66,6 +72,14 @@ class NodeConfig(NamedTuple):
         require(number and days > 0, STATE_DAYS, days, "a number of days above 0")
         folder = str(Path(state).expanduser())
         return cls(client, str(path) if data else "", folder, days)
+
+    def secret(self) -> bytes:
+        """Return 256 bits that nobody else knows, made once."""
+        path = Path(self.state_dir) / KEY
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, os.urandom(32), mode=0o600)
+        return path.read_bytes()
 
     def remembered(self, run: str) -> Path:
         """Return the folder of the client's state in a run.

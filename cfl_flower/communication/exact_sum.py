@@ -99,6 +99,12 @@ class ExactSum:
         self.terms += other.terms
         self.weight += other.weight
 
+    def is_possible(self) -> bool:
+        """Return whether as many models can have this sum; random limbs hardly can."""
+        coarse, fine = np.abs(self.limbs - _OFFSETS * self.terms)
+        largest = self.terms * int(LARGEST / COARSE)
+        return bool(coarse.max(initial=0) <= largest >= fine.max(initial=0))
+
     def mean(self) -> Vector:
         """Return sum w_i x_i / sum w_i; at least one weight is above 0."""
         result, offsets = np.empty(self.length, np.float32), _OFFSETS * self.terms

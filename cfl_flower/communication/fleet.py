@@ -21,7 +21,9 @@ from cfl_flower.communication.nodes import NodeRegistry, last_sentence
 from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.partial_sums import (
     PartialSums,
+    Version,
     add_result,
+    check_single,
     merge_sums,
     read_sums,
     remaining_reply,
@@ -38,7 +40,15 @@ from cfl_flower.communication.results import Results, payload_bytes
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError, WorkerLostError
 from cfl_flower.models import hollow_network
-from cfl_flower.types import Answer, ClientId, Failure, Plan, Task, client_order
+from cfl_flower.types import (
+    Answer,
+    ClientId,
+    Failure,
+    Plan,
+    SumSpec,
+    Task,
+    client_order,
+)
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -46,6 +56,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SILENT = ("missing", "the client sent nothing")
+
+LIMB_BYTES = 16
+"""Of a number in a sum, or behind a mask, instead of 4."""
 
 RESUME = "finished rounds are saved; go on with the same command and resume=true"
 
@@ -59,7 +72,8 @@ class Fleet(NodeRegistry):
     def __init__(
         self, grid: Grid | PatientGrid, config: RunConfig, token: str = ""
     ) -> None:
-        super().__init__(grid, config.clients, config.system.message_timeout)
+        patience, masked = config.system.message_timeout, config.privacy.secure_sums
+        super().__init__(grid, config.clients, patience, masked)
         self._token = token
         self._settings = json.dumps({**config.resolved, "run": token})
         dataset = config.dataset
@@ -108,8 +122,7 @@ class Fleet(NodeRegistry):
         self.outstanding.add(PendingMessage(phase, round, plan, tasks, node))
         if node is None:
             return None
-        # A device is one client, and has nothing to add up.
-        spec = plan.sum_spec if self.simulated else None
+        spec = self._spec_of_node(plan)
         content = pack_tasks(phase, round, self._settings, plan, tasks, encoded, spec)
         return Message(content, node, phase, group_id=str(round))
 
@@ -162,16 +175,26 @@ class Fleet(NodeRegistry):
                 continue
             results.append(result)
             # As a device of its own would have sent it.
-            up = 4 * sum(plan.reply) + payload_bytes([], result.metrics)
+            masked = plan.sum_spec is not None and plan.sum_spec.masked
+            up = (LIMB_BYTES if masked else 4) * sum(plan.reply)
+            up += payload_bytes([], result.metrics)
             results.bytes_up += up
             results.traffic[task.client] += up
         merge_sums(results.sums, sums)
 
-    def _shared(self, pending: PendingMessage) -> set[tuple[int, int]]:
-        """Return which arrays of the replies a simulation's worker has added up."""
-        if not self.simulated:
-            return set()
-        return shared_versions(pending.tasks, pending.plan.sum_spec)
+    def _spec_of_node(self, plan: Plan) -> SumSpec | None:
+        """Return what a node is to add up: a worker has nothing to hide from others.
+
+        A device is one client, and has nothing to add up but masks.
+        """
+        spec = plan.sum_spec
+        if spec is None or not (self.simulated or spec.masked):
+            return None
+        return replace(spec, masked=not self.simulated)
+
+    def _shared(self, pending: PendingMessage) -> set[Version]:
+        """Return which arrays of the replies a node has added up."""
+        return shared_versions(pending.tasks, self._spec_of_node(pending.plan))
 
     def _open(
         self, pending: PendingMessage, reply: Message | None
@@ -182,7 +205,8 @@ class Fleet(NodeRegistry):
             if reply is None or reply.has_error():
                 raise InvalidResultError("node", self._why_no_answer(pending, reply))
             if not self.simulated:
-                most = HEADER_BYTES + 4 * (sum(plan.reply) + 2 * self._floats)
+                each = LIMB_BYTES if self._shared(pending) else 4
+                most = HEADER_BYTES + each * sum(plan.reply) + 8 * self._floats
                 task = self._token, pending.phase, pending.round
                 check_reply(reply.content, *task, most)
             answers = unpack_answers(reply.content)
@@ -190,8 +214,10 @@ class Fleet(NodeRegistry):
             if not set(found) <= set(asked) or len(set(found)) < len(found):
                 detail = f"answers of {found}, not of {asked}"
                 raise InvalidResultError("foreign", detail)
-            if self._shared(pending):
+            if shared := self._shared(pending):
                 sums = read_sums(reply.content, pending.tasks, plan)
+                if not self.simulated:
+                    check_single(sums, shared, answers, plan)
             # All of it is read; who sent the messages holds them longer.
             reply.content = RecordDict()
         except InvalidResultError as error:

@@ -12,13 +12,15 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from cfl_flower.client.node_config import CLIENT_ID
+from cfl_flower.client.node_config import CLIENT_ID, KEY
 from cfl_flower.code_version import code_digest
 from cfl_flower.communication.grid import PatientGrid
+from cfl_flower.communication.masks import KEY_BYTES
 from cfl_flower.errors import InvalidResultError, WorkerLostError
 from cfl_flower.types import ClientId, client_order, is_client_id
 
@@ -52,16 +54,23 @@ class NodeRegistry:
     ``expected`` is how many clients the run is configured for, ``patience`` the seconds
     to wait at the start for nodes that are busy; 0 for no limit. Whether nodes are
     ``simulated`` is known after `discover`; ``disputes`` has the clients that several
-    nodes claim to be, with the nodes' names.
+    nodes claim to be, with the nodes' names. Devices whose results are to be ``masked``
+    tell their public keys.
     """
 
     def __init__(
-        self, grid: Grid | PatientGrid, expected: int, patience: float = 0.0
+        self,
+        grid: Grid | PatientGrid,
+        expected: int,
+        patience: float = 0.0,
+        masked: bool = False,
     ) -> None:
         self.grid = grid if isinstance(grid, PatientGrid) else PatientGrid(grid)
         self.simulated = False
         self._expected = expected
         self._patience = patience or math.inf
+        self._masked = masked
+        self._keys: dict[int, bytes] = {}
         self._nodes: list[int] = []
         self._claims: dict[int, ClientId] = {}
         self._hosts: dict[ClientId, int] = {}
@@ -85,6 +94,12 @@ class NodeRegistry:
     def host(self, client: ClientId) -> int | None:
         """Return the node of a device, None if it never connected."""
         return self._hosts.get(client)
+
+    @property
+    def keys(self) -> dict[ClientId, bytes]:
+        """The public keys of the devices that told one."""
+        found = {client: self._keys.get(node) for client, node in self._hosts.items()}
+        return {client: key for client, key in found.items() if key}
 
     def discover(self) -> None:
         """Ask new nodes for their identity; at the start, wait until there are enough.
@@ -130,6 +145,7 @@ class NodeRegistry:
         """Forget the devices that left."""
         gone = set() if self.simulated else known - online
         self._nodes = [node for node in self._nodes if node not in gone]
+        self._keys = {n: key for n, key in self._keys.items() if n not in gone}
         for node in gone:
             self._refused.pop(node, None)
             self._asked.pop(node, None)
@@ -140,7 +156,8 @@ class NodeRegistry:
 
     def _ask_identity(self, fresh: Collection[int]) -> None:
         """Ask new nodes for their identity; ask silent ones again, ever more rarely."""
-        now, content = time.monotonic(), RecordDict({"identity": ConfigRecord({})})
+        now, asked_for = time.monotonic(), ConfigRecord({KEY: self._masked})
+        content = RecordDict({"identity": asked_for})
         # One that is silent may have been restarted with the question.
         silent = [node for node, each in self._asked.items() if now > each.again]
         for node in (*fresh, *silent):
@@ -174,7 +191,7 @@ class NodeRegistry:
 
     def _register(self, replies: Iterable[Message]) -> int:
         """Register nodes by their identities; return how many there should be."""
-        identities: dict[int, tuple[ClientId | None, int]] = {}
+        identities: dict[int, Identity] = {}
         refusals: dict[int, str] = {}
         for reply in replies:
             # For a node that left, the SuperLink replies in its own name.
@@ -185,8 +202,10 @@ class NodeRegistry:
                 identities[node] = read_identity(reply)
             except InvalidResultError as error:
                 refusals[node] = error.detail
-        devices = {node: c for node, (c, _) in identities.items() if c is not None}
-        workers = {node: count for node, (_, count) in identities.items() if count}
+        told = identities.items()
+        devices = {node: each.client for node, each in told if each.client is not None}
+        workers = {node: each.nodes for node, each in told if each.nodes}
+        self._keys |= {node: each.key for node, each in told}
         if not self._claims and not devices and workers:
             self.simulated, self.grid.of_devices = True, False
             self._nodes += workers
@@ -236,10 +255,20 @@ class NodeRegistry:
             self._forget({self._hosts[client]}, set())
 
 
-def read_identity(reply: Message) -> tuple[ClientId | None, int]:
-    """Read which client a device is, and how many nodes a simulation has; else 0.
+class Identity(NamedTuple):
+    """What a node says that it is."""
 
-    Nothing is trusted.
+    client: ClientId | None
+    """Of a device."""
+    nodes: int
+    """How many there are in a simulation, else 0."""
+    key: bytes
+    """The public key of a device's masks; empty if it was not asked for one."""
+
+
+def read_identity(reply: Message) -> Identity:
+    """Read what a node says that it is, trusting nothing.
+
     Raises `InvalidResultError` if it cannot run the app, runs other code, or makes no
     sense, and `WorkerLostError` if a worker of a simulation runs other code.
     """
@@ -248,7 +277,9 @@ def read_identity(reply: Message) -> tuple[ClientId | None, int]:
         raise InvalidResultError("node", detail)
     identity = reply.content.config_records.get("identity", ConfigRecord({}))
     client, nodes = identity.get(CLIENT_ID), identity.get("nodes", 0)
+    key = identity.get(KEY, b"")
     sound = client is None or is_client_id(client)
+    sound &= isinstance(key, bytes) and len(key) in (0, KEY_BYTES)
     if "code" not in identity or not sound or not isinstance(nodes, int):
         raise InvalidResultError("node", f"a node says {dict(identity)!r:.200}")
     if identity["code"] != code_digest():
@@ -257,7 +288,8 @@ def read_identity(reply: Message) -> tuple[ClientId | None, int]:
             "of another checkout?); stop the flower-superlink process"
         )
         raise WorkerLostError(detail) if nodes else InvalidResultError("node", detail)
-    return client if isinstance(client, int | str) else None, nodes
+    assert isinstance(key, bytes)
+    return Identity(client if isinstance(client, int | str) else None, nodes, key)
 
 
 def last_sentence(reply: Message) -> str:

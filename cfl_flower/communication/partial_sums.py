@@ -47,12 +47,13 @@ def versions(task: Task, sum_spec: SumSpec) -> list[Version]:
 def shared_versions(tasks: Iterable[Task], sum_spec: SumSpec | None) -> set[Version]:
     """Return what a worker adds up: versions that several of its tasks make.
 
-    One alone is sent as it is: a sum has four times the bytes.
+    One alone is sent as it is, unless it is masked: a sum has four times the bytes.
     """
     if sum_spec is None:
         return set()
     counts = Counter(each for task in tasks for each in versions(task, sum_spec))
-    return {version for version, count in counts.items() if count > 1}
+    least = 1 if sum_spec.masked else 2
+    return {version for version, count in counts.items() if count >= least}
 
 
 def remaining_reply(
@@ -79,6 +80,27 @@ def read_sums(content: RecordDict, tasks: Sequence[Task], plan: Plan) -> Partial
             raise InvalidResultError("shape", detail)
         sums[array, numbers[number]] = each
     return sums
+
+
+def check_single(
+    sums: PartialSums,
+    expected: Collection[Version],
+    answers: Sequence[Answer],
+    plan: Plan,
+) -> None:
+    """Leave a device's sums if they are of its one result, none if it has no result.
+
+    Raises `InvalidResultError` if they are of anything else.
+    """
+    spec = plan.sum_spec
+    assert spec is not None
+    if all(answer.error for answer in answers):
+        sums.clear()
+        return
+    weight = answers[0].num_examples if spec.by_samples else 1
+    single = all(s.terms == 1 and s.weight == weight for s in sums.values())
+    if not single or set(sums) != {(a, base) for a, base in expected if plan.reply[a]}:
+        raise InvalidResultError("shape", "its sums are not those of its one result")
 
 
 def add_result(

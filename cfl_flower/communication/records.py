@@ -121,7 +121,7 @@ def unpack_tasks(content: RecordDict) -> TaskBatch:
     tasks = [Task(client, tuple(at), config) for client, at, config in header["tasks"]]
     sent, sum_spec = header["sum_spec"], None
     if sent is not None:
-        sum_spec = SumSpec(tuple(sent["bases"]), sent["by_samples"])
+        sum_spec = SumSpec(tuple(sent["bases"]), sent["by_samples"], sent["masked"])
     plan = Plan(tasks, models, header["config"], tuple(header["reply"]), sum_spec)
     return TaskBatch(
         header["phase"],

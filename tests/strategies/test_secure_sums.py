@@ -1,0 +1,260 @@
+"""privacy.secure_sums in whole runs: the same numbers, and nothing but sums to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message, RecordDict
+
+from cfl_flower.communication.masks import GROUPS
+from cfl_flower.communication.records import unpack_answers, unpack_sums
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import ConfigError
+from simulations.inprocess import InProcessGrid
+
+Runner = Callable[..., Any]
+
+MANY = ["clients=30", "participants=24"]
+SECURE = "privacy.secure_sums=true"
+RUNS = {
+    "fedavg": ["strategy=fedavg"],
+    "fielding": ["strategy=fielding", *MANY],
+    "stocfl": ["strategy=stocfl", "strategy.threshold=0.3", *MANY],
+    "fedrep": ["strategy=fedrep", "model=mlp"],
+}
+
+
+class Devices(InProcessGrid):
+    """Devices of their own, whose replies of a phase can be looked at and changed."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        configs = [
+            {"client-id": client, "state-dir": str(folder / f"device-{client}")}
+            for client in range(count)
+        ]
+        super().__init__(configs)
+        self.trained: list[RecordDict] = []
+        self.change: Callable[[Message], Message] = lambda reply: reply
+
+    def _call(self, message: Message) -> Message:
+        reply = super()._call(message)
+        if message.metadata.message_type != "train":
+            return reply
+        self.trained.append(deepcopy(reply.content))
+        return self.change(reply)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_devices_behind_masks_give_the_numbers_of_a_simulation(
+    name: str, run_small: Runner, undisturbed: Runner, tmp_path: Path
+) -> None:
+    options, count = RUNS[name], 30 if MANY[0] in RUNS[name] else 12
+    simulated = run_small(*options, SECURE)
+    plain = undisturbed(*options)
+    grid = Devices(tmp_path, count)
+    behind = run_small(*options, SECURE, folder="devices", grid=grid)
+    rows = zip(behind.rounds, simulated.rounds, plain.rounds, strict=True)
+    for one, other, open_one in rows:
+        assert not one["failures"]
+        for key in ("accuracy", "loss", "cluster_sizes", "bytes_up", "left_out"):
+            assert one[key] == other[key]
+        # A mean of single models is rounded once more often, or once less.
+        assert one["loss"] == pytest.approx(open_one["loss"], rel=1e-4)
+    # Of a model's numbers each has 16 bytes instead of 4.
+    assert behind.rounds[0]["bytes_up"] >= 3 * plain.rounds[0]["bytes_up"]
+
+
+def test_a_method_with_nothing_to_share_has_nothing_to_hide(
+    run_small: Runner, undisturbed: Runner, tmp_path: Path
+) -> None:
+    # Softmax regression is all classifier, which FedRep keeps on the client.
+    run = run_small("strategy=fedrep", SECURE, grid=Devices(tmp_path, 12))
+    assert not any(row["failures"] for row in run.rounds)
+    losses = [row["loss"] for row in undisturbed("strategy=fedrep").rounds]
+    assert [row["loss"] for row in run.rounds] == losses
+
+
+def test_nothing_that_a_device_sends_is_its_model(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Devices(tmp_path, 12)
+    run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
+    assert len(grid.trained) == 6
+    for content in grid.trained:
+        (answer,) = unpack_answers(content)
+        assert not np.concatenate(answer.arrays).size
+        (hidden,) = unpack_sums(content).values()
+        assert (hidden.terms, hidden.weight) == (1, answer.num_examples)
+        assert not hidden.is_possible()
+
+
+def test_who_drops_out_costs_its_cluster_a_round_and_never_a_wrong_model(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    options = [*RUNS["fielding"], SECURE, "drift=none", "rounds=3"]
+    whole = run_small(*options, folder="whole", grid=Devices(tmp_path / "a", 30))
+    grid = Devices(tmp_path / "b", 30)
+
+    def lose(reply: Message) -> Message:
+        (answer,) = unpack_answers(reply.content)
+        if answer.client == 7 and len(grid.trained) <= 24:
+            del reply.content["answers"]  # Masked, and lost on the way.
+        return reply
+
+    grid.change = lose
+    run = run_small(*options, folder="lost", grid=grid)
+    failures = run.rounds[0]["failures"]
+    lost = {each["client"]: each["reason"] for each in failures}
+    assert lost.pop(7) == "shape"
+    assert set(lost.values()) == {"incomplete"}
+    # Its whole cluster, and nobody else: all others' models are the same.
+    group = {row["client"] for row in run.clients if row["cluster"] == cluster(run, 7)}
+    assert lost.keys() | {7} <= group
+    tested = [(row["client"], row["accuracy"]) for row in run.clients[:30]]
+    expected = [(row["client"], row["accuracy"]) for row in whole.clients[:30]]
+    differing = {c for (c, a), (_, b) in zip(tested, expected, strict=True) if a != b}
+    assert differing
+    assert differing <= group
+    assert not run.rounds[1]["failures"]
+
+
+def cluster(run: Any, client: int) -> int:
+    """Return the cluster of a client in the first round."""
+    return next(row["cluster"] for row in run.clients if row["client"] == client)
+
+
+def test_a_round_of_which_nothing_is_left_is_no_end(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Devices(tmp_path, 12)
+
+    def forge(reply: Message) -> Message:
+        (key, hidden) = next(iter(unpack_sums(reply.content).items()))
+        if len(grid.trained) == 1:
+            hidden.limbs[0, 0] += 1 << 60  # Somebody's sum is not what it should be.
+            array = reply.content.array_records["sums"]["0"]
+            array.data = array.data[: -hidden.limbs.nbytes] + hidden.limbs.tobytes()
+        assert key == (0, 0)
+        return reply
+
+    grid.change = forge
+    run = run_small("strategy=fedavg", SECURE, "rounds=2", grid=grid)
+    reasons = [each["reason"] for each in run.rounds[0]["failures"]]
+    assert reasons == ["incomplete"] * 6
+    assert not run.rounds[1]["failures"]
+    assert run.rounds[1]["loss"] < run.rounds[0]["loss"]
+
+
+@pytest.mark.parametrize("changed", ["terms", "weight", "nothing"])
+def test_sums_of_more_than_the_one_result_are_refused(
+    changed: str, run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Devices(tmp_path, 12)
+
+    def forge(reply: Message) -> Message:
+        if len(grid.trained) == 1:
+            rows = {"terms": "[[0,0,2,40]]", "weight": "[[0,0,1,1000000]]"}
+            reply.content.config_records["summed"]["rows"] = rows.get(changed, "[]")
+        return reply
+
+    grid.change = forge
+    run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
+    reasons = sorted(each["reason"] for each in run.rounds[0]["failures"])
+    assert reasons == ["incomplete"] * 5 + ["shape"]
+    assert any("not those of its one" in f["detail"] for f in run.rounds[0]["failures"])
+
+
+def test_clusters_with_too_few_participants_do_not_train(run_small: Runner) -> None:
+    options = ["strategy=fielding", "drift=none", SECURE]
+    run = run_small(*options)  # Six participants for five clusters.
+    assert [row["left_out"] for row in run.rounds] == [6] * 4
+    assert len({row["loss"] for row in run.rounds}) == 1
+    some = run_small(*options, "privacy.least_members=2", folder="two")
+    for row in some.rounds:
+        assert row["participants"] + row["left_out"] == 6
+    assert sum(row["participants"] for row in some.rounds) > 0
+
+
+def test_a_device_with_another_secret_is_asked_for_its_new_key(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Devices(tmp_path, 12)
+    forgotten = tmp_path / "device-0" / "key"
+
+    def forget(reply: Message) -> Message:
+        if len(grid.trained) == 6:
+            forgotten.write_bytes(bytes(range(32)))
+        return reply
+
+    grid.change = forget
+    options = ["strategy=fedavg", SECURE, "participants=12", "rounds=3", "drift=none"]
+    run = run_small(*options, grid=grid)
+    reasons = [{f["reason"] for f in row["failures"]} for row in run.rounds]
+    # Not connected until it has said anew who it is.
+    assert reasons[1] == {"identity", "incomplete", "node"}
+    assert not reasons[2]
+    assert oct(forgotten.stat().st_mode)[-3:] == "600"
+
+
+def test_a_run_behind_masks_goes_on_after_an_interruption(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    options = [*RUNS["fielding"], SECURE]
+    whole = run_small(*options, folder="whole", grid=Devices(tmp_path, 30))
+    run_small(*options, "rounds=2", grid=Devices(tmp_path, 30))
+    more = run_small(*options, "resume=true", grid=Devices(tmp_path, 30))
+    assert more.numbers == whole.numbers
+
+
+def test_noise_goes_on_sums_and_the_account_stays(
+    run_small: Runner, undisturbed: Runner
+) -> None:
+    pytest.importorskip("dp_accounting")
+    options = ["strategy=fedavg", "strategy.weighting=plain", "privacy=central"]
+    secure, plain = run_small(*options, SECURE), undisturbed(*options)
+    assert secure.summary["epsilon"] == plain.summary["epsilon"]
+    first = secure.rounds[0]["loss"]
+    assert first != plain.rounds[0]["loss"]  # By the content of the sum.
+    assert first == pytest.approx(plain.rounds[0]["loss"], rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "part"),
+    [
+        (["strategy=ifca"], "privacy.secure_sums=true is not allowed; use false with"),
+        (["strategy=ccfl"], "whose server needs more than each cluster's sum"),
+        (["strategy=cfl"], "whose server needs more than each cluster's sum"),
+        (["strategy=fedavg", "server_optimizer=qfedavg"], "which hides single models"),
+        (
+            ["strategy=fedavg", "devices=fedscale", "devices.over_commitment=1.3"],
+            "whose sums need everyone",
+        ),
+        (["strategy=fedavg", "participants=2"], "at most participants=2"),
+        (["strategy=fedavg", "privacy.least_members=1"], "least_members"),
+    ],
+)
+def test_what_needs_single_results_is_refused(overrides: list[str], part: str) -> None:
+    with pytest.raises(ConfigError, match=part):
+        compose_config([*overrides, SECURE])
+
+
+def test_tasks_without_masks_say_nothing_of_groups(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid, seen = Devices(tmp_path, 12), list[str]()
+    call = grid._call
+
+    def look(message: Message) -> Message:
+        batch = message.content.config_records.get("batch")
+        seen.append(str(batch["header"]) if batch else "")
+        return call(message)
+
+    grid._call = look  # type: ignore[method-assign]
+    run_small("strategy=fedavg", "rounds=1", grid=grid)
+    assert not any(f'"{GROUPS}"' in header for header in seen)
+    assert not (tmp_path / "device-0" / "key").exists()
