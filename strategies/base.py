@@ -41,8 +41,9 @@ from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.simulated_devices import VirtualClock, first_to_finish
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import ClientId, Failure, FloatArray, Plan, Result
+from strategies.confidential import ConfidentialTraining
 from strategies.method import Description, Method, Published, Supports
-from strategies.privacy import Disclosure, PrivacyGuard
+from strategies.privacy import Disclosure
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -81,7 +82,7 @@ class ClusteredStrategy(Method, Strategy):
         self._later: list[Plan] = []
         self._late: dict[ClientId, float] = {}
         self._withheld: Plan | None = None
-        self._private_plan, self._openly = Plan([]), True
+        self._confidential = ConfidentialTraining(fleet, self._guard, self._sums)
         self._started = 0.0
 
     # For methods ---------------------------------------------------------------------
@@ -155,7 +156,10 @@ class ClusteredStrategy(Method, Strategy):
         self.record.virtual_seconds = 0.0 if self.fleet.simulated else None
         self._strata = {}
         self._meet_newcomers(round)
-        plan = self._plan_training(round)
+        if self._guard:
+            self._guard.require_able(round, self.state.privacy, self.state.clients)
+        plan = self.plan_train(round)
+        plan = self._confidential.plan(plan, self.record, self.state.privacy)
         self.record.participants = len(plan.tasks)
         self._late = {}
         # Losses that participants are weighted or selected by.
@@ -176,22 +180,6 @@ class ClusteredStrategy(Method, Strategy):
         first, *self._later = parts
         return self.fleet.messages("train", round, first)
 
-    def _plan_training(self, round: int) -> Plan:
-        """Return the method's plan, for those who may take part."""
-        state, guard = self.state, self._guard
-        if guard:
-            guard.require_able(round, state.privacy, state.clients)
-        plan = self.plan_train(round)
-        self._openly = plan.sum_spec is None
-        if guard:
-            plan = guard.plan_training(plan, state.privacy)
-        if self._sums:
-            keys = None if self.fleet.simulated else self.fleet.keys
-            plan = self._sums.plan(plan, self.record, keys)
-        if guard or self._sums:
-            self._private_plan = plan
-        return plan
-
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -201,11 +189,7 @@ class ClusteredStrategy(Method, Strategy):
             more = self._receive_trained(later)
             results.extend(more)
             merge_sums(results.sums, more.sums)
-        lost = self._open_sums(results)
-        if self._guard:
-            self._release(self._guard, results)
-        if self._sums and self._openly:
-            self._sums.hand_out(self._private_plan, results)
+        lost = self._confidential.receive(results, self.record, self.state.privacy)
         if self.record.participants and not lost:
             self.require_any(results, "train")
         clients = [result.client for result in results]
@@ -217,33 +201,12 @@ class ClusteredStrategy(Method, Strategy):
         if results or not self._sums:
             self.absorb_train(self.record.round, results)
         self._keep_memories()
-        comparable = self.describe().comparable
-        if (
-            comparable
-            and not (self._guard or self._sums)
-            and all(result.arrays for result in results)
-        ):
+        comparable = self.describe().comparable and not self._confidential
+        if comparable and all(result.arrays for result in results):
             rows = self.rows(clients)
             clusters, models = self.state.clusters[rows], self.state.models
             note_discrepancies(self.record, results, clusters, models)
         return None, None
-
-    def _release(self, guard: PrivacyGuard, results: Results) -> None:
-        """Account for what was sent, and leave the method what it may see of it."""
-        loss, simulated = self.state.privacy, self.fleet.simulated
-        guard.count_training(self._private_plan, loss)
-        guard.release(self.record, self._private_plan, results, loss, simulated)
-
-    def _open_sums(self, results: Results) -> int:
-        """Open the sums of whole groups; return how many results were lost with others.
-
-        Those cost a round, and not the run.
-        """
-        if not self._sums:
-            return 0
-        failures = self._sums.open(self._private_plan, results)
-        self.record.failures += failures
-        return len(failures)
 
     def _note_participants(self, results: list[Result], seconds: FloatArray) -> None:
         """Note what selections know clients by, of those who were late as well."""

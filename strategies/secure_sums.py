@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,21 @@ def check_secure_sums(config: RunConfig, sent: Disclosure | None) -> None:
         require(ok, field, value, allowed)
 
 
+def with_keys(
+    tasks: Sequence[Task],
+    spec: SumSpec,
+    groups: Mapping[Version, Sequence[ClientId]],
+    keys: Mapping[ClientId, bytes],
+) -> list[Task]:
+    """Return tasks that tell each device whose masks are in the sums of its arrays."""
+    salt, found = os.urandom(32), []
+    known = {v: {c: keys[c] for c in members} for v, members in groups.items()}
+    for task in tasks:
+        members = Groups(salt, [known[version] for version in versions(task, spec)])
+        found.append(replace(task, config=task.config | members.to_config()))
+    return found
+
+
 class SecureSums:
     """Forms the groups of a round, and opens their sums."""
 
@@ -80,24 +95,11 @@ class SecureSums:
         """
         spec = plan.sum_spec or SumSpec(bases_of(plan), self._by_samples)
         spec = replace(spec, masked=True)
-        asked = plan.tasks
-        if keys is not None:
-            asked = [task for task in asked if task.client in keys]
-        tasks, groups = self._large_enough(asked, spec)
+        able = [task for task in plan.tasks if keys is None or task.client in keys]
+        tasks, groups = self._large_enough(able, spec)
         record.measures["left_out"] = len(plan.tasks) - len(tasks)
         if keys is not None:
-            salt = os.urandom(32)
-            known = {v: {c: keys[c] for c in members} for v, members in groups.items()}
-            tasks = [
-                replace(
-                    task,
-                    config=task.config
-                    | Groups(
-                        salt, [known[v] for v in versions(task, spec)]
-                    ).to_config(),
-                )
-                for task in tasks
-            ]
+            tasks = with_keys(tasks, spec, groups, keys)
         return replace(plan, tasks=tasks, sum_spec=spec)
 
     def _large_enough(

@@ -1,0 +1,59 @@
+"""What `privacy=` does to a round's training: who takes part, what the method sees."""
+
+from __future__ import annotations
+
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.results import Results
+from cfl_flower.learning.accounting import PrivacyLoss
+from cfl_flower.runs.record import RoundRecord
+from cfl_flower.types import Plan
+from strategies.privacy import PrivacyGuard
+from strategies.secure_sums import SecureSums
+
+
+class ConfidentialTraining:
+    """The plan of a round's training, and its results on their way to the method.
+
+    With a ``guard`` who keeps account, with ``sums`` that are all that can be read,
+    with both, or with neither, when all stays as it is.
+    """
+
+    def __init__(
+        self, fleet: Fleet, guard: PrivacyGuard | None, sums: SecureSums | None
+    ) -> None:
+        self._fleet, self._guard, self._sums = fleet, guard, sums
+        self._plan, self._singly = Plan([]), True
+
+    def __bool__(self) -> bool:
+        """Return whether a method sees anything else than single results."""
+        return bool(self._guard or self._sums)
+
+    def plan(self, plan: Plan, record: RoundRecord, loss: PrivacyLoss) -> Plan:
+        """Return a method's plan, for those who may take part."""
+        if not self:
+            return plan
+        self._singly = plan.sum_spec is None
+        if self._guard:
+            plan = self._guard.plan_training(plan, loss)
+        if self._sums:
+            keys = None if self._fleet.simulated else self._fleet.keys
+            plan = self._sums.plan(plan, record, keys)
+        self._plan = plan
+        return plan
+
+    def receive(self, results: Results, record: RoundRecord, loss: PrivacyLoss) -> bool:
+        """Leave a method what it may see of the results, and account for what was sent.
+
+        Return whether sums could not be opened, which costs a round and not the run.
+        """
+        plan = self._plan
+        lost = self._sums.open(plan, results) if self._sums else []
+        record.failures += lost
+        if self._guard:
+            self._guard.count_training(plan, loss)
+            self._guard.release(record, plan, results, loss, self._fleet.simulated)
+        if self._sums and self._singly:
+            self._sums.hand_out(plan, results)
+        # It holds models that will have been replaced.
+        self._plan = Plan([])
+        return bool(lost)
