@@ -7,7 +7,7 @@ one client; a SuperNode of a simulation hosts any virtual client.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -225,21 +225,29 @@ def do_task(
     if node is not None and client != node.client:
         # It was restarted as another client since it identified itself.
         return Answer(client, error=("identity", f"this device is {node.client}"))
-    if node is not None and GROUPS in task.config:
-        groups, least = Groups.of_config(task.config), settings["privacy"].least_members
-        if problem := groups.problem(client, node.secret(), least):
-            return Answer(client, error=("identity", problem))
     round = own_round(batch, task)
     fault = draw_fault(resources.odds, settings["seed"], batch.phase, round, client)
     try:
         with time_limit(settings["system"].task_timeout):
             inject_fault_before(fault)
+            if problem := refuses_groups(task, node, settings):
+                return Answer(client, error=("identity", problem))
             answer = call_client(resources, batch, evaluator, task, node)
     except TaskTimeoutError as error:
         return Answer(client, error=("timeout", str(error)))
     except Exception as error:  # noqa: BLE001 - whatever a client raises is its failure
         return Answer(client, error=("raised", f"{type(error).__name__}: {error}"))
     return inject_fault_after(fault, answer)
+
+
+def refuses_groups(
+    task: Task, node: NodeConfig | None, settings: Mapping[str, Any]
+) -> str:
+    """Return why a device would not add its masks to the sums; empty if it would."""
+    if node is None or GROUPS not in task.config:
+        return ""
+    groups, least = Groups.of_config(task.config), settings["privacy"].least_members
+    return groups.problem(node.client, node.secret(), least)
 
 
 def own_round(batch: TaskBatch, task: Task) -> int:

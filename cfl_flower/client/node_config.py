@@ -27,7 +27,7 @@ STATE_DIR = "state-dir"
 
 KEY = "key"
 """Key, in the question who a node is, of whether a device is to tell its public key,
-and in the answer of that key; and the file with the secret to it."""
+and in the answer of that key; the file with the secret to it begins with it."""
 
 DEFAULT_STATE_DIR = "~/.local/state/cfl-flower"
 
@@ -75,7 +75,8 @@ class NodeConfig(NamedTuple):
 
     def secret(self) -> bytes:
         """Return 256 bits that nobody else knows, made once."""
-        path = Path(self.state_dir) / KEY
+        # Devices on one machine may have one folder.
+        path = Path(self.state_dir) / f"{KEY}-{self.client}"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, os.urandom(32), mode=0o600)

@@ -184,7 +184,7 @@ def test_a_device_with_another_secret_is_asked_for_its_new_key(
     run_small: Runner, tmp_path: Path
 ) -> None:
     grid = Devices(tmp_path, 12)
-    forgotten = tmp_path / "device-0" / "key"
+    forgotten = tmp_path / "device-0" / "key-0"
 
     def forget(reply: Message) -> Message:
         if len(grid.trained) == 6:
@@ -257,4 +257,4 @@ def test_tasks_without_masks_say_nothing_of_groups(
     grid._call = look  # type: ignore[method-assign]
     run_small("strategy=fedavg", "rounds=1", grid=grid)
     assert not any(f'"{GROUPS}"' in header for header in seen)
-    assert not (tmp_path / "device-0" / "key").exists()
+    assert not (tmp_path / "device-0" / "key-0").exists()
