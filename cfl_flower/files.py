@@ -33,6 +33,15 @@ def append_durably(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
+def link_out(folder: Path) -> Path | None:
+    """Return an entry of a folder that is a link to outside of it, if there is one."""
+    root = folder.resolve()
+    with os.scandir(folder) as entries:
+        links = [folder / entry.name for entry in entries if entry.is_symlink()]
+    outside = (link for link in links if not link.resolve().is_relative_to(root))
+    return next(outside, None)
+
+
 def sync_folder(folder: Path) -> None:
     """Sync a folder's file names to disk; until then a new file may have none."""
     if not hasattr(os, "O_DIRECTORY"):

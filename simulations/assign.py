@@ -27,7 +27,9 @@ from safetensors.numpy import load_file
 
 from cfl_flower.clustering.representations import Distance, distances, label_histogram
 from cfl_flower.data.own import Folder
+from cfl_flower.data.reading import inside, intact
 from cfl_flower.errors import ConfigError
+from cfl_flower.runs.reading import refuse_links_out
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
 from simulations.flower_cli import need
@@ -36,17 +38,22 @@ from simulations.terminal import Parser, command
 DIRECTORY = "clusters.json"
 """Stands in a served folder, and says what else does."""
 
+CENTRES = "centres.safetensors"
+"""One row for each cluster in the directory, in its order; NaN for one without."""
+
+FORMAT = 1
+"""Number of the directory's format."""
+
 HISTOGRAM = "label_histogram"
 
 
 def find(
-    served: Path, directory: dict[str, Json], representation: FloatArray
+    centres: FloatArray, directory: dict[str, Json], representation: FloatArray
 ) -> tuple[dict[str, Json], float]:
     """Return the nearest cluster, as the directory has it, and its distance.
 
     A representation, of shape (r,), that does not fit is a `ConfigError`.
     """
-    centres = load_file(served / "centres.safetensors")["centres"]
     fits = representation.shape == centres.shape[1:]
     allowed = f"{centres.shape[1]} numbers"
     require(fits, "--representation", representation.shape, allowed)
@@ -73,16 +80,38 @@ def measure(point: FloatArray, centres: FloatArray, distance: Distance) -> Float
 def read_directory(served: Path) -> dict[str, Json]:
     """Read what was exported.
 
-    A `ConfigError` says that it is not there, or of a method without representations.
+    A `ConfigError` says that it is not there, damaged, of another version, or of a
+    method without representations.
     """
     path = need(served / DIRECTORY, "write it with simulations.export")
-    directory: dict[str, Json] = json.loads(path.read_text())
-    if directory["representation"] is None:
-        raise ConfigError(
-            f"{directory['strategy']} compares clients by no representation; test "
-            "each cluster's model on the device's samples and take the best"
-        )
+    refuse_links_out(served)
+    with intact(path):
+        directory: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
+        if directory.get("format", 1) != FORMAT:
+            raise ConfigError(
+                f"{path} was written by another version of cfl-flower; write it again "
+                "with simulations.export of this one"
+            )
+        if directory["representation"] is None:
+            raise ConfigError(
+                f"{directory['strategy']} compares clients by no representation; test "
+                "each cluster's model on the device's samples and take the best"
+            )
     return directory
+
+
+def read_centres(served: Path, directory: dict[str, Json]) -> FloatArray:
+    """Return the centres of the clusters, shape (K, r), or raise a `ConfigError`."""
+    path = need(served / CENTRES, "write it with simulations.export")
+    with intact(path):
+        centres: FloatArray = load_file(path)["centres"]
+        clusters, width = centres.shape
+        labels = directory["representation"] == HISTOGRAM
+        if clusters != len(directory["clusters"]) or (
+            labels and width != directory["classes"]
+        ):
+            raise ValueError(f"it does not fit {DIRECTORY}")
+    return centres
 
 
 def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
@@ -99,6 +128,12 @@ def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
     return label_histogram(train.labels, classes)
 
 
+def read_representation(path: Path) -> FloatArray:
+    """Return the numbers in a .npy file, or raise a `ConfigError`."""
+    with intact(need(path, "save one with numpy.save")):
+        return np.asarray(np.load(path), float)
+
+
 def assign_from_served(asked: argparse.Namespace) -> None:
     """Print the cluster and the model of a device, as the command line asks."""
     served, given = asked.source, (asked.data_dir, asked.representation)
@@ -108,13 +143,14 @@ def assign_from_served(asked: argparse.Namespace) -> None:
             "or its representation with --representation FILE.npy"
         )
     directory = read_directory(served)
-    if asked.data_dir is not None:
-        point = histogram_of(directory, Path(asked.data_dir))
-    else:
-        path = need(asked.representation, "save one with numpy.save")
-        point = np.load(path, allow_pickle=False)
-    cluster, gap = find(served, directory, point)
-    model = served / cluster["torchscript"]
+    with intact(served / DIRECTORY):
+        centres = read_centres(served, directory)
+        if asked.data_dir is not None:
+            point = histogram_of(directory, Path(asked.data_dir))
+        else:
+            point = read_representation(asked.representation)
+        cluster, gap = find(centres, directory, point)
+        model = inside(served, cluster["torchscript"])
     print(f"cluster {cluster['cluster']}, distance {gap:.3f}: {model}")
 
 

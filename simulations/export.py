@@ -32,12 +32,9 @@ from cfl_flower.files import write_atomically
 from cfl_flower.models import FlatModel
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
-from simulations.assign import DIRECTORY
+from simulations.assign import CENTRES, DIRECTORY, FORMAT
 from simulations.saved import load_run
 from simulations.terminal import Parser, command, writable
-
-CENTRES = "centres.safetensors"
-"""One row for each cluster in the directory, in its order; NaN for one without."""
 
 OURS = re.compile(r"cluster-\d+\.(pt|safetensors)|centres\.safetensors")
 """What an older export may have left."""
@@ -69,6 +66,7 @@ def export(run: Path, output: Path) -> list[int]:
     require(bool(clusters), "RUN", run, "a run in which clients took part")
     centres = centres_of(state, settings)
     content: dict[str, Json] = {
+        "format": FORMAT,
         "strategy": saved.strategy,
         "serves": serves,
         "round": done,

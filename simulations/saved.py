@@ -22,7 +22,13 @@ from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.plugins import allowed_packages
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command
-from cfl_flower.runs.reading import read_rounds, read_settings, read_summary, read_tests
+from cfl_flower.runs.reading import (
+    read_rounds,
+    read_settings,
+    read_summary,
+    read_tests,
+    refuse_links_out,
+)
 from cfl_flower.settings import build, locate
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
@@ -219,6 +225,7 @@ def load_run(folder: Path) -> SavedRun:
         cannot be read.
     """
     path = folder / "config.yaml"
+    refuse_links_out(folder, folder / "checkpoint")
     rounds = read_rounds(folder)
     failure = _read(folder / FAILURE).strip()
     if not path.is_file() or not (rounds or failure):

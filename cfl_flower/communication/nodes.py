@@ -283,11 +283,13 @@ def read_identity(reply: Message) -> Identity:
     if "code" not in identity or not sound or not isinstance(nodes, int):
         raise InvalidResultError("node", f"a node says {dict(identity)!r:.200}")
     if identity["code"] != code_digest():
-        detail = (
-            "a worker runs other code than the server (an old local SuperLink "
-            "of another checkout?); stop the flower-superlink process"
-        )
-        raise WorkerLostError(detail) if nodes else InvalidResultError("node", detail)
+        if nodes:
+            raise WorkerLostError(
+                "a worker runs other code than the server (an old local SuperLink "
+                "of another checkout?); stop the flower-superlink process"
+            )
+        detail = "a device runs other code than the server; give it the same version"
+        raise InvalidResultError("node", detail)
     assert isinstance(key, bytes)
     return Identity(client if isinstance(client, int | str) else None, nodes, key)
 

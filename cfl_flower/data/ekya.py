@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from cfl_flower.data.reading import TestFraction, find, intact, numbered, table
+from cfl_flower.data.reading import TestFraction, find, inside, intact, numbered, table
 from cfl_flower.data.samples import ColourImages, Crop, Sample, split
 from cfl_flower.settings import Count, settings
 
@@ -63,7 +63,7 @@ class Cityscapes(EkyaImages):
         for place, row in enumerate(rows):
             image, owner = row["imgpath"], f"{city}/{place // self.block:06d}"
             box = int(row["x0"]), int(row["y0"]), int(row["x1"]), int(row["y1"])
-            crop = Crop(root / "leftImg8bit" / image, box)
+            crop = Crop(inside(root / "leftImg8bit", image), box)
             yield Sample(crop, int(row["class"]), owner, frame[image])
 
 
@@ -88,6 +88,6 @@ class Waymo(EkyaImages):
             owner, label = f"{row['segment']}/{row['camera name']}", int(row["class"])
             if not 0 <= label < self.classes:
                 raise ValueError(f"a class is outside of 0 to {self.classes - 1}")
-            crop = Crop(root / owner / row["image name"])
+            crop = Crop(inside(root, f"{owner}/{row['image name']}"))
             samples.append(Sample(crop, label, owner, int(row["frame index"])))
         return sorted(samples, key=lambda sample: (sample.owner, sample.time))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cfl_flower.data.packed import unpack_gz
 from cfl_flower.data.pool import PARTS, Arrays, Parts, Pool, cache_dir, divide
 from cfl_flower.data.reading import (
     FileDataset,
@@ -94,8 +94,7 @@ class TorchvisionImages(FileDataset):
             target = Path(root, self.folder)
             target.mkdir(parents=True)
             for stem in self.stems:
-                packed = (source / f"{stem}.gz").read_bytes()
-                (target / stem).write_bytes(gzip.decompress(packed))
+                (target / stem).write_bytes(unpack_gz(source / f"{stem}.gz"))
             yield root
 
     def _open(self, root: str, train: bool, download: bool) -> Any:

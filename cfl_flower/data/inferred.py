@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -30,6 +31,9 @@ LABELS_AT_MOST = 100
 """More labels than this must be fewer than half of the samples; else it is a number
 that was meant to be predicted."""
 
+
+WHOLE = re.compile(r"-?\d{1,999}")
+"""A whole number, but for one that Python takes too long to read."""
 
 SHOWN = 5
 """Classes that a description names."""
@@ -167,7 +171,7 @@ class InferredDataset(FileDataset):
 
     def _require_samples(self, part: str, arrays: Arrays) -> None:
         x, y = arrays["x"], arrays["y"]
-        if not y.size or y.shape != x.shape[:1] or x.ndim < 2:
+        if not x.size or y.shape != x.shape[:1] or x.ndim < 2:
             raise ConfigError(
                 f"{self.called} has inputs of shape {x.shape} and labels of shape "
                 f"{y.shape} for its {part} part; it needs (n, ...) and (n,), n above 0"
@@ -246,7 +250,7 @@ def _numbered(
     """
     both = np.concatenate([_whole(of).astype(str) for of in values])
     names, places = np.unique(both, return_inverse=True)
-    if all(name.removeprefix("-").isdecimal() for name in names.tolist()):
+    if all(map(WHOLE.fullmatch, names.tolist())):
         # As Python's integers, which may be of any size.
         order = np.array(sorted(range(len(names)), key=lambda i: int(names[i])))
         names, places = names[order], np.argsort(order)[places]

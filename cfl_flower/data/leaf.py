@@ -86,7 +86,11 @@ class Femnist(LeafDataset):
 
     def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Sample]:
         """Return one writer's samples; pixels stay as LEAF gives them, in [0, 1]."""
-        pixels = np.asarray(x, np.float32).reshape(len(y), *self.shape)
+        # What is too large for float32 becomes infinite.
+        with np.errstate(over="ignore"):
+            pixels = np.asarray(x, np.float32).reshape(len(y), *self.shape)
+        if not np.isfinite(pixels).all():
+            raise ValueError(f"user {name} has a pixel that is no number")
         for image, label in zip(pixels, map(int, y), strict=True):
             if not 0 <= label < 62:
                 raise ValueError(f"user {name} has a label outside of 0 to 61")
@@ -182,4 +186,6 @@ def glove(path: Path, words: set[str]) -> dict[str, NDArray[np.float32]]:
                 raise ValueError(f"line {number} has {len(values)} of {VECTOR} numbers")
             if word in words:
                 found[word] = np.asarray(values, np.float32)
+                if not np.isfinite(found[word]).all():
+                    raise ValueError(f"line {number} has a value that is no number")
     return found

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from cfl_flower.data.pool import PARTS
-from cfl_flower.data.reading import TestFraction, find, intact, numbered, table
+from cfl_flower.data.reading import TestFraction, find, inside, intact, numbered, table
 from cfl_flower.data.samples import ColourImages, Crop, Sample, split
 from cfl_flower.settings import Count, settings
 
@@ -114,6 +114,6 @@ def _listed(path: Path) -> list[Sample]:
     folder, samples = path.parent.with_name(path.stem), []
     with intact(path):
         for row in table(path, ("client_id", "sample_path", "label_id")):
-            crop = Crop(folder / row["sample_path"])
+            crop = Crop(inside(folder, row["sample_path"]))
             samples.append(Sample(crop, int(row["label_id"]), row["client_id"]))
     return samples

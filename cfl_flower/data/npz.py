@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfl_flower.data.inferred import OWN_FILE, InferredDataset
+from cfl_flower.data.packed import open_npz
 from cfl_flower.data.pool import PARTS, Arrays, Parts
-from cfl_flower.data.reading import channels_first, intact
+from cfl_flower.data.reading import channels_first
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 
@@ -46,8 +47,7 @@ class Npz(InferredDataset):
 
     def read(self, data_dir: str) -> Parts:
         """Read the file."""
-        path = Path(data_dir, self.file)
-        with intact(path), np.load(path) as stored:
+        with open_npz(Path(data_dir, self.file)) as stored:
             if "x" in stored and "y" in stored:
                 return {"train": _named(stored, "x", "y")}
             divided = any("test" in name for name in stored)
@@ -59,7 +59,7 @@ def _part(stored: Mapping[str, Any], part: str) -> Arrays:
     """Return the inputs and labels of a part, or raise `ConfigError`."""
     if f"{part}_jpeg" in stored:
         images = _unpack(stored, part)
-        return {"x": _inputs(images), "y": stored[f"{part}_labels"]}
+        return {"x": _inputs(images), "y": _labels(stored[f"{part}_labels"])}
     if f"x_{part}" in stored:
         return _named(stored, f"x_{part}", f"y_{part}")
     return _named(stored, f"{part}_images", f"{part}_labels")
@@ -72,10 +72,16 @@ def _named(stored: Mapping[str, Any], x: str, y: str) -> Arrays:
             f"the .npz file has the arrays {', '.join(stored)}; call them x and y, or "
             "x_train, y_train, x_test and y_test"
         )
-    labels = stored[y]
+    return {"x": _inputs(stored[x]), "y": _labels(stored[y])}
+
+
+def _labels(y: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as numbers or text, shape (n,)."""
+    if y.dtype.kind not in "iufbSU":
+        raise ValueError(f"labels are {y.dtype}, neither numbers nor names")
+    y = np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
     # Some have a label in a row of its own.
-    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    return {"x": _inputs(stored[x]), "y": labels}
+    return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
 
 def _inputs(x: NDArray[Any]) -> NDArray[Any]:
@@ -93,5 +99,8 @@ def _inputs(x: NDArray[Any]) -> NDArray[Any]:
 
 def _unpack(stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:
     data, limits = stored[f"{part}_jpeg"].tobytes(), stored[f"{part}_offsets"]
+    # Else one image of a small file could be decoded any number of times.
+    if np.any(limits[1:] <= limits[:-1]):
+        raise ValueError(f"{part}_offsets do not increase")
     files = [BytesIO(data[start:end]) for start, end in pairwise(limits)]
-    return np.stack([np.asarray(Image.open(file)) for file in files])
+    return np.stack([np.asarray(Image.open(file, formats=["JPEG"])) for file in files])

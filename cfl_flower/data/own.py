@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cfl_flower.data.folders import SUFFIXES, class_folders, image_files
+from cfl_flower.data.packed import open_npz
 from cfl_flower.data.pool import PARTS, Pool, divide, pools
-from cfl_flower.data.reading import TestFraction, intact, of_one_type, require_fit
+from cfl_flower.data.reading import TestFraction, of_one_type, require_fit
 from cfl_flower.data.samples import pixels
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import key
@@ -172,6 +173,6 @@ class Folder:
 
 def whole_npz(path: Path) -> dict[str, NDArray[Any]] | None:
     """Return the arrays of a file, or None if it is not, or not yet, whole."""
-    with suppress(ConfigError), intact(path), np.load(path) as content:
+    with suppress(ConfigError), open_npz(path) as content:
         return dict(content)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import lzma
 import pickle
 import struct
 import zlib
@@ -10,14 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import TemporaryFile
+from tokenize import TokenError
 from typing import Annotated, Any, ClassVar
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from PIL.Image import DecompressionBombError
 from pydantic import Field
+from safetensors import SafetensorError
 
 from cfl_flower.data.pool import Parts, Pool, cache_dir, cached_arrays, pools
 from cfl_flower.errors import ConfigError
@@ -25,10 +29,11 @@ from cfl_flower.types import IntArray
 
 DAMAGE = (
     *(OSError, EOFError, ValueError, AssertionError, RuntimeError, SyntaxError),
-    *(LookupError, TypeError, AttributeError),
-    *(struct.error, zlib.error, csv.Error, pickle.UnpicklingError, BadZipFile),
+    *(LookupError, TypeError, AttributeError, OverflowError, MemoryError),
+    *(struct.error, zlib.error, lzma.LZMAError, BadZipFile, DecompressionBombError),
+    *(csv.Error, pickle.UnpicklingError, SafetensorError, TokenError),
 )
-"""What readers raise on a damaged json, csv, npz, pickle or image."""
+"""What readers raise on a damaged json, csv, npz, pickle, safetensors or image."""
 
 
 @contextmanager
@@ -55,6 +60,20 @@ def _detail(error: Exception) -> str:
     elif isinstance(error, TypeError | AttributeError | IndexError):
         text = f"not the expected structure: {text}"
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Return the path of a file that a listing names, relative to a folder.
+
+    Raises
+    ------
+    ValueError
+        If it would be outside of the folder, whose listing may be somebody else's.
+    """
+    named = PurePath(name)
+    if named.anchor or ".." in named.parts or not name.isprintable():
+        raise ValueError(f"it lists {name!r}, which is no file below {folder}")
+    return folder / named
 
 
 @dataclass(frozen=True)
@@ -116,7 +135,9 @@ def find(data_dir: str, pattern: str) -> list[Path]:
     folder = Path(below.anchor or data_dir)
     pattern = str(below.relative_to(below.anchor))
     # The folder itself is no file of a dataset.
-    return sorted(folder.glob(pattern)) if pattern != "." else []
+    matching = folder.glob(pattern) if pattern != "." else ()
+    # A link may lead nowhere.
+    return sorted(path for path in matching if path.exists())
 
 
 def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

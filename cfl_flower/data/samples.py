@@ -24,6 +24,10 @@ TAKEN_AT_ONCE = 1024
 """Images decoded before they are written: bounds the memory a large set takes."""
 
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+"""What is read, whatever a file is called: for EPS, Pillow starts Ghostscript."""
+
+
 class Sample(NamedTuple):
     """One sample as the files of a dataset list it."""
 
@@ -141,7 +145,7 @@ def pixels(
     channels, height, width = shape
     found = np.empty((len(boxes), height, width, channels), np.uint8)
     where = path if isinstance(path, Path) else "an image of the dataset"
-    with intact(where), Image.open(path) as file:
+    with intact(where), Image.open(path, formats=FORMATS) as file:
         if file.mode[0] in "IF":
             raise ValueError(f"its pixels are {file.mode}, not bytes; convert it")
         image = file.convert("RGB" if channels == 3 else "L")

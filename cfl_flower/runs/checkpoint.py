@@ -14,12 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import types
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from cfl_flower.errors import CheckpointError, ConfigError
@@ -165,10 +167,14 @@ class Checkpoint:
         """Return whether there is a checkpoint."""
         return self._header.exists()
 
-    def check_version(self) -> None:
-        """Raise the `ConfigError` of a checkpoint that another version wrote."""
-        if self.exists():
-            self._read_header()
+    def check_format(self) -> None:
+        """Raise the `ConfigError` of a checkpoint in another format."""
+        self._read_header()
+
+    def check_state(self, state_class: type[State]) -> None:
+        """Raise the `ConfigError` of a state of other versions, without its arrays."""
+        nothing = np.zeros(0, np.uint8)
+        self._unpack(self._read_header(), defaultdict(lambda: nothing), state_class)
 
     def load(self, state_class: type[State]) -> tuple[int, State]:
         """Return the round and the state of the checkpoint.
@@ -180,13 +186,21 @@ class Checkpoint:
         arrays = self._read_arrays(header)
         for key, old, new in effective_differences(header["config"], self.resolved):
             raise self._refusal(f"is of another run: {key} was {old}, is {new}")
+        return header["round"], self._unpack(header, arrays, state_class)
+
+    def _unpack(
+        self,
+        header: Mapping[str, Json],
+        arrays: Mapping[str, np.ndarray],
+        state_class: type[State],
+    ) -> State:
         try:
-            state = unpack(header["state"], arrays, state_class)
+            state: State = unpack(header["state"], arrays, state_class)
         except OtherVersionError as error:
-            self._refuse_version(f"an earlier version of cfl-flower's {error}")
+            self._refuse_version(f"another version of cfl-flower's {error}")
         except MALFORMED as error:
             raise self._refusal(f"is torn ({type(error).__name__})") from error
-        return header["round"], state
+        return state
 
     def _read_arrays(self, header: Mapping[str, Json]) -> dict[str, np.ndarray]:
         damaged = "is torn (its arrays are not those that were saved)"
@@ -195,13 +209,14 @@ class Checkpoint:
             data = (self.folder / Path(header["arrays"]).name).read_bytes()
             if hashlib.sha256(data).hexdigest() != header["sha256"]:
                 raise self._refusal(damaged)
+            # Copies: what is loaded is not to be changed in place.
+            small = {name: array.copy() for name, array in load(data).items()}
             large = array_files.read_arrays(self.folder, header["large"])
         except array_files.DamagedArrayError as error:
             raise self._refusal(damaged) from error
-        except (OSError, *MALFORMED) as error:
+        except (OSError, MemoryError, SafetensorError, *MALFORMED) as error:
             raise self._refusal(f"is torn ({type(error).__name__})") from error
-        # Copies: what is loaded is not to be changed in place.
-        return {name: array.copy() for name, array in load(data).items()} | large
+        return small | large
 
     def _read_header(self) -> dict[str, Json]:
         try:
@@ -211,7 +226,7 @@ class Checkpoint:
         if not isinstance(header, dict):
             raise self._refusal("is torn (no JSON object)")
         if header.get("format", 1) != FORMAT:
-            self._refuse_version("an earlier version of cfl-flower")
+            self._refuse_version("another version of cfl-flower")
         for key, kind in (("round", int), ("config", dict), ("state", dict)):
             if type(header.get(key)) is not kind:
                 raise self._refusal(f"is torn ({key} is not what it should be)")

@@ -19,8 +19,13 @@ from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import append_durably, write_atomically
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.lines import check_stamp
-from cfl_flower.runs.reading import read_lines, refuse_other_settings
+from cfl_flower.runs.reading import (
+    read_lines,
+    refuse_links_out,
+    refuse_other_settings,
+)
 from cfl_flower.runs.record import ClientRow, RoundRecord, device_seconds
+from cfl_flower.settings import locate
 from cfl_flower.types import Json
 
 if TYPE_CHECKING:
@@ -172,6 +177,7 @@ def check_output_dir(config: RunConfig) -> None:
     path = Path(config.output_dir)
     try:
         path.mkdir(parents=True, exist_ok=True)
+        refuse_links_out(path, path / "checkpoint", path / "clients")
         probe = path / ".probe"
         probe.touch()
         probe.unlink()
@@ -192,10 +198,15 @@ def refuse_other_run(config: RunConfig) -> None:
 
     Raises `CheckpointError` or `ConfigError`.
     """
-    if config.resume:
-        # First: an earlier version's settings differ, too.
-        Checkpoint(Path(config.output_dir, "checkpoint"), {}).check_version()
+    checkpoint = Checkpoint(Path(config.output_dir, "checkpoint"), {})
+    resumed = config.resume and checkpoint.exists()
+    if resumed:
+        # First: another version's settings differ, too.
+        checkpoint.check_format()
     refuse_other_settings(config)
+    if resumed:
+        method = locate(config.resolved["strategy"]["_target_"])
+        checkpoint.check_state(method.State)
 
 
 def refuse_other_data(config: RunConfig, samples: Callable[[], str]) -> None:

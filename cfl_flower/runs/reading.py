@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.files import link_out
 from cfl_flower.runs.lines import check_client, check_round
 from cfl_flower.types import Json
 
@@ -176,6 +177,20 @@ def refuse_other_settings(config: RunConfig) -> None:
             f"output_dir={path} holds another run ({', '.join(changed)} differ); use "
             "the run's own settings, or another output_dir"
         )
+
+
+def refuse_links_out(*folders: Path) -> None:
+    """Raise a `ConfigError` if an entry of a folder is a link to outside of it.
+
+    A run and what is exported of it name nothing elsewhere: one that somebody else
+    packed could have files of one's own read, or overwritten by a resumed run.
+    """
+    for folder in filter(Path.is_dir, folders):
+        if link := link_out(folder):
+            raise ConfigError(
+                f"{link} is a link out of its folder; put what it names in its place, "
+                "if it is yours"
+            )
 
 
 def _read(path: Path, parse: Callable[[str], Json]) -> Json:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from simulations.assign import find, measure
 from simulations.superlink import PROJECT
@@ -28,9 +27,7 @@ def test_the_distance_is_that_of_the_run(
         "distance": distance,
         "clusters": [{"cluster": 4}, {"cluster": 7}],
     }
-    centres = {"centres": CENTRES.astype(np.float32)}
-    save_file(centres, tmp_path / "centres.safetensors")
-    cluster, gap = find(tmp_path, directory, POINT)
+    cluster, gap = find(CENTRES, directory, POINT)
     assert cluster == directory["clusters"][nearest]
     expected = {"l1": 0.9, "l2": 0.25}
     assert gap == pytest.approx(expected[distance])

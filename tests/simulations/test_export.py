@@ -75,7 +75,7 @@ def test_a_representation_alone_leads_to_the_nearest_cluster(
         if np.isnan(centre).any():
             assert entry["cluster"] == 0, "those of StoCFL that never took part"
             continue
-        found, gap = assign.find(served, directory, centre)
+        found, gap = assign.find(centres, directory, centre)
         assert found == entry
         assert gap == pytest.approx(0, abs=1e-6)
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import CflError
+from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import open_stream
+from simulations.assign import assign_from_served, read_directory
+from simulations.deploy import samples
+from simulations.export import export
 from simulations.report import render
 from simulations.saved import load_run
 from tests.conftest import Runner
-from tests.fuzzing import Mutator
+from tests.fuzzing import ODD, Mutator
 
 pytestmark = pytest.mark.slow
 
@@ -36,11 +42,22 @@ def forgeries(path: Path, seed: int) -> list[bytes]:
             place = mutator.rng.randrange(len(lines))
             lines[place] = mutator.text(lines[place])
             found.append("\n".join(lines).encode())
+        elif path.suffix == ".csv":
+            place = mutator.rng.randrange(len(lines))
+            lines[place] = forge_cell(lines[place], mutator)
+            found.append("\n".join(lines).encode())
         elif path.suffix == ".json":
             found.append(mutator.text("\n".join(lines)).encode())
         else:
             found.append(mutator.wire(data))
     return found
+
+
+def forge_cell(line: str, mutator: Mutator) -> str:
+    """Return a line of a csv with another value in one of its cells."""
+    cells = line.split(",")
+    cells[mutator.rng.randrange(len(cells))] = str(mutator.rng.choice(ODD))
+    return ",".join(cells)
 
 
 def try_each(path: Path, read: Callable[[], object]) -> tuple[int, int]:
@@ -88,27 +105,136 @@ def test_a_forged_checkpoint(folder: Path) -> None:
     assert refused >= len(files) * EACH // 2
 
 
-@pytest.mark.parametrize("kind", ["npz", "csv"])
+X, Y = np.random.default_rng(0).random((60, 4)).astype(np.float32), np.arange(60) % 5
+"""Samples of a dataset that is forged."""
+
+
+def write_npz(root: Path) -> tuple[Path, list[str]]:
+    np.savez(root / "own.npz", x=X, y=Y)
+    return root / "own.npz", ["dataset.file=own.npz"]
+
+
+def write_csv(root: Path) -> tuple[Path, list[str]]:
+    rows = [",".join(map(str, [*x, f"class{y}"])) for x, y in zip(X, Y, strict=True)]
+    (root / "own.csv").write_text("\n".join(["a,b,c,d,label", *rows]))
+    return root / "own.csv", ["dataset.file=own.csv"]
+
+
+def write_femnist(root: Path) -> tuple[Path, list[str]]:
+    for part in ("train", "test"):
+        users = {
+            f"f{number}": {"x": [[0.5] * 784] * 3, "y": [number, 36, 61]}
+            for number in range(4)
+        }
+        path = root / f"femnist/data/{part}/all.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"users": list(users), "user_data": users}))
+    return path.parents[1] / "train/all.json", []
+
+
+def write_open_images(root: Path) -> tuple[Path, list[str]]:
+    for part in ("train", "test"):
+        rows = [f"c{row % 4},{row}.png,Cat,{row % 3}" for row in range(24)]
+        path = root / f"open_images/client_data_mapping/{part}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(["client_id,sample_path,name,label_id", *rows]))
+        for row in range(24):
+            image = root / f"open_images/{part}/{row}.png"
+            image.parent.mkdir(exist_ok=True)
+            Image.new("RGB", (4, 4)).save(image)
+    options = ["dataset.size=4", "dataset.classes=3", "dataset.client_classes=1"]
+    return path.with_name("train.csv"), options
+
+
+@pytest.mark.parametrize(
+    ("kind", "write"),
+    [
+        ("npz", write_npz),
+        ("csv", write_csv),
+        ("femnist", write_femnist),
+        ("open_images", write_open_images),
+    ],
+)
 def test_a_forged_dataset(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    write: Callable[[Path], tuple[Path, list[str]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    rng = np.random.default_rng(0)
-    x, y = rng.random((60, 4)).astype(np.float32), np.arange(60) % 5
-    path = tmp_path / f"own.{kind}"
-    if kind == "npz":
-        np.savez(path, x=x, y=y)
-    else:
-        rows = [
-            ",".join(map(str, [*row, f"class{label}"]))
-            for row, label in zip(x, y, strict=True)
-        ]
-        path.write_text("\n".join(["a,b,c,d,label", *rows]))
-    options = [f"dataset={kind}", f"dataset.file={path.name}", f"data_dir={tmp_path}"]
+    path, options = write(tmp_path)
+    options += [f"dataset={kind}", f"data_dir={tmp_path}"]
     options += ["partition=iid", "drift=none", "clients=4", "participants=2"]
     count, refused = try_each(path, lambda: open_stream(compose_config(options)))
     assert count == EACH
     assert refused > 0
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what is exported of the run."""
+    output = tmp_path_factory.mktemp("forged") / "served"
+    export(folder, output)
+    return output
+
+
+@pytest.mark.parametrize("name", ["clusters.json", "centres.safetensors"])
+def test_a_forged_served_folder(name: str, served: Path, tmp_path: Path) -> None:
+    device = samples.put(tmp_path / "device", range(10), 200).parent
+    asked = Namespace(source=served, data_dir=device, representation=None)
+    count, refused = try_each(served / name, lambda: assign_from_served(asked))
+    assert count == EACH
+    assert refused > 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("format", 2, "another version of cfl-flower; write it again"),
+        ("classes", 10**12, "does not fit"),
+        ("clusters", [{"cluster": 0, "torchscript": "../own.pt"}], "no file below"),
+    ],
+)
+def test_a_served_folder_that_is_no_such(
+    key: str, value: object, words: str, served: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(served, tmp_path / "served")
+    directory = json.loads((copy / "clusters.json").read_text())
+    if key == "clusters":
+        value = value * len(directory["clusters"])
+    (copy / "clusters.json").write_text(json.dumps({**directory, key: value}))
+    device = samples.put(tmp_path / "device", range(10), 200).parent
+    with pytest.raises(ConfigError, match=words):
+        assign_from_served(Namespace(source=copy, data_dir=device, representation=None))
+
+
+@pytest.mark.parametrize(
+    "name", ["rounds.jsonl", "checkpoint/checkpoint.json", "clients", ".probe"]
+)
+def test_a_run_with_a_link_out_of_it_is_neither_read_nor_resumed(
+    name: str, folder: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(folder, tmp_path / "run")
+    own = tmp_path / "own"
+    if (copy / name).exists():
+        (copy / name).rename(own)
+    (copy / name).symlink_to(own)
+    before = own.read_bytes() if own.is_file() else None
+    config = compose_config([f"output_dir={copy}", "resume=true"])
+    for read in (lambda: load_run(copy), lambda: check_output_dir(config)):
+        with pytest.raises(ConfigError, match="is a link out of its folder"):
+            read()
+    assert before == (own.read_bytes() if own.is_file() else None)
+
+
+def test_a_served_folder_with_a_link_out_of_it_is_refused(
+    served: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(served, tmp_path / "served")
+    (copy / "centres.safetensors").rename(tmp_path / "own")
+    (copy / "centres.safetensors").symlink_to(tmp_path / "own")
+    with pytest.raises(ConfigError, match="is a link out of its folder"):
+        read_directory(copy)
 
 
 def test_names_and_reasons_on_a_page_are_text(folder: Path) -> None:

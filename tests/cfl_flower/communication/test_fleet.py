@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from cfl_flower.client_app import app
@@ -154,6 +154,22 @@ def test_worker_with_other_code_is_refused(config: RunConfig) -> None:
 
     with pytest.raises(WorkerLostError, match="other code than the server"):
         Fleet(InProcessGrid([{}], other), config).discover()
+
+
+def test_devices_with_other_code_are_one_line(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfl_flower.communication.nodes.REFUSED_TIMEOUT", 0.1)
+    other = ClientApp()
+
+    @other.query("identify")
+    def hello(message: Message, context: Context) -> Message:
+        told = {"code": "an earlier version's", "client-id": "site-a"}
+        return Message(RecordDict({"identity": ConfigRecord(told)}), reply_to=message)
+
+    fleet = Fleet(InProcessGrid([{}], other), config)
+    with pytest.raises(WorkerLostError, match=r"a device runs other .* same version$"):
+        fleet.discover()
 
 
 def test_work_left_for_later_is_done_while_messages_are_on_their_way(

@@ -186,7 +186,7 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_line(
     if number is None:
         del header["format"]
     assert refusal(saved, header, State) == (
-        f"checkpoint {saved.folder} was written by an earlier version of cfl-flower "
+        f"checkpoint {saved.folder} was written by another version of cfl-flower "
         "and cannot be resumed; start anew in another output_dir"
     )
 
@@ -196,13 +196,13 @@ def test_a_state_class_of_another_version_is_refused(saved: Checkpoint) -> None:
     header = header_of(saved)
     assert header["state"]["version"] == 3
     header["state"]["version"] = 2
-    assert "earlier version of cfl-flower's Nested" in refusal(saved, header, Nested)
+    assert "another version of cfl-flower's Nested" in refusal(saved, header, Nested)
     header["state"]["version"] = 3
     header["state"]["fields"]["latest"]["version"] = 9
-    assert "earlier version of cfl-flower's Seen" in refusal(saved, header, Nested)
+    assert "another version of cfl-flower's Seen" in refusal(saved, header, Nested)
 
 
 def test_a_state_class_with_other_fields_is_refused(saved: Checkpoint) -> None:
     header = header_of(saved)
     header["state"]["fields"]["more"] = 1
-    assert "earlier version of cfl-flower's State" in refusal(saved, header, State)
+    assert "another version of cfl-flower's State" in refusal(saved, header, State)

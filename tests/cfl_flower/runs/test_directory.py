@@ -11,9 +11,11 @@ import pytest
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs import directory as results
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import FAILURE, RunDirectory, check_output_dir
 from cfl_flower.runs.reading import finished, read_lines, read_settings
 from cfl_flower.runs.record import ClientRow, RoundRecord
+from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import Failure
 
 
@@ -168,10 +170,27 @@ def test_a_run_of_an_earlier_version_is_not_resumed(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(settings)
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "checkpoint.json").write_text('{"schema": 1}')
-    with pytest.raises(ConfigError, match=r"earlier version .* start anew in another"):
+    with pytest.raises(ConfigError, match=r"another version .* start anew in another"):
         RunDirectory(config).__enter__()
-    with pytest.raises(ConfigError, match="earlier version"):
+    with pytest.raises(ConfigError, match="another version"):
         RunDirectory(config).__enter__()
+
+
+def test_nothing_is_written_into_a_run_of_another_version(tmp_path: Path) -> None:
+    config = compose_config([f"output_dir={tmp_path}", "resume=true"])
+    with RunDirectory(config) as directory:
+        write(directory, 1)
+    saved = Checkpoint(tmp_path / "checkpoint", config.resolved)
+    # The state of a method that has changed since.
+    saved.save(1, ClusteredState([], no_clusters(), []))
+    before = {path: path.read_bytes() for path in files_of(tmp_path)}
+    with pytest.raises(ConfigError, match=r"another version .* ClusteredState"):
+        RunDirectory(config).__enter__()
+    assert before == {path: path.read_bytes() for path in files_of(tmp_path)}
+
+
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def test_a_resumed_run_has_no_summary_until_its_end(tmp_path: Path) -> None:
