@@ -76,6 +76,8 @@ def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
         "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http),
         "FLWR_LOCAL_CONTROL_API_PORT": str(control),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        # Ray would keep an account of 100,000 tasks, kilobytes each, that nobody reads.
+        "RAY_task_events_report_interval_ms": "0",
         **variables,
     }
     command = [

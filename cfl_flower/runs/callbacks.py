@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import TypeAlias
 
@@ -48,7 +49,10 @@ class Progress:
     rounds: int
     verbosity: Verbosity = Verbosity.NORMAL
     """Quiet prints nothing; verbose adds sizes, bytes, scores and failures."""
-    _seconds: list[float] = field(default_factory=list, init=False)
+    _seconds: deque[float] = field(
+        default_factory=partial(deque, maxlen=101), init=False
+    )
+    """Of the last rounds, by which the remaining time is estimated."""
 
     def __call__(
         self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
@@ -98,5 +102,5 @@ class Progress:
     def _remaining(self, round: int) -> list[str]:
         """Estimate the remaining time from the rounds of this process."""
         # The first round starts the workers.
-        known, left = self._seconds[1:], self.rounds - round
+        known, left = [*self._seconds][1:], self.rounds - round
         return [f"{clock(left * fmean(known))} left"] if known and left else []
