@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,9 @@ from cfl_flower.errors import ConfigError
 ENDED = "finished:"
 COMPLETED = f"{ENDED}completed"
 """How Flower's word for the status of a run that ended begins, and the good one."""
+
+DECORATION = re.compile(r"\x1b\[[\d;]*m|[╭╮╰╯│─]")
+"""What makes Flower's words pretty on a terminal."""
 
 QUIET = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -43,6 +47,17 @@ def environment(home: Path | None = None) -> dict[str, str]:
     # What Flower says is read: in colours, nothing in it would be found.
     found.pop("FORCE_COLOR", None)
     return found
+
+
+def one_line(said: str, most: int = 500) -> str:
+    r"""Return the end of what Flower said as one line, without colours and frames.
+
+    Examples
+    --------
+    >>> one_line("\x1b[92mINFO:\x1b[0m a run\n╭─ Error ─╮\n│ no reply │\n╰─────────╯")
+    'INFO: a run Error no reply'
+    """
+    return " ".join(DECORATION.sub(" ", said).split())[-most:]
 
 
 def flwr(

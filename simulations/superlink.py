@@ -28,7 +28,7 @@ from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.errors import ERROR_MARK, RunFailedError
 from cfl_flower.runs.console import CONSOLE, DONE_MARK
 from simulations.flower_cli import environment as flower_environment
-from simulations.flower_cli import wait_for_end
+from simulations.flower_cli import one_line, wait_for_end
 
 PROJECT = Path(__file__).resolve().parents[1]
 APP = PROJECT / "simulations" / "pyproject.toml"
@@ -56,7 +56,7 @@ def run_on_superlink(
         if reason is None:
             status = wait_for_end(variables=environment, patience=60, folder=home)
             # One line, as of any failure: Flower's own words are a page.
-            log = " ".join((Path(home) / "stream.log").read_text()[-2000:].split())
+            log = one_line((Path(home) / "stream.log").read_text(), most=2000)
             reason = f"the run ended as {status}: {log}"
     if reason:
         raise RunFailedError(reason)
@@ -69,7 +69,7 @@ def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
     Its FLWR_HOME and working directory is `home`; it and all that it starts have these
     further environment variables.
     """
-    http, control = _free_ports(2)
+    http, control = free_ports(2)
     environment = {
         **flower_environment(home),
         **plugins.environment(),
@@ -169,7 +169,7 @@ def _submit(
         if reason is None:
             reason = _relay(lines)
     if process.poll():
-        raise RunFailedError(f"flwr run failed: {stream.read_text()[-2000:]}")
+        raise RunFailedError(f"flwr run failed: {one_line(stream.read_text())}")
     process.kill()
     process.wait()
     return reason
@@ -197,7 +197,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], port: int, log: Path) -> No
             return
         except OSError:
             time.sleep(0.1)
-    raise RunFailedError(f"the SuperLink did not start: {log.read_text()[-500:]}")
+    raise RunFailedError(f"the SuperLink did not start: {one_line(log.read_text())}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -221,7 +221,8 @@ def die_with_parent(parent: int | None = None) -> None:
             sys.exit(1)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback on which nobody listens at the moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -20,7 +20,7 @@ import tomli_w
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
-from simulations.flower_cli import environment, flwr, need
+from simulations.flower_cli import environment, flwr, need, one_line
 from simulations.terminal import Parser, command
 
 KNOWN = "already in use"
@@ -49,9 +49,9 @@ def register(name: str, key: Path) -> None:
     path = str(need(key, "make it with simulations.deploy.keys"))
     words = ("supernode", "register", path, name, "--name", key.stem)
     done = flwr(*words, variables=environment())
-    answer = (done.stdout + done.stderr).strip()
+    answer = one_line(done.stdout + done.stderr, most=300)
     if done.returncode and KNOWN not in answer:
-        raise ConfigError(f"{key} was not registered: {answer[-300:]}")
+        raise ConfigError(f"{key} was not registered: {answer}")
     print(f"{key}: {'was registered' if done.returncode else 'registered'}")
 
 

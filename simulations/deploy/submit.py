@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfl_flower.errors import ERROR_MARK, ConfigError, RunFailedError
-from simulations.flower_cli import COMPLETED, ENDED, environment, wait_for_end
+from simulations.flower_cli import COMPLETED, ENDED, environment, one_line, wait_for_end
 from simulations.set_files import with_files
 from simulations.superlink import run_command
 from simulations.terminal import Parser, command
@@ -77,7 +77,7 @@ def start(name: str, overrides: Sequence[str]) -> tuple[str, str]:
         if run:
             return run, reason
         if time.monotonic() > deadline or not reaches_nobody(output):
-            raise RunFailedError(f"{name} takes no run: {output[-500:].strip()}")
+            raise RunFailedError(f"{name} takes no run: {one_line(output)}")
         time.sleep(2)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from cfl_flower.errors import ERROR_MARK
 from simulations import superlink
 from simulations.superlink import PROJECT, private_superlink
 
@@ -262,6 +263,22 @@ def test_a_killed_worker_stops_the_run_and_resume_goes_on(
     )
     assert done.returncode == 0, done.stderr
     assert numbers(folder) == reference
+
+
+def test_a_killed_superlink_stops_the_run_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with subprocess.Popen(
+        command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for_rounds(folder, 3)
+        for pid, name in descendants(process).items():
+            if "flower-superlink" in name:
+                os.kill(pid, signal.SIGKILL)
+        _, complaint = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert complaint.startswith(ERROR_MARK)
+    assert "SuperLink is unavailable" in complaint
+    assert complaint.count("\n") == 1
 
 
 @pytest.mark.parametrize(

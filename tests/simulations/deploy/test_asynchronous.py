@@ -6,10 +6,9 @@ import pytest
 
 from cfl_flower.client.upload_policy import TRIGGER
 from cfl_flower.runs.reading import read_lines
-from simulations.deploy import keys
+from simulations.deploy.loopback import Deployment, wait_for
 from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
-from tests.simulations.deploy.conftest import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
@@ -25,7 +24,7 @@ def test_devices_upload_when_they_want_to_leave_and_join(
     deployment: Deployment,
 ) -> None:
     root, devices = deployment.root, ("site-a", "site-b", "site-c", "site-d")
-    assert keys.main([str(deployment.keys), "--device", *devices]) == 0
+    deployment.make_keys(*devices)
     deployment.register(*devices)
     for name, labels in zip(devices, (LOW, HIGH, LOW, HIGH), strict=True):
         add_samples(root / name, "first", labels)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulations.deploy import keys
+from simulations.deploy.loopback import Deployment, wait_for
 from simulations.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
@@ -17,7 +17,6 @@ from tests.cfl_flower.client.test_node_config import (
     node_config,
 )
 from tests.conftest import Run, Runner
-from tests.simulations.deploy.conftest import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
@@ -50,7 +49,7 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
 ) -> None:
     """The numbers are those of a run in process that was interrupted by nothing."""
     devices = ("site-a", "site-b", "site-c")
-    assert keys.main([str(deployment.keys), "--device", *devices, "intruder"]) == 0
+    deployment.make_keys(*devices, "intruder")
     deployment.register(*devices)
     first_data(deployment.root)
     (deployment.root / "intruder").mkdir()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-from simulations.deploy import keys
+from simulations.deploy.loopback import Deployment, wait_for
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
     LOW,
@@ -32,7 +32,6 @@ from tests.cfl_flower.communication.test_hostile import (
     with_cell,
 )
 from tests.conftest import Run, Runner
-from tests.simulations.deploy.conftest import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
@@ -109,7 +108,7 @@ def test_a_hostile_supernode_is_as_one_that_fails(
     deployment: Deployment, run_small: Runner, tmp_path: Path
 ) -> None:
     devices = ("site-a", "site-b", VILLAIN)
-    assert keys.main([str(deployment.keys), "--device", *devices]) == 0
+    deployment.make_keys(*devices)
     deployment.register(*devices)
     fill(deployment.root)
     lair = tmp_path / "lair"

@@ -7,10 +7,9 @@ import json
 import pytest
 
 from cfl_flower.plugins import ALLOWED
-from simulations.deploy import keys
+from simulations.deploy.loopback import Deployment, wait_for
 from simulations.new import write_skeleton
 from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
-from tests.simulations.deploy.conftest import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
@@ -20,7 +19,7 @@ def test_a_device_trains_a_network_that_its_owner_allows(
 ) -> None:
     root, variables = deployment.root, deployment.variables
     write_skeleton("model", "own_model", root / "own")
-    assert keys.main([str(deployment.keys), "--device", "site-a", "site-b"]) == 0
+    deployment.make_keys("site-a", "site-b")
     deployment.register("site-a", "site-b")
     add_samples(root / "site-a", "first", LOW)
     add_samples(root / "site-b", "first", HIGH)

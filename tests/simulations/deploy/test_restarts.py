@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulations.deploy import keys
+from simulations.deploy.loopback import Deployment, wait_for
 from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
-from tests.simulations.deploy.conftest import Deployment, wait_for
 from tests.simulations.deploy.test_end_to_end import PATIENCE, saved_round
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
@@ -23,7 +22,7 @@ def test_a_killed_server_goes_on_by_itself_without_rounds_too(
     deployment: Deployment,
 ) -> None:
     root, devices = deployment.root, ("site-a", "site-b")
-    assert keys.main([str(deployment.keys), "--device", *devices]) == 0
+    deployment.make_keys(*devices)
     deployment.register(*devices)
     for name, labels in zip(devices, (LOW, HIGH), strict=True):
         add_samples(root / name, "first", labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from cfl_flower.runs.reading import read_rounds, read_tests
@@ -13,28 +13,32 @@ TIMED = ("seconds",)
 """Columns of the wall clock, which no two runs share."""
 
 
-def differences(reference: Path, folder: Path) -> list[str]:
+def differences(
+    reference: Path, folder: Path, ignored: Collection[str] = TIMED
+) -> list[str]:
     """Return what differs between the folders of two finished runs, a line for each.
 
-    Rounds and clients' rows are compared number by number, models as the arrays of the
-    last checkpoints, byte by byte.
+    Rounds and clients' rows are compared number by number, but for ``ignored`` columns,
+    models as the arrays of the last checkpoints, byte by byte.
     """
-    found = [
-        *_differing_rows("rounds.jsonl", read_rounds(reference), read_rounds(folder)),
-        *_differing_rows("clients.jsonl", read_tests(reference), read_tests(folder)),
-    ]
+    found = []
+    for name, read in (("rounds.jsonl", read_rounds), ("clients.jsonl", read_tests)):
+        found += _differing_rows(name, read(reference), read(folder), ignored)
     if saved_arrays(reference) != saved_arrays(folder):
         found.append("checkpoint: other models")
     return found
 
 
 def _differing_rows(
-    name: str, expected: Sequence[dict[str, Json]], got: Sequence[dict[str, Json]]
+    name: str,
+    expected: Sequence[dict[str, Json]],
+    got: Sequence[dict[str, Json]],
+    ignored: Collection[str],
 ) -> list[str]:
     if len(expected) != len(got):
         return [f"{name}: {len(got)} rows instead of {len(expected)}"]
     for line, (row, other) in enumerate(zip(expected, got, strict=True), 1):
-        keys = (row.keys() | other.keys()).difference(TIMED)
+        keys = (row.keys() | other.keys()).difference(ignored)
         differing = sorted(key for key in keys if row.get(key) != other.get(key))
         if differing:
             return [f"{name}: line {line} differs in {', '.join(differing)}"]

@@ -1,46 +1,33 @@
-"""Kill, freeze and damage runs at random moments, and see that no number changes.
-
-    python -m simulations.chaos --minutes 10 --seed 3
-    python -m simulations.chaos --minutes 2 --strategies fielding ccfl
-
-Each method's run is carried out once in process, undisturbed. Then the same run goes on
-over a real SuperLink and Ray while faults, drawn from the seed, meet it: a process is
-killed with -9 or stopped for seconds, all are killed and the newest file of the
-checkpoint torn at a random byte, or the disk of the run's folder is full (root alone
-can mount the small one that this needs). After each end the same command goes on with
-`resume=true`. In the end the rounds, the clients' rows and the models must be those of
-the undisturbed run, or the run must have said in one line why not. Exit code 1 if one
-did neither.
-"""
+"""Disturbed runs over a real SuperLink and Ray, beside the same runs in process."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
-from rich.console import Console
-from rich.table import Table
 
-from cfl_flower.errors import ERROR_MARK, ConfigError
-from cfl_flower.plugins import CONF
 from cfl_flower.runs.reading import read_rounds
 from cfl_flower.seeding import generator
-from cfl_flower.settings import known_names
-from simulations.chaos_results import differences, lost_results
+from simulations.chaos.ledger import (
+    PATIENCE,
+    Ledger,
+    family,
+    judge_words,
+    kill_all,
+    wait_for_end,
+)
+from simulations.chaos.results import differences, lost_results
 from simulations.superlink import PROJECT
-from simulations.terminal import Parser, command
 
 STRATEGIES = ("fielding", "stocfl", "fedccfa", "ccfl")
 ROUNDS = 24
@@ -57,23 +44,8 @@ LATER = 1.0
 """Seconds at most between the round after which a fault is due and the fault."""
 MOST_FAULTS = 3
 """Faults of one run, before it may come to its end."""
-PATIENCE = 600.0
-"""Seconds that a command may take, frozen and all."""
 DISK = "8m"
 """Size of the disk that is filled: what a run writes fits in."""
-
-
-@dataclass
-class Ledger:
-    """What happened, counted by kind of fault or of end."""
-
-    faults: Counter[str] = field(default_factory=Counter)
-    missed: Counter[str] = field(default_factory=Counter)
-    """Faults that came when their process was not there, or the run had ended."""
-    ends: Counter[str] = field(default_factory=Counter)
-    resumes: int = 0
-    lost: int = 0
-    problems: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -113,21 +85,13 @@ def overrides(strategy: str, folder: Path) -> list[str]:
 
 def find(root: psutil.Process, words: str) -> psutil.Process | None:
     """Return a process below another one whose command line has these words."""
-    for each in (root, *root.children(recursive=True)):
+    for each in family(root):
         try:
             if words in " ".join(each.cmdline()):
                 return each
         except psutil.Error:
             continue
     return None
-
-
-def wait_for_end(process: psutil.Process) -> None:
-    """Wait until a process has ended, and leave its exit code to its parent."""
-    end = time.monotonic() + PATIENCE
-    with suppress(psutil.NoSuchProcess):
-        while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
-            time.sleep(0.05)
 
 
 def kill(target: str) -> Callable[[psutil.Process, Trial, np.random.Generator], bool]:
@@ -156,12 +120,7 @@ def freeze(root: psutil.Process, trial: Trial, rng: np.random.Generator) -> bool
 
 def tear(root: psutil.Process, trial: Trial, rng: np.random.Generator) -> bool:
     """Kill all processes, and cut the checkpoint's newest file at a random byte."""
-    family = root.children(recursive=True)
-    for each in (root, *family):
-        with suppress(psutil.NoSuchProcess):
-            each.kill()
-    for each in (root, *family):
-        wait_for_end(each)
+    kill_all(family(root))
     files = [each for each in (trial.folder / "checkpoint").glob("*") if each.is_file()]
     newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
     if newest is None or not newest.exists():
@@ -213,8 +172,7 @@ def disturb(trial: Trial, rng: np.random.Generator, ledger: Ledger) -> None:
             break
     ledger.lost += lost_results(trial.reference, trial.folder)
     found = differences(trial.reference, trial.folder) if trial.complete() else ["end"]
-    ledger.ends["equal to the bit" if not found else "different"] += 1
-    ledger.problems += [f"{trial.strategy}: {each}" for each in found]
+    ledger.judge(trial.strategy, found)
 
 
 def meet(
@@ -235,18 +193,8 @@ def meet(
         )
     except psutil.NoSuchProcess:
         done = False
-    (ledger.faults if done else ledger.missed)[kind] += 1
+    ledger.note(kind, done)
     return done
-
-
-def judge_words(code: int, said: str) -> str:
-    """Return what is wrong with how a command ended: it completes, or says one line."""
-    lines = said.strip().splitlines()
-    if code in (0, -signal.SIGKILL):
-        return ""
-    if len(lines) == 1 and lines[0].startswith(ERROR_MARK):
-        return ""
-    return f"exit code {code} with {len(lines)} lines: {lines[-1:]}"
 
 
 @contextmanager
@@ -271,48 +219,19 @@ def run_reference(strategy: str, folder: Path) -> None:
     )
 
 
-def show(ledger: Ledger, console: Console) -> None:
-    """Print what happened."""
-    table = Table(title="faults", title_justify="left")
-    for heading in ("kind", "happened", "came too late or found nothing"):
-        table.add_column(heading)
-    for kind in KINDS:
-        table.add_row(kind, str(ledger.faults[kind]), str(ledger.missed[kind]))
-    console.print(table)
-    ends = ", ".join(f"{count} {end}" for end, count in ledger.ends.items())
-    console.print(f"runs: {ends}; {ledger.resumes} resumes, {ledger.lost} results lost")
-    for problem in ledger.problems:
-        console.print(f"PROBLEM {problem}", style="red", markup=False)
-
-
-@command
-def main(arguments: Sequence[str]) -> int:
-    """Disturb runs for some minutes; exit code 1 if one ends otherwise than it may."""
-    parser = Parser("chaos", __doc__)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=0, help="of the faults")
-    parser.add_argument("--strategies", nargs="+", default=[*STRATEGIES])
-    asked = parser.parse_args(arguments)
-    known = [path.stem for path in (CONF / "strategy").glob("*.yaml")]
-    for strategy in asked.strategies:
-        if strategy not in known:
-            raise ConfigError(f"{strategy}: {known_names(strategy, known)}")
-    console, ledger = Console(), Ledger()
-    end, number = time.monotonic() + 60 * asked.minutes, 0
+def disturb_all(
+    strategies: Sequence[str], minutes: float, seed: int, ledger: Ledger
+) -> Iterator[str]:
+    """Disturb each method's run in turn; yield a line on each that has ended."""
+    end, number = time.monotonic() + 60 * minutes, 0
     with tempfile.TemporaryDirectory(prefix="cfl-chaos-") as name:
-        for strategy in asked.strategies:
+        for strategy in strategies:
             run_reference(strategy, Path(name, strategy))
-        while number < len(asked.strategies) or time.monotonic() < end:
-            strategy = asked.strategies[number % len(asked.strategies)]
+        while number < len(strategies) or time.monotonic() < end:
+            strategy = strategies[number % len(strategies)]
             folder = Path(name, f"{number}-{strategy}")
-            rng = generator(asked.seed, "chaos", number)
+            rng = generator(seed, "chaos", number)
             with small_disk(folder):
                 disturb(Trial(strategy, folder, Path(name, strategy)), rng, ledger)
             number += 1
-            console.print(f"run {number}, {strategy}: {dict(ledger.ends)}")
-    show(ledger, console)
-    return int(bool(ledger.problems))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+            yield f"run {number}, {strategy}"
