@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from simulations.deploy import keys
-from simulations.superlink import PROJECT
+from simulations.deploy.loopback import Deployment, wait_for
+from simulations.superlink import PROJECT, free_ports
 from tests.cfl_flower.client.test_node_config import SITES
-from tests.simulations.deploy.conftest import Deployment, free_port, wait_for
 from tests.simulations.deploy.test_end_to_end import PATIENCE, first_data
 
 NOBODY = 54321
@@ -77,7 +76,7 @@ def start_confined(deployment: Deployment, name: str) -> Path:
     }
     device = [sys.executable, "-m", "simulations.deploy.supernode", deployment.address]
     device += ["/mnt/keys", "--client", name, "--data-dir", "/mnt/data"]
-    device += ["--home", "/mnt/state", "--port", str(free_port())]
+    device += ["--home", "/mnt/state", "--port", str(free_ports(1)[0])]
     with (root / f"{name}.log").open("w") as log:
         subprocess.Popen(
             ["unshare", "--mount", "sh", "-ec", CONFINE, "confine", *device],
@@ -92,7 +91,7 @@ def test_a_device_needs_no_root_and_writes_its_state_alone(
     deployment: Deployment,
 ) -> None:
     names = ("site-a", "site-b")
-    assert keys.main([str(deployment.keys), "--device", *names]) == 0
+    deployment.make_keys(*names)
     deployment.register(*names)
     first_data(deployment.root)
     states = [start_confined(deployment, name) for name in names]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulations.deploy import keys
+from simulations.deploy.loopback import Deployment, wait_for
 from simulations.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
@@ -16,7 +16,6 @@ from tests.cfl_flower.client.test_node_config import (
     node_config,
 )
 from tests.conftest import Run, Runner
-from tests.simulations.deploy.conftest import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
@@ -37,7 +36,7 @@ def fill(root: Path) -> None:
 def test_masked_devices_give_the_numbers_and_a_lost_one_no_wrong_model(
     deployment: Deployment, run_small: Runner, tmp_path: Path
 ) -> None:
-    assert keys.main([str(deployment.keys), "--device", *DEVICES]) == 0
+    deployment.make_keys(*DEVICES)
     deployment.register(*DEVICES)
     fill(deployment.root)
     for name in DEVICES:
