@@ -7,12 +7,13 @@ one client; a SuperNode of a simulation hosts any virtual client.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -38,7 +39,7 @@ from cfl_flower.communication.masks import (
     add_masks,
     public_key,
 )
-from cfl_flower.communication.partial_sums import PartialSumBuilder, PartialSums
+from cfl_flower.communication.partial_sums import PartialSumBuilder
 from cfl_flower.communication.records import TaskBatch, mark, pack_answers, unpack_tasks
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.drift import Regroup
@@ -152,8 +153,8 @@ def identify(message: Message, context: Context) -> Message:
     reply = ConfigRecord({"code": code_digest()})
     if node is not None:
         reply[CLIENT_ID] = node.client
-        if message.content.config_records["identity"].get(KEY):
-            reply[KEY] = public_key(node.secret())
+        if run := str(message.content.config_records["identity"].get(KEY, "")):
+            reply[KEY] = public_key(node.secret(run))
     elif NODES in context.node_config:
         reply["nodes"] = int(context.node_config[NODES])
     return Message(RecordDict({"identity": reply}), reply_to=message)
@@ -178,19 +179,15 @@ def work(message: Message, context: Context) -> Message:
                 answers.append(answer)
     sums = builder.sums
     if node is not None and sums:
-        sums = mask_sums(sums, batch.plan.tasks[0], node)
+        secret = node.secret(resources.settings["run"])
+        groups = Groups.of_config(batch.plan.tasks[0].config)
+        sums = {
+            (array, model): add_masks(total, secret, groups, array)
+            for (array, model), total in sums.items()
+        }
     content = pack_answers(answers, sums)
     mark(content, resources.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)
-
-
-def mask_sums(sums: PartialSums, task: Task, node: NodeConfig) -> PartialSums:
-    """Return a device's results behind its masks."""
-    groups, secret = Groups.of_config(task.config), node.secret()
-    return {
-        (array, model): add_masks(total, node.client, secret, groups, array)
-        for (array, model), total in sums.items()
-    }
 
 
 def do_tasks(
@@ -230,8 +227,8 @@ def do_task(
     try:
         with time_limit(settings["system"].task_timeout):
             inject_fault_before(fault)
-            if problem := refuses_groups(task, node, settings):
-                return Answer(client, error=("identity", problem))
+            if problem := refuse_groups(resources, batch, task, node):
+                return Answer(client, error=problem)
             answer = call_client(resources, batch, evaluator, task, node)
     except TaskTimeoutError as error:
         return Answer(client, error=("timeout", str(error)))
@@ -240,14 +237,31 @@ def do_task(
     return inject_fault_after(fault, answer)
 
 
-def refuses_groups(
-    task: Task, node: NodeConfig | None, settings: Mapping[str, Any]
-) -> str:
-    """Return why a device would not add its masks to the sums; empty if it would."""
-    if node is None or GROUPS not in task.config:
-        return ""
-    groups, least = Groups.of_config(task.config), settings["privacy"].least_members
-    return groups.problem(node.client, node.secret(), least)
+def refuse_groups(
+    resources: WorkerResources, batch: TaskBatch, task: Task, node: NodeConfig | None
+) -> tuple[str, str] | None:
+    """Return why a device does not add its result to a sum, if it does not.
+
+    In a round it answers to one list of groups: the difference between the sums of two
+    would be the result of whoever is in one of them alone.
+    """
+    plan, privacy = batch.plan, resources.settings["privacy"]
+    asked = batch.phase == "train" and any(plan.reply)
+    if node is None or not (privacy.secure_sums and asked):
+        return None
+    if GROUPS not in task.config:
+        return "refused", "it is asked for its result without masks"
+    secret = node.secret(resources.settings["run"])
+    groups = Groups.of_config(task.config)
+    if problem := groups.problem(secret, len(plan.reply), privacy.least_members):
+        return problem
+    state = ClientState(resources.state_root, task.client, alone=True).part(GROUPS)
+    asked_for = np.frombuffer(groups.digest(), np.uint8)
+    known = state.at(batch.round).get("digest", asked_for)
+    if known.tolist() != asked_for.tolist():
+        return "refused", "it was asked with other groups in this round before"
+    state.save(batch.round, {"digest": asked_for})
+    return None
 
 
 def own_round(batch: TaskBatch, task: Task) -> int:

@@ -113,7 +113,7 @@ class Failure:
     reason: str
     """One word: ``raised``, ``timeout``, ``missing``, ``non-finite``, ``shape``,
     ``count``, ``range``, ``representation``, ``oversized``, ``replayed``, ``foreign``,
-    ``identity``, ``incomplete``, ``stamp`` or ``node``."""
+    ``identity``, ``refused``, ``incomplete``, ``stamp`` or ``node``."""
     detail: str
     """One line for a person."""
 

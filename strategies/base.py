@@ -189,15 +189,15 @@ class ClusteredStrategy(Method, Strategy):
             more = self._receive_trained(later)
             results.extend(more)
             merge_sums(results.sums, more.sums)
-        lost = self._confidential.receive(results, self.record, self.state.privacy)
-        if self.record.participants and not lost:
+        self._confidential.receive(results, self.record, self.state.privacy)
+        # One device costs all others of its sum the round, and nobody the run.
+        if self.record.participants and not self._sums:
             self.require_any(results, "train")
         clients = [result.client for result in results]
         seconds = self._clock.seconds(clients)
         self._advance_clock(clients)
         self._note_participants(results, seconds)
         self._memories = {}
-        # No sum may have been opened, which is no reason to stop.
         if results or not self._sums:
             self.absorb_train(self.record.round, results)
         self._keep_memories()
@@ -233,6 +233,7 @@ class ClusteredStrategy(Method, Strategy):
     def _receive_trained(self, replies: Iterable[Message]) -> Results:
         results = self.fleet.collect("train", replies)
         self._note_traffic("train", results)
+        self._confidential.hear(results)
         results[:] = self.screen("train", results)
         if self._over_committed and self.fleet.simulated and self._strata:
             results[:] = self._keep_first(results)

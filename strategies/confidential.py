@@ -35,25 +35,27 @@ class ConfidentialTraining:
         self._singly = plan.sum_spec is None
         if self._guard:
             plan = self._guard.plan_training(plan, loss)
-        if self._sums:
+        if self._sums and any(plan.reply):
             keys = None if self._fleet.simulated else self._fleet.keys
             plan = self._sums.plan(plan, record, keys)
         self._plan = plan
         return plan
 
-    def receive(self, results: Results, record: RoundRecord, loss: PrivacyLoss) -> bool:
-        """Leave a method what it may see of the results, and account for what was sent.
+    def hear(self, results: Results) -> None:
+        """Take from results what no method is to read, as they arrive."""
+        if self._guard:
+            self._guard.hear(results)
 
-        Return whether sums could not be opened, which costs a round and not the run.
-        """
+    def receive(self, results: Results, record: RoundRecord, loss: PrivacyLoss) -> None:
+        """Leave a method what it may see of the results; account for what was sent."""
         plan = self._plan
-        lost = self._sums.open(plan, results) if self._sums else []
-        record.failures += lost
+        summed = plan.sum_spec is not None
+        if self._sums and summed:
+            record.failures += self._sums.open(plan, results)
         if self._guard:
             self._guard.count_training(plan, loss)
             self._guard.release(record, plan, results, loss, self._fleet.simulated)
-        if self._sums and self._singly:
-            self._sums.hand_out(plan, results)
+        if self._sums and summed and self._singly:
+            self._sums.replace_by_means(plan, results)
         # It holds models that will have been replaced.
         self._plan = Plan([])
-        return bool(lost)

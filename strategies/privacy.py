@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from cfl_flower.client.model_privacy import (
     BASES,
     CLIP,
-    UNCLIPPED,
+    SHARE_WITHIN,
     CentralPrivacy,
     LocalPrivacy,
 )
@@ -25,6 +26,7 @@ from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.private_means import Draw, release_means
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import BudgetSpentError
+from cfl_flower.files import write_atomically
 from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of, require_accountant
 from cfl_flower.learning.clipping import (
     adapted_bound,
@@ -39,6 +41,10 @@ from cfl_flower.types import BoolArray, ClientId, Plan, Result
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
+
+
+NOISE_SECRET = ".noise-secret"
+"""File of a run on real devices from which a server draws its noise."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,7 @@ class PrivacyGuard:
         privacy = config.privacy
         assert isinstance(privacy, LocalPrivacy)
         self._privacy, self._seed = privacy, config.seed
+        self._folder = config.output_dir
         own: Any = getattr(config.strategy, "privacy", None)
         noise = getattr(own, "noise_multiplier", privacy.report_noise)
         self.model, self.report = privacy.noise_multiplier**-2, noise**-2
@@ -133,6 +140,7 @@ class PrivacyGuard:
         self.training = sent.models * self.model
         self.participation = self.training + sent.reports * self.report
         """What it may lose by taking part: it may be asked for a report, too."""
+        self._shares: dict[ClientId, float] = {}
 
     def affordable(
         self, loss: PrivacyLoss, clients: Sequence[ClientId], cost: float
@@ -168,6 +176,7 @@ class PrivacyGuard:
         clients = [task.client for task in plan.tasks]
         left = self.affordable(loss, clients, self.training)
         tasks = [task for task, ok in zip(plan.tasks, left, strict=True) if ok]
+        self._shares = {}
         config = {**plan.config, BASES: ",".join(map(str, bases_of(plan)))}
         if self.adapts:
             config[CLIP] = self.clip(loss)
@@ -203,6 +212,14 @@ class PrivacyGuard:
         """Return C of the round that is under way."""
         return self._privacy.clip if loss.clip is None else loss.clip
 
+    def hear(self, results: Results) -> None:
+        """Take from results what single participants tell of their updates' length."""
+        for place, result in enumerate(results):
+            if SHARE_WITHIN in result.metrics:
+                self._shares[result.client] = share_within(result)
+                rest = {k: v for k, v in result.metrics.items() if k != SHARE_WITHIN}
+                results[place] = replace(result, metrics=rest)
+
     def release(
         self,
         record: RoundRecord,
@@ -214,17 +231,16 @@ class PrivacyGuard:
         """Put noisy means in the place of what participants sent, if it is central.
 
         The noise of a simulation follows from the seed. Whoever knows that could remove
-        it: with real devices it follows from a secret, which the checkpoint has.
+        it: with real devices it follows from a secret in the run's folder.
         """
         if self._privacy.mode != "central":
             return
-        if not simulated and not loss.secret:
-            loss.secret = np.frombuffer(os.urandom(32), np.uint32).tolist()
+        secret = [] if simulated else self._secret()
 
         def draw(purpose: str) -> np.random.Generator:
             if simulated:
                 return generator(self._seed, purpose, record.round)
-            return np.random.default_rng([*loss.secret, key(purpose), record.round])
+            return np.random.default_rng([*secret, key(purpose), record.round])
 
         clip, noise = self.clip(loss), self._privacy.noise_multiplier
         if self.adapts and plan.reply and results:
@@ -234,23 +250,29 @@ class PrivacyGuard:
             self._adapt(results, loss, spread, draw)
         release_means(results, plan, bases_of(plan), clip, noise * clip, draw)
 
+    def _secret(self) -> list[int]:
+        """Return 256 bits that nobody else knows, made once before all noise."""
+        path = Path(self._folder) / NOISE_SECRET
+        if not path.exists():
+            write_atomically(path, os.urandom(32), mode=0o600)
+        secret: list[int] = np.frombuffer(path.read_bytes(), np.uint32).tolist()
+        return secret
+
     def _adapt(
         self, results: Results, loss: PrivacyLoss, spread: float, draw: Draw
     ) -> None:
-        """Let C follow the lengths; take away what single participants told of them."""
-        shares = [share_within(result) for result in results]
+        """Let C follow the lengths of the round's updates."""
+        shares = [self._shares.get(result.client, 0.5) for result in results]
         purpose = f"privacy/clip/{digest(np.array(shares, np.float32))}"
         noise = draw(purpose).normal(0.0, spread)
         share = 0.5 + (sum(each - 0.5 for each in shares) + noise) / len(shares)
+        share = min(max(share, 0.0), 1.0)
         privacy = self._privacy
         assert isinstance(privacy, CentralPrivacy)
         assert privacy.clip_quantile is not None
         loss.clip = adapted_bound(
             self.clip(loss), share, privacy.clip_quantile, privacy.clip_rate
         )
-        for place, result in enumerate(results):
-            metrics = {k: v for k, v in result.metrics.items() if k != UNCLIPPED}
-            results[place] = replace(result, metrics=metrics)
 
     def note(
         self,
@@ -273,7 +295,7 @@ class PrivacyGuard:
 
 def share_within(result: Result) -> float:
     """Return what share of its updates a participant says was within C, 0 to 1."""
-    told = result.metrics.get(UNCLIPPED)
+    told = result.metrics.get(SHARE_WITHIN)
     return min(max(float(told), 0.0), 1.0) if isinstance(told, int | float) else 0.5
 
 

@@ -9,6 +9,7 @@ without masks, and so the same numbers.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,24 @@ from cfl_flower.communication.partial_sums import NOTHING, Version, versions
 from cfl_flower.communication.results import Results
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.settings import require
-from cfl_flower.types import ClientId, Failure, Plan, Result, SumSpec, Task
+from cfl_flower.types import (
+    ClientId,
+    Failure,
+    Plan,
+    Result,
+    Scalar,
+    SumSpec,
+    Task,
+)
 from strategies.privacy import Disclosure, bases_of
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
+
+log = logging.getLogger(__name__)
+
+NO_KEY = "its device is not there, or told no public key of its own"
+"""Why a participant cannot be in a group of real devices."""
 
 INCOMPLETE = "incomplete"
 """Why a sound result is lost: its group's sum was not opened."""
@@ -46,6 +60,12 @@ def check_secure_sums(config: RunConfig, sent: Disclosure | None) -> None:
             "server_optimizer",
             names["server_optimizer"],
             "another one with privacy.secure_sums, which hides single models",
+        ),
+        (
+            not config.selection.learns,
+            "selection",
+            names["selection"],
+            "random or nearest with privacy.secure_sums, which hides no losses",
         ),
         (
             config.devices.over_commitment == 1,
@@ -71,10 +91,13 @@ def with_keys(
 ) -> list[Task]:
     """Return tasks that tell each device whose masks are in the sums of its arrays."""
     salt, found = os.urandom(32), []
-    known = {v: {c: keys[c] for c in members} for v, members in groups.items()}
+    known = {v: sorted(keys[c] for c in members) for v, members in groups.items()}
+    told: dict[tuple[Version, ...], dict[str, Scalar]] = {}
     for task in tasks:
-        members = Groups(salt, [known[version] for version in versions(task, spec)])
-        found.append(replace(task, config=task.config | members.to_config()))
+        which = tuple(versions(task, spec))
+        if which not in told:
+            told[which] = Groups(salt, [known[each] for each in which]).to_config()
+        found.append(replace(task, config=task.config | told[which]))
     return found
 
 
@@ -94,10 +117,17 @@ class SecureSums:
         ``keys`` has the devices' public keys; None in a simulation.
         """
         spec = plan.sum_spec or SumSpec(bases_of(plan), self._by_samples)
-        spec = replace(spec, masked=True)
-        able = [task for task in plan.tasks if keys is None or task.client in keys]
-        tasks, groups = self._large_enough(able, spec)
-        record.measures["left_out"] = len(plan.tasks) - len(tasks)
+        spec, asked = replace(spec, masked=True), plan.tasks
+        if keys is not None:
+            asked = [task for task in plan.tasks if task.client in keys]
+            absent = [task.client for task in plan.tasks if task.client not in keys]
+            record.failures += [Failure(c, "train", "node", NO_KEY) for c in absent]
+        tasks, groups = self._large_enough(asked, spec)
+        record.measures["left_out"] = len(asked) - len(tasks)
+        if not tasks:
+            log.warning(
+                "round %s: no sum of %s participants", record.round, self._least
+            )
         if keys is not None:
             tasks = with_keys(tasks, spec, groups, keys)
         return replace(plan, tasks=tasks, sum_spec=spec)
@@ -124,7 +154,7 @@ class SecureSums:
     def open(self, plan: Plan, results: Results) -> list[Failure]:
         """Keep the sums of whole groups; return the failures of all others' members.
 
-        A sum whose masks did not cancel is not one of models, and is thrown away.
+        A sum whose masks did not cancel is not one of models, and is discarded.
         """
         spec, failures = plan.sum_spec, list[Failure]()
         assert spec is not None
@@ -150,7 +180,7 @@ class SecureSums:
             del results.sums[version]
         return failures
 
-    def hand_out(self, plan: Plan, results: Results) -> None:
+    def replace_by_means(self, plan: Plan, results: Results) -> None:
         """Put each group's mean in the place of its members' models."""
         spec = plan.sum_spec
         assert spec is not None

@@ -1,7 +1,8 @@
 """Differential privacy of whole clients: what each may send, and with how much noise.
 
 Neighbouring runs are the same but for the content of what one client sends: its updates
-and reports in one, zeros in the other. A clipped update has a length of at most C, a
+and reports in one, zeros in the other, where it also says nothing of their length. A
+clipped update has a length of at most C, a
 report of at most 1, so these are the sensitivities in L2. With ``privacy=local`` noise
 is added before anything is sent, so that all the server makes of it is post-processing;
 with ``central`` the server adds it to the mean of those who trained the same model
@@ -35,7 +36,7 @@ the one that it is a new version of."""
 CLIP = "clip"
 """Key of a plan's config: C in this round, if it changes with the rounds."""
 
-UNCLIPPED = "unclipped"
+SHARE_WITHIN = "share_within"
 """The metric with which a trained client then tells what share of its updates is no
 longer than C."""
 
@@ -54,10 +55,10 @@ class Uploads:
     """What the server can read of trained models."""
 
     secure_sums: bool = False
-    """Whether it can read the sum of each cluster's results alone: real devices hide
-    each of them behind masks that cancel in the sum."""
+    """Whether the server can read only the sum of each cluster's results: real devices
+    hide each of them behind masks that cancel in the sum."""
     least_members: Annotated[int, Field(ge=2)] = 3
-    """Participants that such a sum has at least: a cluster of fewer does not train."""
+    """Fewest participants in such a sum; a cluster with fewer does not train."""
 
 
 @settings("privacy")
@@ -166,42 +167,48 @@ def _protect_models(
 ) -> tuple[Sequence[Vector], dict[str, Scalar]]:
     """Clip updates, with noise if it is local; tell how many were short enough.
 
-    A device that is asked again in one round, because the server died, sends what it
-    sent: another update, and even more so another noise, would tell more.
+    A device that is asked again in one round, as the server died, sends the updates
+    that it sent: others, and even more so another noise, would tell more.
     """
     state, round = context.state.part("upload"), context.round
+    bases = [int(base) for base in str(config[BASES]).split(",") if base]
+    received = [parameters[base] for base in bases]
+    bound = float(config.get(CLIP, privacy.clip))
     if context.folder is None or not (kept := state.at(round)):
-        kept = _clipped(privacy, context, parameters, config, arrays)
+        kept = _updates(privacy, context, received, bound, arrays)
         if context.folder is not None:
             state.save(round, kept)
-    models = [kept[str(place)] for place in range(len(kept) - 1)]
-    share = float(kept[UNCLIPPED][0])
-    return models, {UNCLIPPED: share} if CLIP in config else {}
+    found: list[Vector] = []
+    for place, model in enumerate(received):
+        update = kept[str(place)]
+        if privacy.mode == "central":
+            # The bound may have changed meanwhile, and nobody clips behind a mask.
+            update = clip(update, bound)
+        found.append((model + update).astype(np.float32))
+    share = float(kept[SHARE_WITHIN][0])
+    return found, {SHARE_WITHIN: share} if CLIP in config else {}
 
 
-def _clipped(
+def _updates(
     privacy: LocalPrivacy,
     context: ClientContext,
-    parameters: Sequence[Vector],
-    config: Mapping[str, Any],
+    received: Sequence[Vector],
+    bound: float,
     arrays: Sequence[Vector],
 ) -> dict[str, FloatArray]:
-    """Return the models by their places, and the share of updates that were short."""
-    bases = [int(base) for base in str(config[BASES]).split(",") if base]
-    bound = float(config.get(CLIP, privacy.clip))
+    """Return the updates by their places, and the share of those that were short."""
     found: dict[str, FloatArray] = {}
     short = []
-    for place, (model, base) in enumerate(zip(arrays, bases, strict=True)):
-        received = parameters[base]
-        short.append(np.linalg.norm(model.astype(np.float64) - received) <= bound)
-        update = clipped_update(model, received, bound)
+    for place, (model, base) in enumerate(zip(arrays, received, strict=True)):
+        short.append(np.linalg.norm(model.astype(np.float64) - base) <= bound)
+        update = clipped_update(model, base, bound)
         if privacy.mode == "local":
             # By the content: one noise on two updates would cancel in their difference.
             purpose = f"privacy/{place}/{digest(update)}"
             rng = noise_generator(context, purpose, context.round)
             update += rng.normal(0.0, privacy.scale, len(update))
-        found[str(place)] = (received + update).astype(np.float32)
-    found[UNCLIPPED] = np.array([np.mean(short) if short else 1.0])
+        found[str(place)] = update
+    found[SHARE_WITHIN] = np.array([np.mean(short) if short else 1.0])
     return found
 
 

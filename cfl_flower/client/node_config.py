@@ -26,8 +26,8 @@ STATE_DIR = "state-dir"
 """Key of the folder with the state of a device's client."""
 
 KEY = "key"
-"""Key, in the question who a node is, of whether a device is to tell its public key,
-and in the answer of that key; the file with the secret to it begins with it."""
+"""Key, in the question who a node is, of the run for which a device is to tell its
+public key, and in the answer of that key; the file with the secret to it."""
 
 DEFAULT_STATE_DIR = "~/.local/state/cfl-flower"
 
@@ -73,12 +73,11 @@ class NodeConfig(NamedTuple):
         folder = str(Path(state).expanduser())
         return cls(client, str(path) if data else "", folder, days)
 
-    def secret(self) -> bytes:
-        """Return 256 bits that nobody else knows, made once."""
+    def secret(self, run: str) -> bytes:
+        """Return 256 bits that nobody else knows, made once for a run."""
         # Devices on one machine may have one folder.
-        path = Path(self.state_dir) / f"{KEY}-{self.client}"
+        path = self.remembered(run) / f"{KEY}-{self.client}"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, os.urandom(32), mode=0o600)
         return path.read_bytes()
 

@@ -101,9 +101,11 @@ class ExactSum:
 
     def is_possible(self) -> bool:
         """Return whether as many models can have this sum; random limbs hardly can."""
-        coarse, fine = np.abs(self.limbs - _OFFSETS * self.terms)
+        limbs = self.limbs - _OFFSETS * self.terms
         largest = self.terms * int(LARGEST / COARSE)
-        return bool(coarse.max(initial=0) <= largest >= fine.max(initial=0))
+        return bool(
+            -largest <= limbs.min(initial=0) and limbs.max(initial=0) <= largest
+        )
 
     def mean(self) -> Vector:
         """Return sum w_i x_i / sum w_i; at least one weight is above 0."""

@@ -73,7 +73,7 @@ class Fleet(NodeRegistry):
         self, grid: Grid | PatientGrid, config: RunConfig, token: str = ""
     ) -> None:
         patience, masked = config.system.message_timeout, config.privacy.secure_sums
-        super().__init__(grid, config.clients, patience, masked)
+        super().__init__(grid, config.clients, patience, token if masked else "")
         self._token = token
         self._settings = json.dumps({**config.resolved, "run": token})
         dataset = config.dataset

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from cfl_flower.client.node_config import CLIENT_ID, KEY
 from cfl_flower.code_version import code_digest
 from cfl_flower.communication.grid import PatientGrid
-from cfl_flower.communication.masks import KEY_BYTES
+from cfl_flower.communication.masks import is_public_key
 from cfl_flower.errors import InvalidResultError, WorkerLostError
 from cfl_flower.types import ClientId, client_order, is_client_id
 
@@ -54,8 +54,8 @@ class NodeRegistry:
     ``expected`` is how many clients the run is configured for, ``patience`` the seconds
     to wait at the start for nodes that are busy; 0 for no limit. Whether nodes are
     ``simulated`` is known after `discover`; ``disputes`` has the clients that several
-    nodes claim to be, with the nodes' names. Devices whose results are to be ``masked``
-    tell their public keys.
+    nodes claim to be, with the nodes' names. Devices whose results are to be masked in
+    a run tell their public keys for it.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class NodeRegistry:
         grid: Grid | PatientGrid,
         expected: int,
         patience: float = 0.0,
-        masked: bool = False,
+        masked_run: str = "",
     ) -> None:
         self.grid = grid if isinstance(grid, PatientGrid) else PatientGrid(grid)
         self.simulated = False
         self._expected = expected
         self._patience = patience or math.inf
-        self._masked = masked
+        self._masked_run = masked_run
         self._keys: dict[int, bytes] = {}
         self._nodes: list[int] = []
         self._claims: dict[int, ClientId] = {}
@@ -97,9 +97,10 @@ class NodeRegistry:
 
     @property
     def keys(self) -> dict[ClientId, bytes]:
-        """The public keys of the devices that told one."""
+        """The public keys of the devices that told one which no other claims."""
         found = {client: self._keys.get(node) for client, node in self._hosts.items()}
-        return {client: key for client, key in found.items() if key}
+        counts = Counter(found.values())
+        return {client: k for client, k in found.items() if k and counts[k] == 1}
 
     def discover(self) -> None:
         """Ask new nodes for their identity; at the start, wait until there are enough.
@@ -156,7 +157,7 @@ class NodeRegistry:
 
     def _ask_identity(self, fresh: Collection[int]) -> None:
         """Ask new nodes for their identity; ask silent ones again, ever more rarely."""
-        now, asked_for = time.monotonic(), ConfigRecord({KEY: self._masked})
+        now, asked_for = time.monotonic(), ConfigRecord({KEY: self._masked_run})
         content = RecordDict({"identity": asked_for})
         # One that is silent may have been restarted with the question.
         silent = [node for node, each in self._asked.items() if now > each.again]
@@ -279,7 +280,7 @@ def read_identity(reply: Message) -> Identity:
     client, nodes = identity.get(CLIENT_ID), identity.get("nodes", 0)
     key = identity.get(KEY, b"")
     sound = client is None or is_client_id(client)
-    sound &= isinstance(key, bytes) and len(key) in (0, KEY_BYTES)
+    sound &= isinstance(key, bytes) and (not key or is_public_key(key))
     if "code" not in identity or not sound or not isinstance(nodes, int):
         raise InvalidResultError("node", f"a node says {dict(identity)!r:.200}")
     if identity["code"] != code_digest():

@@ -167,7 +167,7 @@ def portions(
     """
     most = min(PORTION_FLOATS, SHARED_FLOATS) if shared else PORTION_FLOATS
     lengths = {id(model): len(model) for model in plan.models}
-    if max(sum(lengths.values()), len(plan.tasks) * sum(plan.reply)) <= most:
+    if max(sum(lengths.values()), len(plan.tasks) * _single_floats(plan)) <= most:
         return [plan]
 
     def order(task: Task) -> tuple[Any, ...]:
@@ -185,6 +185,12 @@ def portions(
         load.add(task)
         parts[-1].append(task)
     return [plan.part(tasks) for tasks in parts]
+
+
+def _single_floats(plan: Plan) -> int:
+    """Return the floats in a single answer; one behind masks takes the room of four."""
+    masked = plan.sum_spec is not None and plan.sum_spec.masked
+    return sum(plan.reply) * (4 if masked else 1)
 
 
 class _Load:
@@ -214,7 +220,7 @@ class _Load:
         """Return by how many floats, at most, a task makes the answers longer."""
         plan = self._plan
         if plan.sum_spec is None or not self._adders:
-            return sum(plan.reply)
+            return _single_floats(plan)
         floats = 0
         for version, length in zip(
             versions(task, plan.sum_spec), plan.reply, strict=True

@@ -231,13 +231,14 @@ def unpack_sums(content: RecordDict) -> dict[tuple[int, int], ExactSum]:
         sums = {}
         for place, row in enumerate(_parse_rows(content, "summed")):
             array, model, terms, weight = map(int, row)
+            _check_header(arrays[str(place)].data)
             limbs = arrays[str(place)].numpy()
             if limbs.dtype != np.int64 or limbs.ndim != 2 or len(limbs) != 2:
                 kind = f"{limbs.dtype}{limbs.shape}"
                 raise ValueError(f"limbs {kind}, not two rows of int64")
             sums[array, model] = ExactSum(limbs, terms, weight)
         return sums
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except Exception as error:
         detail = f"the sums cannot be read: {type(error).__name__}: {error}"
         raise InvalidResultError("shape", detail) from error
 

@@ -25,8 +25,6 @@ class PrivacyLoss:
 
     squares: dict[ClientId, float] = field(default_factory=dict)
     """sum_i 1 / z_i^2 over all that a client sent; absent: nothing."""
-    secret: list[int] = field(default_factory=list)
-    """256 bits from which a server of real devices draws its noise; empty without."""
     clip: float | None = None
     """C of the next round, if it follows the updates' lengths and there was a round."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 from cfl_flower.client.drift_report import ReportRequest
-from cfl_flower.client.model_privacy import UNCLIPPED
+from cfl_flower.client.model_privacy import SHARE_WITHIN
+from cfl_flower.communication.private_means import noisy_mean
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import BudgetSpentError, ConfigError
@@ -111,10 +113,11 @@ def test_the_bound_follows_the_lengths_at_no_cost(
     bounds = [row["clip"] for row in run.rounds]
     assert bounds[0] == 0.1
     assert len(set(bounds)) == 4
-    # exp(0.2 * 0.5), but for noise on the count: 6 / 20 of 6 participants, thrice.
+    assert abs(np.diff(np.log(bounds))).max() <= 0.2 * 0.5 + 1e-9
+    # All updates are longer than C at first: with hardly any noise, it grows.
     quiet = run_small(*RUNS["fedavg-adaptive"], "privacy.noise_multiplier=1e-3")
     factors = np.diff(np.log([row["clip"] for row in quiet.rounds]))
-    assert abs(factors).max() <= 0.2 * (0.5 + 3 * 0.05)
+    assert factors.min() > 0.05
     fixed = undisturbed(*CENTRAL)
     assert "clip" not in fixed.rounds[0]
     assert [r["epsilon"] for r in run.rounds] == [r["epsilon"] for r in fixed.rounds]
@@ -124,16 +127,55 @@ def test_a_method_never_finds_what_a_single_participant_told_of_its_length(
     run_small: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    absorb = FedAvg.absorb_train
+    read = FedAvg.read_result
 
-    def note(self: FedAvg, round: int, results: list[Result]) -> None:
-        seen.extend(name for result in results for name in result.metrics)
-        absorb(self, round, results)
+    def note(self: FedAvg, phase: str, result: Result) -> Result:
+        seen.extend(result.metrics)
+        return read(self, phase, result)
 
-    monkeypatch.setattr(FedAvg, "absorb_train", note)
+    monkeypatch.setattr(FedAvg, "read_result", note)
     run_small(*RUNS["fedavg-adaptive"], "rounds=1")
     assert PASSES in seen
-    assert UNCLIPPED not in seen
+    assert SHARE_WITHIN not in seen
+
+
+@pytest.mark.parametrize("more", [[], ["privacy.secure_sums=true"]])
+def test_noise_on_a_mean_is_what_the_count_leaves_of_the_current_bound(
+    more: list[str], run_small: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[float, float]] = []
+    means = noisy_mean
+
+    def note(received: Any, total: Any, count: int, scale: float, draw: Any) -> Any:
+        mean = means(received, total, count, scale, draw)
+        exact = received + (total / count).astype(np.float32)
+        found.append((float(np.std(mean - exact)) * count, float(scale)))
+        return mean
+
+    monkeypatch.setattr("cfl_flower.communication.private_means.noisy_mean", note)
+    run = run_small(*RUNS["fedavg-adaptive"], "model=mlp", *more)
+    for row, (deviation, scale) in zip(run.rounds, found, strict=True):
+        # Six participants: sigma_b is z = 1, which leaves z / sqrt(3 / 4).
+        assert scale == pytest.approx(row["clip"] * (4 / 3) ** 0.5)
+        assert deviation == pytest.approx(scale, rel=0.05)
+
+
+def test_clients_shorten_updates_to_the_bound_of_the_round(run_small: Runner) -> None:
+    grid = InProcessGrid()
+    sent: list[float] = []
+    push = grid.push_messages
+
+    def note(messages: Any) -> list[str]:
+        listed = list(messages)
+        for message in listed:
+            if message.metadata.message_type == "train":
+                header = json.loads(message.content.config_records["batch"]["header"])
+                sent.append(header["config"]["clip"])
+        return push(listed)
+
+    grid.push_messages = note  # type: ignore[method-assign]
+    run = run_small(*RUNS["fedavg-adaptive"], grid=grid)
+    assert sent == [row["clip"] for row in run.rounds]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +184,7 @@ def test_a_method_never_finds_what_a_single_participant_told_of_its_length(
 def test_a_participant_counts_for_half_whatever_it_tells(
     told: Any, share: float
 ) -> None:
-    metrics = {} if told is None else {UNCLIPPED: told}
+    metrics = {} if told is None else {SHARE_WITHIN: told}
     assert share_within(Result(0, 1, metrics=metrics)) == share
 
 

@@ -140,9 +140,14 @@ def test_a_client_tells_how_many_of_its_updates_are_short_only_if_asked(
         arrays, told_more = protect_answer(
             CentralPrivacy(), context(tmp_path, own=own), *told
         )
-        assert told_more == {"unclipped": 0.5}
+        assert told_more == {"share_within": 0.5}
         assert arrays[0][:2] - 5 == pytest.approx([1.2, 1.6], abs=1e-5)
         assert arrays[1].tolist() == models[1].tolist()
+    # The server died, and goes on from other models, with another bound.
+    moved = [RECEIVED[0] + 7, RECEIVED[1]]
+    again = "train", moved, config | {"clip": 1.0}, models, {}
+    arrays, _ = protect_answer(CentralPrivacy(), context(tmp_path, own=True), *again)
+    assert np.linalg.norm(arrays[0] - moved[0]) <= 1 + 1e-4
     fixed = "train", RECEIVED, {"bases": "0,1"}, models, {}
     where = context(tmp_path / "fixed", own=own)
     assert protect_answer(CentralPrivacy(), where, *fixed)[1] == {}

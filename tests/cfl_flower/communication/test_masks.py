@@ -1,8 +1,6 @@
-"""Masks cancel to the bit in the sum of all, and hide what anything less is made of."""
+"""Masks cancel exactly in the sum of all, and hide what anything less is made of."""
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 import pytest
@@ -10,12 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfl_flower.communication.exact_sum import ExactSum
-from cfl_flower.communication.masks import Groups, add_masks, public_key
-from cfl_flower.types import ClientId, Vector
+from cfl_flower.communication.masks import (
+    Groups,
+    add_masks,
+    is_public_key,
+    public_key,
+)
+from cfl_flower.types import Vector
 
-CLIENTS: list[ClientId] = [3, 11, "site-a", "site-b"]
-SECRETS = {client: os.urandom(32) for client in CLIENTS}
-KEYS = {client: public_key(secret) for client, secret in SECRETS.items()}
+SECRETS = [bytes([place] * 32) for place in range(1, 5)]
+KEYS = sorted(map(public_key, SECRETS))
 LENGTH = 50
 
 
@@ -32,19 +34,16 @@ def merged(parts: list[ExactSum]) -> ExactSum:
     return total
 
 
-def masked(client: ClientId, total: ExactSum, groups: Groups) -> ExactSum:
-    return add_masks(total, client, SECRETS[client], groups, 0)
-
-
 @given(st.integers(2, 4), st.integers(0, 2**32 - 1))
-def test_all_masks_of_a_group_cancel_to_the_bit(members: int, seed: int) -> None:
-    rng, some = np.random.default_rng(seed), CLIENTS[:members]
-    groups = Groups(b"salt", [{client: KEYS[client] for client in some}])
+def test_all_masks_of_a_group_cancel_exactly(members: int, seed: int) -> None:
+    rng, some = np.random.default_rng(seed), SECRETS[:members]
+    groups = Groups(b"salt", [sorted(map(public_key, some))])
     parts = [
         single(rng.normal(size=LENGTH).astype(np.float32), int(rng.integers(1, 90)))
         for _ in some
     ]
-    hidden = [masked(c, part, groups) for c, part in zip(some, parts, strict=True)]
+    pairs = zip(some, parts, strict=True)
+    hidden = [add_masks(part, secret, groups, 0) for secret, part in pairs]
     plain, opened = merged(parts), merged(hidden)
     assert opened.is_possible()
     assert opened.mean().tolist() == plain.mean().tolist()
@@ -54,43 +53,74 @@ def test_all_masks_of_a_group_cancel_to_the_bit(members: int, seed: int) -> None
 def test_anything_less_than_all_is_no_sum_of_models() -> None:
     groups = Groups(b"salt", [KEYS])
     ones = np.ones(LENGTH, np.float32)
-    hidden = [masked(client, single(ones), groups) for client in CLIENTS]
+    hidden = [add_masks(single(ones), secret, groups, 0) for secret in SECRETS]
     assert merged(hidden).is_possible()
     for left_out in range(4):
         rest = [each for place, each in enumerate(hidden) if place != left_out]
         assert not merged(rest).is_possible()
     # One with masks of another plan, too.
-    other = masked(CLIENTS[0], single(ones), Groups(b"other", [KEYS]))
+    other = add_masks(single(ones), SECRETS[0], Groups(b"other", [KEYS]), 0)
     assert not merged([other, *hidden[1:]]).is_possible()
 
 
 def test_masks_look_random_whatever_is_behind_them() -> None:
     groups = Groups(b"salt", [KEYS, KEYS])
     zeros = single(np.zeros(4096, np.float32))
-    (one, two) = (add_masks(zeros, 3, SECRETS[3], groups, a).limbs for a in (0, 1))
+    (one, two) = (add_masks(zeros, SECRETS[0], groups, a).limbs for a in (0, 1))
     for limbs in (one, two, one - two):
         counts = np.bincount(np.ascontiguousarray(limbs).view(np.uint8).ravel())
         # Of 65,536 bytes 256 of each value, with a standard deviation of 16.
         assert abs(counts - 256).max() < 6 * 16
 
 
+def test_a_mask_is_the_same_on_any_machine() -> None:
+    pair = Groups(b"salt", [KEYS[:2]])
+    (secret, _) = (s for s in SECRETS if public_key(s) in KEYS[:2])
+    zeros = single(np.zeros(2, np.float32))
+    mask = add_masks(zeros, secret, pair, 0).limbs - zeros.limbs
+    # As it was when this was written: X25519, HKDF with SHA-256, ChaCha20.
+    assert abs(mask).tolist() == [
+        [8446759746384413895, 7693130417643126796],
+        [6807401449203917469, 1277656581704383828],
+    ]
+
+
 def test_a_task_says_whose_masks_there_are() -> None:
-    groups = Groups(b"salt", [KEYS, {3: KEYS[3]}])
+    groups = Groups(b"salt", [KEYS, KEYS[:1]])
     assert Groups.of_config(groups.to_config()) == groups
+    assert groups.digest() == Groups(b"other", groups.members).digest()
+    assert groups.digest() != Groups(b"salt", [KEYS, KEYS]).digest()
 
 
 def test_a_device_refuses_groups_that_hide_too_little() -> None:
-    def problem(keys: dict[ClientId, bytes], least: int = 3) -> str:
-        return Groups(b"", [KEYS, keys]).problem(3, SECRETS[3], least)
+    secret = next(s for s in SECRETS if public_key(s) == KEYS[0])
 
-    assert problem(KEYS) == ""
-    few = {client: KEYS[client] for client in CLIENTS[:2]}
-    assert problem(few) == "a group of 2, fewer than privacy.least_members=3"
-    # One party with several names.
-    alike = {3: KEYS[3], 11: KEYS[11], "site-a": KEYS[11], "site-b": KEYS[11]}
-    assert problem(alike) == "a group of 2, fewer than privacy.least_members=3"
-    assert "another key" in problem(KEYS | {3: KEYS[11]})
-    assert "another key" in problem({c: k for c, k in KEYS.items() if c != 3})
+    def problem(keys: list[bytes], arrays: int = 2) -> tuple[str, str] | None:
+        return Groups(b"", [KEYS, keys]).problem(secret, arrays, 3)
+
+    assert problem(KEYS) is None
+    for keys in (KEYS[:2], [*KEYS[:2], KEYS[1], KEYS[1]]):
+        few = "a group of 2 devices, fewer than privacy.least_members=3"
+        assert problem(keys) == ("refused", few)
+    assert problem(KEYS, arrays=3) is not None
+    other = problem(KEYS[1:])
+    assert other is not None
+    assert other[0] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("key", "good"),
+    [
+        (KEYS[0], True),
+        (bytes(32), False),
+        (b"\1" + bytes(31), False),
+        (b"short", False),
+    ],
+)
+def test_keys_with_which_no_secret_can_be_made_are_known(
+    key: bytes, good: bool
+) -> None:
+    assert is_public_key(key) is good
 
 
 @pytest.mark.parametrize("value", [2.0**31 - 128, -(2.0**31 - 128), 1e-9, 0.0])
@@ -98,3 +128,9 @@ def test_every_sum_of_models_within_range_is_possible(value: float) -> None:
     model = np.full(LENGTH, value, np.float32)
     assert merged([single(model)] * 5).is_possible()
     assert single(model).is_possible()
+
+
+def test_a_sum_that_is_off_by_the_smallest_integer_is_not() -> None:
+    total = merged([single(np.ones(LENGTH, np.float32))] * 2)
+    total.limbs[0, 3] -= np.iinfo(np.int64).min
+    assert not total.is_possible()
