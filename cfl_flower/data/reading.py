@@ -24,7 +24,7 @@ from pydantic import Field
 from safetensors import SafetensorError
 
 from cfl_flower.data.pool import Parts, Pool, cache_dir, cached_arrays, pools
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, printable
 from cfl_flower.types import IntArray
 
 DAMAGE = (
@@ -59,7 +59,8 @@ def _detail(error: Exception) -> str:
         text = f"it lacks {text}"
     elif isinstance(error, TypeError | AttributeError | IndexError):
         text = f"not the expected structure: {text}"
-    return text.splitlines()[0] if text else type(error).__name__
+    # It may quote the file.
+    return printable(text.splitlines()[0]) if text else type(error).__name__
 
 
 def inside(folder: Path, name: str) -> Path:

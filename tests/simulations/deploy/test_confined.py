@@ -1,4 +1,4 @@
-"""Devices as their container and unit run them: no root, and a read-only system."""
+"""As containers and units run them: no root, and a system that is read-only."""
 
 from __future__ import annotations
 
@@ -54,17 +54,18 @@ pytestmark = [
 ]
 
 
-def start_confined(deployment: Deployment, name: str) -> Path:
-    """Start a device that can write its state and /tmp alone; return its state."""
-    root, state = deployment.root, deployment.root / f"home-{name}"
-    state.mkdir()
-    for path in (state, deployment.keys / name):
+def start_confined(
+    deployment: Deployment, name: str, state: Path, data: Path, *arguments: str
+) -> None:
+    """Start a module that can write the folder of its state and /tmp alone."""
+    state.mkdir(exist_ok=True)
+    for path in (state, *state.rglob("*")):
         shutil.chown(path, NOBODY, NOBODY)
     variables = {
         "project": str(PROJECT),
         "python": sys.base_prefix,
         "keys": str(deployment.keys),
-        "data": str(root / name),
+        "data": str(data),
         "state": str(state),
         "user": str(NOBODY),
         "PATH": os.environ["PATH"],
@@ -72,39 +73,45 @@ def start_confined(deployment: Deployment, name: str) -> Path:
         # As the image has them.
         "HOME": "/mnt/state",
         "LOGNAME": "cfl-flower",
-        "MARK": str(root),
+        "MARK": str(deployment.root),
     }
-    device = [sys.executable, "-m", "simulations.deploy.supernode", deployment.address]
-    device += ["/mnt/keys", "--client", name, "--data-dir", "/mnt/data"]
-    device += ["--home", "/mnt/state", "--port", str(free_ports(1)[0])]
-    with (root / f"{name}.log").open("w") as log:
+    command = [sys.executable, "-m", *arguments, "--home", "/mnt/state"]
+    with (deployment.root / f"{name}.log").open("a") as log:
         subprocess.Popen(
-            ["unshare", "--mount", "sh", "-ec", CONFINE, "confine", *device],
+            ["unshare", "--mount", "sh", "-ec", CONFINE, "confine", *command],
             env=variables,
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    return state
 
 
-def test_a_device_needs_no_root_and_writes_its_state_alone(
-    deployment: Deployment,
-) -> None:
-    names = ("site-a", "site-b")
+def test_neither_needs_root_nor_writes_elsewhere(deployment: Deployment) -> None:
+    names, root = ("site-a", "site-b"), deployment.root
     deployment.make_keys(*names)
     deployment.register(*names)
-    first_data(deployment.root)
-    states = [start_confined(deployment, name) for name in names]
+    first_data(root)
+    for name in (*names, "server.key"):
+        shutil.chown(deployment.keys / name, NOBODY, NOBODY)
+
+    assert deployment.kill("flower-superlink")
+    state, port = root / "superlink", str(deployment.port)
+    server = "simulations.deploy.superlink", "/mnt/keys", "--port", port
+    start_confined(deployment, "superlink", state, root, *server)
+    for name in names:
+        device = "simulations.deploy.supernode", deployment.address, "/mnt/keys"
+        device += "--client", name, "--data-dir", "/mnt/data"
+        device += "--port", str(free_ports(1)[0])
+        start_confined(deployment, name, root / f"home-{name}", root / name, *device)
     wait_for(lambda: deployment.online() == 2, "the start of the devices", PATIENCE)
-    folder = deployment.root / "run"
+
     command = [*SITES, "clients=2", "participants=2", "strategy=fielding", "rounds=2"]
-    command.append(f"output_dir={folder}")
-    submitted = deployment.start(
-        "submit", "simulations.deploy.submit", "loopback", *command
-    )
+    submit = "simulations.deploy.submit", "loopback", *command, "output_dir=run"
+    submitted = deployment.start("submit", *submit)
     assert submitted.wait(PATIENCE) == 0, deployment.log("submit")
-    for name, state in zip(names, states, strict=True):
-        assert "Read-only file system" not in deployment.log(name)
-        written = [path for path in state.rglob("*") if path.is_file()]
+    assert (root / "superlink/run/summary.json").is_file()
+    for name in names:
+        written = list(root.glob(f"home-{name}/state/**/*"))
         assert written
         assert {path.stat().st_uid for path in written} == {NOBODY}
+    for name in ("superlink", *names):
+        assert "Read-only file system" not in deployment.log(name)
