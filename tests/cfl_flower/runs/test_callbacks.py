@@ -123,6 +123,13 @@ def test_the_remaining_time_is_estimated_without_the_first_round() -> None:
     ]
 
 
+def test_the_remaining_time_is_estimated_by_the_last_rounds() -> None:
+    seconds = [1.0] * 500 + [4.0] * 200
+    records = [RoundRecord(r, seconds=s) for r, s in enumerate(seconds)]
+    *_, last = printed(Verbosity.NORMAL, *records, RoundRecord(10, seconds=4.0))
+    assert last.endswith("0:40 left")  # 10 rounds of 4 s
+
+
 def test_quiet_prints_nothing_and_verbose_lists_failures() -> None:
     failures = [
         Failure(1, "train", "raised", "no"),

@@ -1,0 +1,191 @@
+"""Whether a long run grows: memory, open files, threads, and bytes on disk.
+
+    TMPDIR=/dev/shm python -m simulations.benchmark endurance
+
+looks from outside at runs whose data change every 12 rounds: 2,000 rounds of each
+method in process, and 300 of the main job on Ray. Half an hour; on a disk, for which
+every round waits, longer. The curves are drawn in build/endurance.svg.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+import psutil
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from simulations.benchmark import measure as bench
+from simulations.plotting import COLOURS, new_figure, to_svg
+from simulations.superlink import PROJECT
+
+PICTURE = PROJECT / "build" / "endurance.svg"
+
+METHODS = (
+    *("fedavg", "local", "static", "fielding", "oracle"),
+    *("stocfl", "fedccfa", "ccfl", "flexcfl"),
+)
+"""Those of the main job, and four more."""
+ROUNDS, ROUNDS_ON_RAY = 2000, 300
+POINTS = 20
+"""Of a curve. On Ray each is of more than the 5 s for which Flower's SuperLink keeps an
+idle connection open."""
+PAUSE = 0.05
+"""Seconds between two looks at a run."""
+
+SWAPS = "{_target_: cfl_flower.data.drift.Exchange, first: 37, every: 12}"
+DRIFTS = ("drift=regroup_and_back", f"+drift.steps.swaps={SWAPS}")
+"""The main job's two, and one every 12 rounds: of new groups there are only so many."""
+
+ALL = "all processes"
+PARTS = {
+    "flwr-simulation": "server",
+    "ray::ClientAppA": "workers",
+    "flower-superlin": "SuperLink",
+    "raylet": "Ray's own",
+    "gcs_server": "Ray's own",
+}
+"""What processes of a run on Ray are, by the first 15 letters of their names."""
+
+OF_A_MOMENT = {"memory": "sum", "files": "sum", "threads": "sum", "stored": "last"}
+OF_A_POINT = {"memory": "max", "files": "min", "threads": "min", "stored": "last"}
+"""How looks become a point of a curve. Files and threads that come and go in every
+round are no growth."""
+
+
+class Usage(NamedTuple):
+    """What a process has, counted for a part of the run."""
+
+    part: str
+    memory: int
+    """Bytes, without pages of files: the system takes those as it likes."""
+    files: int
+    threads: int
+
+
+Curves: TypeAlias = dict[str, pd.DataFrame]
+"""By the name of a run, or of a part of it: a point of each few rounds, whose number is
+the index."""
+
+
+def rows() -> Iterator[bench.Row]:
+    """Measure each method in process, and the main job on Ray; draw their curves."""
+    in_process = Curves()
+    for method in METHODS:
+        command = "simulations.run", f"strategy={method}", "engine=inprocess"
+        in_process[method] = curve = _carry_out(command, ROUNDS)[ALL]
+        yield judge(f"{method}, {ROUNDS:,} rounds in process", curve)
+    on_ray = _carry_out(("simulations.compare",), ROUNDS_ON_RAY)
+    for part, curve in on_ray.items():
+        yield judge(f"main job, {ROUNDS_ON_RAY} rounds on Ray: {part}", curve)
+    PICTURE.parent.mkdir(exist_ok=True)
+    figure = draw({"in process": in_process, "on Ray": on_ray})
+    PICTURE.write_text(to_svg(figure, PICTURE.stem))
+
+
+def _carry_out(command: Sequence[str], rounds: int) -> Curves:
+    with tempfile.TemporaryDirectory() as folder:
+        run = (f"rounds={rounds}", f"output_dir={folder}/run", *DRIFTS, "-q")
+        line = (sys.executable, "-m", *command, *run)
+        return watch(line, Path(folder), rounds // POINTS)
+
+
+def watch(command: Sequence[str], folder: Path, span: int) -> Curves:
+    """Look at a command's processes until it ends; return the curves of its parts.
+
+    There is a point for every ``span`` rounds of the fastest of the runs below
+    ``folder``, until that ends. Raises `CalledProcessError` if the command fails.
+    """
+    seen = []
+    with psutil.Popen(command, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            moment, usages = time.monotonic(), list(look_at(process))
+            done, stored = measure_files(folder)  # afterwards: none has ended unseen
+            point = (done // span + 1) * span
+            seen += [(*usage, moment, point, stored) for usage in usages]
+            time.sleep(PAUSE)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    found = pd.DataFrame(seen, columns=[*Usage._fields, "moment", "round", "stored"])
+    whole = found.loc[found["round"] < found["round"].max()]  # then it ends
+    moments = whole.groupby(["part", "round", "moment"]).agg(OF_A_MOMENT)
+    points = moments.groupby(["part", "round"]).agg(OF_A_POINT)
+    return {str(part): each.droplevel(0) for part, each in points.groupby("part")}
+
+
+def look_at(process: psutil.Process) -> Iterator[Usage]:
+    """Yield what a process and each that it has started have now."""
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.Error):  # it may have ended
+            pages = each.memory_info()
+            has = pages.rss - pages.shared, each.num_fds(), each.num_threads()
+            yield Usage(ALL, *has)
+            if part := PARTS.get(each.name()[:15]):
+                yield Usage(part, *has)
+
+
+def measure_files(folder: Path) -> tuple[int, int]:
+    """Return the rounds of the fastest run below a folder, and the bytes of all."""
+    done, size = 0, 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # it may have been replaced
+            size += path.stat().st_size
+            if path.name == "rounds.jsonl":
+                done = max(done, path.read_bytes().count(b"\n"))
+    return done, size
+
+
+def judge(name: str, curve: pd.DataFrame) -> bench.Row:
+    """Return how much a part of a run has grown since the end of its first tenth."""
+    later = after_tenth(curve)
+    start, last, most = later.iloc[0], later.iloc[-1], later.max()
+    memory, more = most["memory"] / start["memory"], most - later.min()
+    files, threads = int(more["files"]), int(more["threads"])
+    stored = (last["stored"] - start["stored"]) / np.ptp(later.index)
+    figure = f"{memory:.3f} x {start['memory'] / 1e6:.0f} MB, files +{files}, "
+    figure += f"threads +{threads}, {stored / 1e3:.1f} kB a round"
+    holds = bool(memory <= 1.05 and files == threads == 0)
+    return bench.Row(name, figure, "1.05 x, +0, +0", holds)
+
+
+def after_tenth(curve: pd.DataFrame) -> pd.DataFrame:
+    """Return a curve from the end of its first tenth on."""
+    return curve.iloc[len(curve) // 10 :]
+
+
+def draw(curves: Mapping[str, Curves]) -> Figure:
+    """Draw memory, files, threads and bytes over the rounds, a row for each engine."""
+    figure = new_figure(11, 3 * len(curves))
+    panels = figure.subplots(len(curves), 4, squeeze=False)
+    for (engine, lines), row in zip(curves.items(), panels, strict=True):
+        for (label, curve), colour in zip(lines.items(), COLOURS, strict=False):
+            memory = curve["memory"] / after_tenth(curve)["memory"].iloc[0]
+            stored = curve["stored"] / 1e6
+            for panel, values in zip(
+                row, (memory, curve["files"], curve["threads"], stored), strict=True
+            ):
+                panel.plot(curve.index, values, color=colour, label=label)
+        _name(row, engine)
+    return figure
+
+
+def _name(row: Sequence[Axes], engine: str) -> None:
+    """Give the panels of an engine their titles, axes and lines' names."""
+    titles = "memory, of that after a tenth", "open files", "threads", "MB on disk"
+    for panel, title in zip(row, titles, strict=True):
+        panel.set_title(title, fontsize=10)
+        panel.set_xlabel(f"round, {engine}")
+        if panel is not row[0]:
+            panel.set_ylim(bottom=0)
+    row[0].set_ylim(0.9, 1.1)
+    row[0].axhline(1.05, color="black", linestyle=":", linewidth=1)
+    row[-1].legend(fontsize=7, frameon=False)
