@@ -34,6 +34,9 @@ IDENTIFY_TIMEOUT = 120.0
 One that takes longer is busy or hangs. Nobody waits for it, but it is asked again from
 time to time, and its answer counts whenever it comes."""
 
+NODE_UNAVAILABLE = 5
+"""Flower's code of what the SuperLink answers for a node that has left."""
+
 REFUSED_TIMEOUT = 10.0
 """Seconds to wait for another node at the start if all connected ones were refused."""
 
@@ -199,6 +202,8 @@ class NodeRegistry:
             node = self._queries.pop(reply.metadata.reply_to_message_id)
             if self._asked.pop(node, None) is None:
                 continue  # It answers once more.
+            if reply.has_error() and reply.error.code == NODE_UNAVAILABLE:
+                continue  # It will be asked when it is back, maybe by the next look.
             try:
                 identities[node] = read_identity(reply)
             except InvalidResultError as error:

@@ -24,7 +24,7 @@ SITES = {f"site-{n}": range(5 * (n % 2), 5 * (n % 2) + 5) for n in range(3)}
 ORDERS = {"answer twice": TWICE, "answer earlier": EARLIER}
 DEVICE_KINDS = ("kill device", "freeze device", "cut off", *ORDERS)
 SERVER_KINDS = ("kill server", "kill SuperLink")
-DEVICE_ODDS, SERVER_ODDS = 0.6, 0.5
+DEVICE_ODDS, SERVER_ODDS = 0.8, 0.7
 """Of a fault of each device, and of the server, in a round."""
 LATER = 15.0
 """Seconds at most from the begin of a round to a fault."""

@@ -35,6 +35,8 @@ STRATEGIES = ("fielding", "fedavg")
 ROUNDS = 8
 QUIET_ROUNDS = 1
 """Rounds without faults, until all devices have joined and are in the checkpoint."""
+MOST_DRAWS = 2 * ROUNDS
+"""Draws of faults in one run, one for each round that begins; then it may end."""
 SETTINGS = (
     *("dataset=folder", "dataset.shape=[1,8,8]", "drift=none"),
     *(f"clients={len(SITES)}", f"participants={len(SITES)}", "strategy.local.epochs=1"),
@@ -214,7 +216,7 @@ def disturb(trial: Trial, seed: int, number: int) -> None:
         trial.tend()
         moment = trial.attempts, trial.round
         new = moment != drawn and QUIET_ROUNDS < trial.round <= ROUNDS
-        if new and trial.machines.server(whole=False):
+        if new and draws < MOST_DRAWS and trial.machines.server(whole=False):
             rng, drawn = generator(seed, "chaos/devices", number, draws), moment
             trial.faults += draw_faults(rng, time.monotonic())
             draws += 1

@@ -7,6 +7,7 @@ less entered a model, or one twice, a number would differ.
 from __future__ import annotations
 
 import io
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -64,7 +65,11 @@ def judge(
     """Return what is wrong with a finished run of devices, a line for each."""
     failed, again = losses(folder), folder.with_name(f"{folder.name}-again")
     config = compose_config([*settings, f"output_dir={again}"])
-    execute(ReplayGrid(devices, failed), config, Console(file=io.StringIO()))
+    logging.disable(logging.WARNING)  # It would tell the failures again.
+    try:
+        execute(ReplayGrid(devices, failed), config, Console(file=io.StringIO()))
+    finally:
+        logging.disable(logging.NOTSET)
     found = [
         *counted_twice(read_tests(folder)),
         *unexplained(failed, strikes),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Message
+from flwr.app import Error, Message
 
 from cfl_flower.errors import NoValidResultError
 from simulations.inprocess import InProcessGrid
@@ -164,6 +164,21 @@ class Gathering(Sites):
         return there
 
 
+class Dying(Sites):
+    """Devices of which some are dead when they are first asked for anything."""
+
+    def __init__(self, root: Path, dead: set[int]) -> None:
+        super().__init__(root)
+        self.dead = set(dead)
+
+    def _call(self, message: Message) -> Message:
+        node = message.metadata.dst_node_id
+        if node in self.dead:
+            self.dead.remove(node)
+            return Message(Error(5, "the node is not available"), reply_to=message)
+        return super()._call(message)
+
+
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
@@ -201,6 +216,19 @@ def test_devices_that_are_all_busy_at_the_start_are_waited_for(
     monkeypatch.setattr(grid, "pull_messages", pull)
     run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
     assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
+
+
+@pytest.mark.parametrize("dead", [{1000}, {1000, 1001, 1002}])
+def test_device_that_dies_when_it_is_asked_takes_part_once_it_is_back(
+    dead: set[int], run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under its old node id, and before anybody saw that it had left."""
+    grid = Dying(tmp_path, dead)
+    with caplog.at_level(logging.WARNING, "cfl_flower"):
+        run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    assert not grid.dead
+    assert "left out" not in caplog.text
+    assert set(clusters(run, 1)) == {"site-a", "site-b", "site-c"}
 
 
 def test_device_that_hangs_is_waited_for_once(
