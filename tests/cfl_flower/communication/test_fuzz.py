@@ -179,11 +179,12 @@ def test_forged_replies_and_messages_harm_nothing(
     name: str,
     run_small: Runner,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     record_property: Callable[[str, object], None],
 ) -> None:
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
     monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.1)
-    logging.getLogger("cfl_flower").setLevel(logging.CRITICAL)
+    caplog.set_level(logging.CRITICAL, "cfl_flower")
     mutator = Mutator([*NAMES, "masked"].index(name))
     fuzz, grid = Fuzz(monkeypatch, mutator), HostileGrid(mutator)
     strategy = f"strategy={name}"
