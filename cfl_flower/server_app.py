@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -15,7 +14,7 @@ from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.communication.grid import PatientGrid
+from cfl_flower.communication.grid import PatientGrid, Turn
 from cfl_flower.communication.nodes import NodeRegistry
 from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
@@ -62,7 +61,7 @@ def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
     In a simulation with nodes enough several are on their way, and each has some of the
     nodes. Raises `FailedRunsError` if one failed, after all others are done.
     """
-    turn, free = Lock(), SimpleQueue[list[int]]()
+    turn, free = Turn(), SimpleQueue[list[int]]()
     shares = share_nodes(grid, configs)
     for share in shares:
         free.put(share)

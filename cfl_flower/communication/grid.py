@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable
 from copy import copy
-from threading import Lock
+from itertools import count
+from threading import Condition
 from typing import Any
 
 from flwr.app import Error, Message, RecordDict
@@ -33,6 +34,37 @@ UNDECODABLE = (
 """What Flower raises of a reply that is not what it should be."""
 
 
+class Turn:
+    """A lock that goes to whoever has waited longest.
+
+    With a plain one, two runs can hand it to each other while a third waits.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._tickets, self._served = count(), 0
+
+    def acquire(self) -> None:
+        """Wait for one's turn."""
+        with self._changed:
+            ticket = next(self._tickets)
+            self._changed.wait_for(lambda: self._served == ticket)
+
+    def release(self) -> None:
+        """Let the next one have its turn."""
+        with self._changed:
+            self._served += 1
+            self._changed.notify_all()
+
+    def __enter__(self) -> None:
+        """Wait for one's turn."""
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        """Let the next one have its turn."""
+        self.release()
+
+
 class PatientGrid:
     """Flower's grid with a short, growing wait between looks for replies.
 
@@ -44,7 +76,7 @@ class PatientGrid:
     """
 
     def __init__(
-        self, grid: Grid, nodes: Collection[int] = (), turn: Lock | None = None
+        self, grid: Grid, nodes: Collection[int] = (), turn: Turn | None = None
     ) -> None:
         self._grid = grid
         self.nodes = nodes
