@@ -35,11 +35,12 @@ def append_durably(path: Path, text: str) -> None:
 
 def link_out(folder: Path) -> Path | None:
     """Return an entry of a folder that is a link to outside of it, if there is one."""
-    root = folder.resolve()
+    root = os.path.realpath(folder)
     with os.scandir(folder) as entries:
         links = [folder / entry.name for entry in entries if entry.is_symlink()]
-    outside = (link for link in links if not link.resolve().is_relative_to(root))
-    return next(outside, None)
+    # Path.resolve raises for a link to itself.
+    ends = ((link, Path(os.path.realpath(link))) for link in links)
+    return next((link for link, end in ends if not end.is_relative_to(root)), None)
 
 
 def sync_folder(folder: Path) -> None:

@@ -200,9 +200,18 @@ def _read(path: Path, parse: Callable[[str], Json]) -> Json:
         raise broken(path, error) from error
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Reads YAML without references: with these, ten lines can be a billion values."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it refers to other parts of itself")
+        return super().compose_node(parent, index)
+
+
 def read_settings(path: Path) -> dict[str, Json]:
     """Read a `config.yaml`, or raise a `ConfigError`."""
-    settings = _read(path, yaml.safe_load) or {}
+    settings = _read(path, lambda text: yaml.load(text, _PlainLoader)) or {}
     if not isinstance(settings, dict):
         raise broken(path, "no settings")
     for group in CHOSEN:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.files import append_durably, sync_folder, write_atomically
+from cfl_flower.files import append_durably, link_out, sync_folder, write_atomically
 
 
 def test_a_file_is_replaced_in_one_step(
@@ -78,3 +78,13 @@ def test_files_are_written_on_systems_that_cannot_open_folders(
     monkeypatch.delattr(os, "O_DIRECTORY")
     write_atomically(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_link_out_of_a_folder_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "below").mkdir(parents=True)
+    (folder / "inside").symlink_to("below")
+    (folder / "itself").symlink_to("itself")
+    assert link_out(folder) is None
+    (folder / "outside").symlink_to("../elsewhere")
+    assert link_out(folder) == folder / "outside"

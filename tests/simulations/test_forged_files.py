@@ -96,6 +96,17 @@ def test_a_page_of_forged_files(name: str, folder: Path) -> None:
     assert refused > 0
 
 
+def test_a_config_that_refers_to_itself_is_one_line(
+    folder: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(folder, tmp_path / "run")
+    laughs = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12)]
+    with (copy / "config.yaml").open("a") as file:
+        file.write("\n".join(["l0: &l0 [ha]", *laughs]))
+    with pytest.raises(ConfigError, match=r"config\.yaml .*refers to other parts"):
+        load_run(copy)
+
+
 def test_a_forged_checkpoint(folder: Path) -> None:
     files = [path for path in (folder / "checkpoint").rglob("*") if path.is_file()]
     assert files
