@@ -25,7 +25,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 
 TWICE, EARLIER = "twice", "earlier"
 PHASES = ("train", "evaluate")
-NODE, APP = "flower-supernode", "flwr-clientapp"
+NODE, APP = "flower_supernode.py", "flwr-clientapp"
 """Words of the command lines of a device's processes."""
 BEAT = 10
 """Seconds of Flower's heartbeat, twice which a node is missed after."""

@@ -24,6 +24,7 @@ from cfl_flower.client.node_config import (
     NodeConfig,
 )
 from cfl_flower.types import ClientId
+from simulations.deploy import flower_supernode
 from simulations.deploy.keys import AUTHORITY
 from simulations.flower_cli import become, environment, need
 from simulations.terminal import Parser, command
@@ -57,7 +58,8 @@ def supernode(
     remedy = "copy it from the machine that made it (simulations.deploy.keys)"
     pairs = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
     return [
-        *("flower-supernode", "--superlink", superlink),
+        # Not its folder's modules under their short names (-P).
+        *(sys.executable, "-P", flower_supernode.__file__, "--superlink", superlink),
         *("--root-certificates", str(need(authority, remedy))),
         *("--auth-supernode-private-key", str(need(key, remedy))),
         *("--port", str(port), "--node-config", pairs),
