@@ -45,7 +45,7 @@ SETTINGS = (
 )
 RETURN = 300.0
 """Seconds within which all devices join before a run."""
-PATIENCE = 1800.0
+PATIENCE = 3600.0
 """Seconds that a run may take."""
 
 
