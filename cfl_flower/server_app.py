@@ -27,6 +27,7 @@ from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Verbosity, make_console, say_done, verbosity
 from cfl_flower.runs.directory import RunDirectory, refuse_other_data
 from cfl_flower.runs.loggers import open_logger
+from cfl_flower.runs.provenance import record_provenance
 from cfl_flower.settings import locate
 
 app = ServerApp()
@@ -146,6 +147,9 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
         elif stream:
             directory.begin(stream.samples())
         directory.rewind(done)
+        changed = record_provenance(directory.path, config.resolved, done)
+        if changed:
+            warn(f"warning: {changed}")
         callbacks = make_callbacks(config, directory, checkpoint, console)
         timeline = config.timeline if stream else None
         if timeline:
