@@ -75,6 +75,11 @@ class Plan:
     sum_spec: SumSpec | None = None
     """How results are added up; None if they come one by one."""
 
+    def __post_init__(self) -> None:
+        # A method that appends to its plan's models would change its own state's list.
+        if type(self.models) is list:
+            object.__setattr__(self, "models", self.models.copy())
+
     @cached_property
     def sharers(self) -> Counter[int]:
         """How many of the tasks send each model."""
