@@ -49,7 +49,7 @@ from cfl_flower.errors import TaskTimeoutError
 from cfl_flower.learning.cohort_training import can_train_together
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import seed_torch, torch_seed
-from cfl_flower.settings import build, locate
+from cfl_flower.settings import build, locate, require
 from cfl_flower.types import PASSES, Answer, Task, Vector
 
 app = ClientApp()
@@ -113,7 +113,10 @@ def _build_resources(
 ) -> WorkerResources:
     del version
     settings = build(json.loads(text))
-    state_root = Path(settings["output_dir"]) / "clients"
+    folder = Path(settings["output_dir"])
+    # The server sends absolute paths; another would lie where this process stands.
+    require(folder.is_absolute(), "output_dir", folder, "an absolute path")
+    state_root = folder / "clients"
     if node is not None:
         # All that is there is this client's, as it is, and changes by itself.
         settings |= {"data_dir": node.data_dir, "clients": 1}
