@@ -127,11 +127,22 @@ PASSES = "passes"
 """The metric in which a client app tells what it computed: `FlatModel.passes`."""
 
 
+@dataclass(frozen=True)
+class Trace:
+    """How a simulated client came to raise an exception."""
+
+    kind: str
+    """The class of the exception, and the file and line that raised it."""
+    text: str
+    """Python's traceback."""
+
+
 @dataclass
 class Answer:
     """What a client app sends back for one task.
 
-    ``error`` is (reason, detail) when the client had no result.
+    ``error`` is (reason, detail) when the client had no result. A device sends no
+    ``trace``: it may hold parts of its data.
     """
 
     client: ClientId
@@ -140,6 +151,7 @@ class Answer:
     loss: float | None = None
     metrics: dict[str, Scalar] = field(default_factory=dict)
     error: tuple[str, str] | None = None
+    trace: Trace | None = None
 
 
 START_LOSSES = ("start_loss", "start_rms")

@@ -91,7 +91,9 @@ class RunDirectory:
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         """Write the error of a failed run, and release the lock."""
         if isinstance(error, Exception):
-            reason = " ".join(str(error).split()) or type(error).__name__
+            text = " ".join(str(error).split())
+            kind = type(error).__name__
+            reason = text if isinstance(error, CflError) else f"{kind}: {text}"
             write_atomically(self.path / FAILURE, f"{reason}\n".encode())
         self._lock.release()
 
