@@ -45,6 +45,18 @@ def test_bad_input_is_one_line_before_any_run(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_reference_without_a_run_for_each_seed_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["strategy=ifca", "reference=ifc", f"output_dir={tmp_path}"]) == 2
+    known = "use one of fedavg, local, ifca, oracle"
+    assert f"reference=ifc is not allowed; {known}\n" in capsys.readouterr().err
+    swept = ["strategy=ifca", "strategy.clusters=2,3", f"output_dir={tmp_path}"]
+    assert main([*swept, "reference=ifca"]) == 2
+    assert "compare with one value of each\n" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
 def test_a_drift_that_starts_too_late_is_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
