@@ -15,6 +15,7 @@ from rich.table import Table
 
 from cfl_flower.analysis.comparison import (
     Compared,
+    find_failures,
     make_tables,
     require_same_data,
     stream_of,
@@ -134,6 +135,11 @@ class Stream:
             Picture(slug(where + name), caption, figure)
             for name, caption, figure in _common_figures(self.begun)
         ]
+
+    @property
+    def failures(self) -> list[str]:
+        """How many trainings and tests of its methods failed, a line for each."""
+        return find_failures(self.rows)
 
     def findings(self) -> Iterator[str]:
         """Yield who leads, by how much, and at what cost, a sentence each."""

@@ -26,8 +26,10 @@ from cfl_flower.analysis.drift_metrics import (
 from cfl_flower.analysis.reference import REFERENCE_METHOD, find_reference_runs
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.analysis.tables import (
+    ACCURACIES,
     CLUSTERS,
     COSTS,
+    FAILURES,
     curve_table,
     drift_table,
     lead_table,
@@ -183,9 +185,11 @@ def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list
     drifts = next(iter(changes)) if len(changes) == 1 else ()
     when = _when(drifts) if len(changes) < 2 else " at each seed's own rounds"
     scores = {label: [each.score for each in row] for label, row in rows.items()}
-    caption = "\n".join([*_catching_up(rows), *failed])
+    failures = find_failures(rows)
+    caption = "\n".join([*_catching_up(rows), *failures, *failed])
     title = f"{heading}{when}, accuracy in %"
-    found = [table(title, scores, caption=caption), *_leads(rows)]
+    columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
+    found = [table(title, scores, columns, caption), *_leads(rows)]
     if 1 < len(drifts) <= MOST_DRIFTS:
         what = "accuracy before each drift, in its first round, and at its end, in %"
         lines = {
@@ -195,6 +199,27 @@ def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list
     found.append(table("cost" + _target(rows), scores, COSTS))
     what = "clusters; churn: clients that change theirs in a round, in %"
     return [*found, table(what, scores, CLUSTERS)]
+
+
+def find_failures(rows: Rows[R]) -> list[str]:
+    """Say of each method with failures how many of its trainings and tests failed."""
+    found = []
+    for label, row in rows.items():
+        scores = [each.score for each in row]
+        trainings = sum(each.trainings for each in scores)
+        tested = sum(each.tested for each in scores)
+        pairs = {
+            "trainings": (sum(each.failed_trainings for each in scores), trainings),
+            "tests": (sum(each.failed_tests for each in scores), tested),
+        }
+        words = [
+            f"{failed} of {total} {what} ({failed / max(total, failed):.0%})"
+            for what, (failed, total) in pairs.items()
+            if failed
+        ]
+        if words:
+            found.append(f"{label}: failed {' and '.join(words)}")
+    return found
 
 
 def _leads(rows: Rows[R]) -> list[Table]:

@@ -44,6 +44,12 @@ CLUSTERS: tuple[Column, ...] = (
     ("churn", attrgetter("churn"), 100, ".1f", "-"),
 )
 
+FAILURES: tuple[Column, ...] = (
+    ("failed trainings", attrgetter("failed_trainings_share"), 100, ".1f", "-"),
+    ("failed tests", attrgetter("failed_tests_share"), 100, ".1f", "-"),
+)
+"""Columns of a comparison in which anything failed."""
+
 
 LED = tuple(each for each in ACCURACIES if each[0] in ("final", "last ten", "mean"))
 """The accuracies that leads are of."""
