@@ -69,6 +69,20 @@ def test_a_drift_that_starts_too_late_is_said_once(
     assert said.replace("\n", " ").count(late) == 1
 
 
+def test_methods_that_do_less_with_a_linear_network_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = ["strategy=fedavg,fedccfa,fedfm", "seed=0,1", f"output_dir={tmp_path}"]
+    announce(make_jobs([*SMALL, *sweep, "model=mclr"]), sweep)
+    said = capsys.readouterr().err
+    for method in ("fedccfa", "fedfm"):
+        line = f"strategy={method} is for networks with an extractor, and that of "
+        assert said.count(f"{line}model=mclr has no weights") == 1
+    assert "strategy=fedavg is" not in said
+    announce(make_jobs([*SMALL, *sweep, "model=mlp"]), sweep)
+    assert "extractor" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("marks", [[], ["--bare"]])
 @pytest.mark.parametrize("sweep", ["strategy=glob(zz*)", "drift=glob(zz*)"])
 def test_a_sweep_over_nothing_is_refused(
