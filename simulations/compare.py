@@ -9,9 +9,10 @@ Hydra's overrides; commas sweep, seeds share a row, and runs on different data h
 tables of their own; the last table has a column for each value of what is swept. A
 setting that only some of the methods have (strategy.threshold=0,0.5) is theirs alone.
 The references fedavg, local (below) and oracle (above) run, too, unless `--bare` is
-given. Beside the runs are a page (report.html) and its tables as CSV and LaTeX. A run
-that fails does not hide the others. With an output_dir, the same command continues
-after an interruption, and repeats nothing that is finished. Exit codes are those of
+given. Leads are over fedavg; reference=METHOD names another of the methods. Beside the
+runs are a page (report.html) and its tables as CSV and LaTeX. A run that fails does not
+hide the others. With an output_dir, the same command continues after an interruption,
+and repeats nothing that is finished. Exit codes are those of
 `simulations.run`; 1 also if a run failed.
 """
 
@@ -25,6 +26,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
 from cfl_flower.runs.console import Verbosity, make_console
@@ -37,6 +39,9 @@ from simulations.terminal import Parser, command, make_error_console
 
 FOLDER = "compare"
 """The last word of a folder that is made up for a comparison."""
+
+REFERENCE = "reference="
+"""How the word begins that names the method that leads are over."""
 
 
 def default_overrides() -> list[str]:
@@ -138,7 +143,27 @@ def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
     )
 
 
-def report(jobs: Sequence[Job], verbosity: Verbosity) -> None:
+def take_reference(overrides: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the method that leads are over, and the overrides without its name.
+
+    Examples
+    --------
+    >>> take_reference(["seed=0,1", "reference=ifca"]), take_reference(["seed=1"])
+    (('ifca', ['seed=0,1']), ('fedavg', ['seed=1']))
+    """
+    named = [each for each in overrides if each.startswith(REFERENCE)]
+    others = [each for each in overrides if each not in named]
+    reference = named[-1].removeprefix(REFERENCE) if named else REFERENCE_METHOD
+    return reference, others
+
+
+def check_reference(jobs: Sequence[Job], reference: str) -> None:
+    """Raise a `ConfigError` if nothing will be compared with the reference."""
+    if reference != REFERENCE_METHOD:
+        require_reference([job.config.resolved for job in jobs], reference)
+
+
+def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:
     """Write the page of the runs that have begun, and its tables, above them."""
     # What draws would keep runs from beginning.
     from simulations.report import render
@@ -148,7 +173,7 @@ def report(jobs: Sequence[Job], verbosity: Verbosity) -> None:
     if not begun:
         return
     root = Path(os.path.commonpath([job.folder for job in jobs]))
-    page = render([load_run(folder) for folder in begun])
+    page = render([load_run(folder) for folder in begun], reference)
     paths = page.write(root / "report.html")
     if verbosity is not Verbosity.QUIET:
         make_error_console().print(
@@ -177,11 +202,13 @@ def main(arguments: Sequence[str]) -> int:
     """Carry out what is not finished, print the tables, and return the exit code."""
     asked = parse_arguments(arguments)
     overrides = with_files(asked.set_file, asked.overrides)
+    reference, overrides = take_reference(overrides)
     if not any(item.startswith("strategy=") for item in overrides):
         overrides = default_overrides() + overrides
     refuse_nothing(overrides)
     overrides = with_folder(overrides if asked.bare else with_marks(overrides), FOLDER)
     jobs = make_jobs(overrides)
+    check_reference(jobs, reference)
     if asked.verbosity is not Verbosity.QUIET:
         announce(jobs, arguments)
     most = at_once([job.config for job in jobs], asked.jobs)
@@ -191,8 +218,9 @@ def main(arguments: Sequence[str]) -> int:
         console = make_console()
         if asked.markdown:
             console.width = 1000  # a cell of a document is one line
-        compare([job.config for job in jobs], console, reasons, asked.markdown)
-        report(jobs, asked.verbosity)
+        configs = [job.config for job in jobs]
+        compare(configs, console, reasons, asked.markdown, reference)
+        report(jobs, reference, asked.verbosity)
     return int(bool(reasons))
 
 

@@ -9,7 +9,7 @@ from statistics import fmean
 from rich.table import Table
 
 from cfl_flower.analysis.comparison import Compared, Rows
-from cfl_flower.analysis.leads import find_lead
+from cfl_flower.analysis.leads import find_leads
 from cfl_flower.analysis.tables import mean_and_deviation, new_table
 from simulations.saved import SavedRun
 
@@ -44,8 +44,14 @@ def find_winner(rows: Rows[SavedRun], key: str) -> Winner | None:
     percent = mean_and_deviation(list(values[best].values()), 100, ".1f") or ""
     if not others:
         return Winner(best, percent)
-    following = values[others[0]]
-    lead = find_lead((one, following.get(seed)) for seed, one in values[best].items())
+    # The best is chosen among all, so it is tested against all.
+    leads = find_leads(
+        {
+            other: [(one, values[other].get(s)) for s, one in values[best].items()]
+            for other in others
+        }
+    )
+    lead = leads.get(others[0])
     return Winner(best, percent, others[0], lead.in_points() if lead else "")
 
 

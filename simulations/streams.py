@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
@@ -15,11 +15,13 @@ from rich.table import Table
 
 from cfl_flower.analysis.comparison import (
     Compared,
+    find_failures,
     make_tables,
     require_same_data,
     stream_of,
     with_references,
 )
+from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.types import Json
 from simulations import figures
 from simulations.charts import Chart
@@ -79,6 +81,8 @@ class Stream:
     lines: Sequence[Line]
     difference: str = ""
     """What is different on it, in a few words, if there are others."""
+    reference: str = REFERENCE_METHOD
+    """The method that leads are over."""
 
     @property
     def name(self) -> str:
@@ -115,7 +119,8 @@ class Stream:
     @cached_property
     def rows(self) -> dict[str, list[Compared[SavedRun]]]:
         """The runs with finished rounds, each beside its reference."""
-        return with_references({line.label: line.runs for line in self.begun})
+        runs = {line.label: line.runs for line in self.begun}
+        return with_references(runs, self.reference)
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -130,6 +135,11 @@ class Stream:
             Picture(slug(where + name), caption, figure)
             for name, caption, figure in _common_figures(self.begun)
         ]
+
+    @property
+    def failures(self) -> list[str]:
+        """How many trainings and tests of its methods failed, a line for each."""
+        return find_failures(self.rows)
 
     def findings(self) -> Iterator[str]:
         """Yield who leads, by how much, and at what cost, a sentence each."""
@@ -193,11 +203,14 @@ def _differences(firsts: Sequence[Mapping[str, Json]]) -> list[str]:
     return words if len(words) > 1 else [""] * len(words)
 
 
-def divide(runs: Iterable[SavedRun]) -> list[Stream]:
+def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[Stream]:
     """Divide runs into streams of data, and each of them into methods.
 
-    Raises `ConfigError` if runs of one seed of a stream saw different data.
+    Leads are over the method ``reference``. Raises `ConfigError` if runs of one seed of
+    a stream saw different data, or if no run can be compared with the reference.
     """
+    if reference != REFERENCE_METHOD:
+        require_reference([run.resolved for run in runs], reference)
     found: dict[str, list[SavedRun]] = {}
     for run in runs:
         found.setdefault(stream_of(run.resolved), []).append(run)
@@ -212,7 +225,7 @@ def divide(runs: Iterable[SavedRun]) -> list[Stream]:
             Line(label, group, numbers.setdefault(label, len(numbers)))
             for label, group in group_seeds(some).items()
         ]
-        streams.append(Stream(number, lines, words[number - 1]))
+        streams.append(Stream(number, lines, words[number - 1], reference))
     return streams
 
 

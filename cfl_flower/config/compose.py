@@ -30,7 +30,7 @@ from cfl_flower.data.partition import Partition
 from cfl_flower.data.timeline import Timeline
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
-from cfl_flower.models import ModelSettings, check_network
+from cfl_flower.models import ModelSettings, check_network, has_extractor
 from cfl_flower.plugins import allow
 from cfl_flower.settings import (
     Count,
@@ -135,6 +135,15 @@ class RunConfig(Basics):
             found.append(
                 f"dataset.partitioner has no effect with partition={partition}; add "
                 "partition=natural"
+            )
+        shape, classes = self.dataset.shape, self.dataset.classes
+        needs = getattr(self.strategy, "needs_extractor", False)
+        if needs and not has_extractor(self.model, shape, classes):
+            found.append(
+                f"strategy={self.names['strategy']} is for networks with an extractor, "
+                f"and that of model={self.names['model']} has no weights: it does less "
+                "than in its paper, and than other methods; use model=mlp or a deeper "
+                "one"
             )
         return found
 

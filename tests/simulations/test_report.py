@@ -21,7 +21,9 @@ import yaml
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.directory import FAILURE
+from simulations import report_tables
 from simulations.report import main, measured, render
+from simulations.report_tables import _escape
 from simulations.run import main as run_main
 from simulations.saved import SavedRun, find_runs, group_seeds, load_run
 from simulations.streams import divide
@@ -120,6 +122,33 @@ def test_tables_have_headers_with_a_scope_and_the_numbers_of_the_runs(
         assert f"{100 * summary['best']['accuracy']:.1f}" in text
     assert "python -m simulations.run" in text
     assert "output_dir" in text
+
+
+def test_failures_are_counted_first_and_in_every_table(folders: list[Path]) -> None:
+    runs = [load_run(folder) for folder in folders]
+    rows = runs[1].rounds
+    of = [each["phase"] for row in rows for each in row["failures"]]
+    trained, failed = sum(row["participants"] for row in rows), of.count("train")
+    tested = len(runs[1].tests) + of.count("evaluate")
+    assert failed and tested > len(runs[1].tests)
+    line = (
+        f"fielding: failed {failed} of {trained} trainings ({failed / trained:.0%}) "
+        f"and {of.count('evaluate')} of {tested} tests "
+        f"({of.count('evaluate') / tested:.0%})"
+    )
+    page = render(runs)
+    text, _, _ = page.html.partition("<table>")
+    assert line in text
+    assert _escape(line) in page.latex
+    assert f",{trained},{failed},{tested}," in page.csv
+    (stream,) = divide(runs)
+    scores = {row[0]: row for row in report_tables.lines(stream.tables[0])}
+    place = report_tables.headings(stream.tables[0]).index("failed trainings")
+    assert scores["fielding"][place] == f"{100 * failed / trained:.1f}"
+    assert scores["fedavg"][place] == "0.0"
+    sound = render(runs[:1])
+    assert "failed" not in sound.html.partition("<table>")[2].partition("</table>")[0]
+    assert "failed" not in sound.latex
 
 
 def test_the_same_runs_give_the_same_page(folders: list[Path]) -> None:
