@@ -50,6 +50,10 @@ class NoValidResultError(CflError):
     """A round without any valid result."""
 
 
+class ClientFailedError(CflError):
+    """A client without a valid result, in a run with `faults.strict`."""
+
+
 class BudgetSpentError(CflError):
     """No client may tell anything more: all have spent `privacy.epsilon_budget`."""
 
@@ -64,6 +68,10 @@ class RunFailedError(CflError):
 
 class FailedRunsError(CflError):
     """Some of several runs failed; the others are complete."""
+
+
+class RaisedInStrictRunError(Exception):
+    """Takes a client's exception, its cause, out of the app of a run in process."""
 
 
 class TaskTimeoutError(Exception):

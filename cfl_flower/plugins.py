@@ -90,7 +90,17 @@ def conf_folders() -> list[Path]:
             f"{CONFIGURATION}={named} is no folder; name one with groups such as "
             "strategy/, or unset it"
         )
-    return [CONF, own] if own.is_dir() and own.resolve() != CONF else [CONF]
+    return [CONF, own] if own.is_dir() and not _of_this_project(own) else [CONF]
+
+
+def _of_this_project(conf: Path) -> bool:
+    """Tell whether a folder is this project's ``conf``, of this copy or of another.
+
+    Flower runs an app from a copy while its SuperLink stands in a checkout, and an
+    installed command may be started in one.
+    """
+    module = Path(__file__)
+    return (conf.resolve().parent / module.parent.name / module.name).is_file()
 
 
 def environment() -> dict[str, str]:

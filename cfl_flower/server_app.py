@@ -26,7 +26,9 @@ from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import Verbosity, make_console, say_done, verbosity
 from cfl_flower.runs.directory import RunDirectory, refuse_other_data
+from cfl_flower.runs.failures import FailureLog
 from cfl_flower.runs.loggers import open_logger
+from cfl_flower.runs.provenance import record_provenance
 from cfl_flower.settings import locate
 
 app = ServerApp()
@@ -127,10 +129,12 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
     # Flower's loop logs several lines per round; the progress line says it in one.
     logging.getLogger("flwr").setLevel(logging.WARNING)
     with RunDirectory(config) as directory:
-        fleet = Fleet(grid, config, directory.token)
+        warn = partial(console.print, style="yellow", soft_wrap=True, markup=False)
+        whole = config.faults.strict or verbosity() is Verbosity.VERBOSE
+        failures = FailureLog(Path(config.output_dir), warn, whole)
+        fleet = Fleet(grid, config, directory.token, failures)
         fleet.discover()
         stream = open_stream(config) if fleet.simulated else None
-        warn = partial(console.print, style="yellow", soft_wrap=True, markup=False)
         for warning in config.warnings() if stream else ():
             warn(warning)
         if stream and isinstance(config.dataset, InferredDataset):
@@ -146,6 +150,9 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
         elif stream:
             directory.begin(stream.samples())
         directory.rewind(done)
+        changed = record_provenance(directory.path, config.resolved, done)
+        if changed:
+            warn(f"warning: {changed}")
         callbacks = make_callbacks(config, directory, checkpoint, console)
         timeline = config.timeline if stream else None
         if timeline:

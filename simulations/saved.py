@@ -22,6 +22,7 @@ from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.plugins import allowed_packages
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command
+from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.runs.reading import (
     read_rounds,
     read_settings,
@@ -71,6 +72,18 @@ class SavedRun:
     def command(self) -> str:
         """What trains it once more, into a new folder, whatever lies in this one."""
         return repeat_command(self.overrides, ["output_dir"])
+
+    @property
+    def made_by(self) -> str:
+        """The version of this project that made it, with its commit, if known."""
+        entries = read_provenance(self.folder)
+        if not entries:
+            return "an earlier version of cfl-flower"
+        last = entries[-1]
+        name = f"code {last.get('code')}"
+        if last.get("commit"):
+            name = f"commit {last['commit']}"
+        return f"cfl-flower {last.get('version')} ({name})"
 
     @property
     def command_to_go_on(self) -> str:

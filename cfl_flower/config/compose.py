@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from cfl_flower.config.composition import (
 from cfl_flower.config.overrides import parse
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
+from cfl_flower.data.holdings import Holdings
 from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.timeline import Timeline
@@ -178,7 +180,7 @@ def check_settings(composition: Composition) -> RunConfig:
     groups["dataset"] = _known_dataset(groups["dataset"], paths["data_dir"], plain)
     groups["devices"].check(paths["data_dir"])
     groups["logger"].check()
-    timeline = _timeline(basics, groups)
+    timeline = _timeline(basics, groups, paths["data_dir"])
     dataset = groups["dataset"]
     check_network(groups["model"], dataset.shape, dataset.classes)
     plain.update(paths)
@@ -262,18 +264,21 @@ def _known_dataset(dataset: Dataset, data_dir: str, plain: dict[str, Any]) -> Da
     return known
 
 
-def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
+def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timeline:
     """Draw every world once, so that its errors appear before any training."""
-    dataset = groups["dataset"]
+    dataset, partition = groups["dataset"], groups["partition"]
+    # Drifts of the labels that clients hold load the samples, and no others do.
+    holdings = Holdings(partition, basics.seed, partial(dataset.load, data_dir))
     timeline = Timeline(
-        groups["partition"],
+        partition,
         groups["drift"].events,
         basics.clients,
         dataset.classes,
         basics.seed,
         basics.rounds,
+        holdings.labels,
     )
-    images, turns = len(dataset.shape) == 3, groups["partition"].turns
+    images, turns = len(dataset.shape) == 3, partition.turns
     for round in [1, *timeline.rounds]:
         turned = timeline.world(round).degrees.any() or any(turns)
         require(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import yaml
@@ -28,7 +29,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF, conf_folders
-from cfl_flower.settings import known_names, require
+from cfl_flower.settings import known_names, require, settings_class
 from cfl_flower.types import Json
 
 GROUPS = {
@@ -243,8 +244,17 @@ def _unknown_key(overrides: Sequence[Override], error: Exception) -> str:
     if option := composition.choices.get(parent):
         others = [f"{parent}={each}" for each in _options_with(parent, name)]
         also = f"it belongs to {' and '.join(others)}; " if others else ""
+        if others and name in _fields_of(there):
+            also = f"write +{key}= to set it; "
         return f"{key} is not a setting of {parent}={option}; {also}{hint}"
     return f"{key} is not a setting; {hint}"
+
+
+def _fields_of(node: Mapping[str, Json]) -> set[str]:
+    """Return all settings of an option's class, those outside of its file included."""
+    if "_target_" not in node:
+        return set()
+    return {field.name for field in fields(settings_class(node["_target_"]))}
 
 
 def _too_few(settings: DictConfig, error: InterpolationKeyError) -> str:

@@ -192,7 +192,7 @@ class Relabel(Change):
         if not self.random_swaps:
             return world
         # Labels that a client holds come first.
-        points = occasion.rng.random(world.relabel.shape) + (world.groups < 0)
+        points = occasion.rng.random(world.relabel.shape) + ~occasion.held(world)
         pairs = points.argsort(axis=1)[:, : 2 * self.random_swaps]
         names = np.tile(np.arange(world.classes), (world.clients, 1))
         swapped = pairs.reshape(world.clients, -1, 2)[:, :, ::-1].reshape(pairs.shape)
@@ -261,8 +261,8 @@ class Exchange(Change):
     part: bool = False
     """Exchange two labels only: one that the first holds and the second does not, for
     one the other way round; nothing if only one of them has such a label, and any two
-    labels if neither has, as where everyone holds all. Rotations and names of labels
-    stay with the client."""
+    that they hold if neither has, as where everyone holds all. Rotations and names of
+    labels stay with the client."""
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
@@ -271,18 +271,20 @@ class Exchange(Change):
         pairs = met[: len(met) // 2 * 2].reshape(-1, 2)
         pairs = pairs[rng.random(len(pairs)) < self.probability]
         if self.part:
-            return _exchange_labels(world, pairs, rng)
+            return _exchange_labels(world, pairs, occasion.held(world), rng)
         order = np.arange(world.clients)
         order[pairs] = pairs[:, ::-1]
         return replace(world, **{name: of[order] for name, of in traits(world).items()})
 
 
-def _exchange_labels(world: World, pairs: IntArray, rng: np.random.Generator) -> World:
+def _exchange_labels(
+    world: World, pairs: IntArray, held: BoolArray, rng: np.random.Generator
+) -> World:
     """Let pairs of clients exchange two labels each, drawn for every pair."""
-    holding = world.groups >= 0
-    one, two = holding[pairs[:, 0]], holding[pairs[:, 1]]
+    one, two = held[pairs[:, 0]], held[pairs[:, 1]]
     own = np.stack([one & ~two, two & ~one], axis=1)
-    own[~own.any(axis=(1, 2))] = True
+    alike = ~own.any(axis=(1, 2))
+    own[alike] = one[alike, None]
     able = own[:, 0].any(axis=1) & own[:, 1].any(axis=1)
     points = np.where(own, rng.random(own.shape), -1.0)
     labels = points.argmax(axis=2)
@@ -375,7 +377,7 @@ class LabelBuckets(Arrival):
         # The same buckets in every round, over the labels that a client holds.
         rng = generator(occasion.seed, f"buckets/{occasion.number}")
         points = rng.random(world.groups.shape)
-        held = world.groups >= 0
+        held = occasion.held(world)
         rank = np.where(held, points, 2.0).argsort(axis=1).argsort(axis=1)
         count = held.sum(axis=1, keepdims=True)
         buckets = np.minimum(self.buckets, np.maximum(count, 1))

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
-from cfl_flower.data.partition import Partition, SamplePair
+from cfl_flower.data.holdings import Holdings
+from cfl_flower.data.partition import Partition
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
 from cfl_flower.data.timeline import Timeline
@@ -119,11 +120,12 @@ class Stream:
     ) -> None:
         self.classes, self.rounds = dataset.classes, rounds
         events, size = drift.events, (clients, dataset.classes)
-        self.timeline = Timeline(partition, events, *size, seed, rounds)
         self._partition, self._seed = partition, seed
         train, test = dataset.load(data_dir)
-        self._pools = train.to(device), test.to(device)
-        self._allocated: dict[int, SamplePair] = {}
+        pools = train.to(device), test.to(device)
+        self._pools, self._holdings = pools, Holdings(partition, seed, lambda: pools)
+        labels = self._holdings.labels
+        self.timeline = Timeline(partition, events, *size, seed, rounds, labels)
         self._shared = partition.shared_samples(train.labels, seed)
         # Those of a round and of the next one.
         self._views = lru_cache(maxsize=2 * clients)(self._make_view)
@@ -147,7 +149,7 @@ class Stream:
             for _, value in sorted(traits(world).items()):
                 state.update(np.ascontiguousarray(value).tobytes())
         for number in range(len(world.allocations)):
-            for samples in self._samples_of_allocation(world, number):
+            for samples in self._holdings.samples(world, number):
                 for client in range(world.clients):
                     state.update(samples[client].tobytes())
         state.update(self._shared.tobytes())
@@ -178,7 +180,7 @@ class Stream:
         streaming = (since, until) != (0, 1) and (part == 0 or order != AT_RANDOM)
         origins = zip(allocations.tolist(), sources.tolist(), strict=True)
         for number, source in sorted(set(origins)):
-            hand = self._samples_of_allocation(world, number)[part][source]
+            hand = self._holdings.samples(world, number)[part][source]
             if streaming:
                 place = self._places(order, part, number, source, hand)
                 hand = hand[(since <= place) & (place < until)]
@@ -211,12 +213,3 @@ class Stream:
                 "another drift"
             )
         return [(each - first) / (last + 1 - first) for each in times]
-
-    def _samples_of_allocation(self, world: World, number: int) -> SamplePair:
-        """Return who holds what after an allocation; made once, whatever the round."""
-        if number not in self._allocated:
-            first = self._samples_of_allocation(world, 0) if number else None
-            self._allocated[number] = self._partition.allocate_samples(
-                self._pools, world.allocations[number], self._seed, first
-            )
-        return self._allocated[number]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -14,7 +14,7 @@ import numpy as np
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.world import World
 from cfl_flower.seeding import generator
-from cfl_flower.types import IntArray
+from cfl_flower.types import BoolArray, IntArray
 
 KEPT = 3
 """Periods in memory: those of a round and of the next one, and one more."""
@@ -33,6 +33,11 @@ class Event(Protocol):
         """Return the world after it."""
 
 
+def wished_labels(world: World, number: int) -> BoolArray:
+    """Return the labels that each client wished for in an allocation, (clients, L)."""
+    return world.allocations[number].layout.demand > 0
+
+
 @dataclass(frozen=True)
 class Occasion:
     """One time that an event happens; its random draws follow from this alone."""
@@ -44,6 +49,12 @@ class Occasion:
     """Of the event in its schedule."""
     occurrence: int
     """How often it happened before."""
+    labels: Callable[[World, int], BoolArray] = wished_labels
+    """Returns of which labels each client got samples in an allocation."""
+
+    def held(self, world: World) -> BoolArray:
+        """Return the original labels that each client holds, shape (clients, L)."""
+        return world.held(self.labels)
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -57,7 +68,8 @@ class Timeline:
     A concept is a label distribution, a domain, a rotation and a naming of the labels.
     Which of its labels and samples have arrived at a client is none. Concepts are
     numbered over the whole run, in the order of their first appearance. ``rounds`` are
-    those at whose start anything changes.
+    those at whose start anything changes. ``labels`` returns of which labels each
+    client got samples in an allocation; it is called by drifts of held labels alone.
     """
 
     def __init__(
@@ -68,8 +80,10 @@ class Timeline:
         classes: int,
         seed: int,
         total: int,
+        labels: Callable[[World, int], BoolArray] = wished_labels,
     ) -> None:
         self._partition, self._seed = partition, seed
+        self._labels = labels
         self._start = (clients, classes)
         self._events = [
             (event, event.times(total, seed, number))
@@ -114,7 +128,8 @@ class Timeline:
         for number, (event, times) in enumerate(self._events):
             if round in times:
                 draw = self._seed, round, number, times.index(round)
-                world = event.apply(world, Occasion(self._partition, *draw))
+                occasion = Occasion(self._partition, *draw, self._labels)
+                world = event.apply(world, occasion)
         return world
 
     def _number(self, world: World) -> IntArray:

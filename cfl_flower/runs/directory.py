@@ -7,7 +7,6 @@ import platform
 import resource
 import shlex
 from collections.abc import Callable, Collection, Iterable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
@@ -19,6 +18,7 @@ from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.files import append_durably, write_atomically
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.lines import check_stamp
+from cfl_flower.runs.provenance import code_changes, library_versions
 from cfl_flower.runs.reading import (
     read_lines,
     refuse_links_out,
@@ -46,8 +46,6 @@ CONCEPTS = "concepts.json"
 
 RUN = ("python", "-m", "simulations.run")
 """Command that starts a run."""
-
-PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
 
 class RunDirectory:
@@ -93,7 +91,9 @@ class RunDirectory:
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         """Write the error of a failed run, and release the lock."""
         if isinstance(error, Exception):
-            reason = " ".join(str(error).split()) or type(error).__name__
+            text = " ".join(str(error).split())
+            kind = type(error).__name__
+            reason = text if isinstance(error, CflError) else f"{kind}: {text}"
             write_atomically(self.path / FAILURE, f"{reason}\n".encode())
         self._lock.release()
 
@@ -158,7 +158,8 @@ class RunDirectory:
             "virtual_seconds": device_seconds(rounds, len(rounds)),
             "peak_rss_mb": round(usage / unit, 1),
             "num_clusters": rounds[-1]["num_clusters"] if rounds else None,
-            "versions": {name: version(name) for name in PACKAGES},
+            "versions": library_versions(),
+            "code_changed_after": code_changes(self.path),
         }
         # Only where it was measured, with `privacy=`.
         if rounds and "epsilon" in rounds[-1]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -138,6 +139,16 @@ def test_a_file_with_the_name_of_an_option_is_refused_where_it_is_chosen(
     with pytest.raises(ConfigError, match=r"model=mlp .*/conf/model/mlp\.yaml; give"):
         compose_config(["model=mlp"])
     assert compose_config(["model=tiny"]).names["model"] == "tiny"
+
+
+def test_the_conf_of_another_copy_of_this_project_is_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("cfl_flower", "conf"):
+        shutil.copytree(plugins.CONF.parent / package, tmp_path / package)
+    monkeypatch.chdir(tmp_path)
+    assert compose_config(["strategy=fedavg"]).names["strategy"] == "fedavg"
+    assert plugins.environment() == {}
 
 
 def test_a_folder_that_is_named_must_be_there(

@@ -76,6 +76,7 @@ SUMMARY_KEYS = {
     "peak_rss_mb",
     "num_clusters",
     "versions",
+    "code_changed_after",
 }
 
 Runner = Callable[..., Any]
