@@ -6,8 +6,9 @@ of all groups and with them torch. A misspelt key is found here, in a second les
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -47,6 +48,10 @@ GROUPS = {
 }
 """The groups of settings, each with an attribute that its settings must have."""
 
+OPTIONS = "options"
+"""Where an experiment has settings for single options of a group, such as a table's own
+``options.strategy.fedprox.local.mu``: they hold where that option is chosen."""
+
 
 class Composition(NamedTuple):
     """The settings of one run as Hydra composes them, their values not yet checked."""
@@ -68,12 +73,12 @@ def compose_plain(overrides: Sequence[str]) -> Composition:
     _refuse_hydras(parsed)
     _check_options(parsed)
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            lines = [*overrides, search_path()]
-            node = compose("config", lines, return_hydra_config=True)
-        choices = {key: str(value) for key, value in node.hydra.runtime.choices.items()}
+        node, choices = _compose(overrides)
+        if own := list(_of_options(node, choices)):
+            node, choices = _compose([*own, *overrides])
         _refuse_doubles(choices)
-        run = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
+        kept = [str(key) for key in node if key not in ("hydra", OPTIONS)]
+        run = OmegaConf.masked_copy(node, kept)
         plain: Any = OmegaConf.to_container(run, resolve=True)
     except ConfigCompositionException as error:
         raise ConfigError(_unknown_key(parsed, error)) from error
@@ -85,6 +90,36 @@ def compose_plain(overrides: Sequence[str]) -> Composition:
         reason = " ".join(str(error).split())
         raise ConfigError(f"a configuration file is no yaml: {reason}") from error
     return Composition(plain, choices, list(overrides))
+
+
+def _compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Let Hydra compose; return the settings and the chosen option of each group."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        lines = [*overrides, search_path()]
+        node = compose("config", lines, return_hydra_config=True)
+    choices = node.hydra.runtime.choices
+    return node, {key: str(value) for key, value in choices.items()}
+
+
+def _of_options(node: DictConfig, choices: Mapping[str, str]) -> Iterator[str]:
+    """Yield an experiment's settings for the chosen options, as overrides."""
+    of_groups: Any = OmegaConf.to_container(node.get(OPTIONS) or OmegaConf.create())
+    for group in of_groups:
+        known, of_options = list_options(group), settings_at(group, of_groups)
+        for name in of_options:
+            if name not in known:
+                hint = known_names(name, known)
+                raise ConfigError(f"{OPTIONS}.{group}.{name} is no {group}; {hint}")
+        yield from _lines(of_options.get(choices.get(group, ""), {}), group)
+
+
+def _lines(node: Any, place: str) -> Iterator[str]:
+    """Yield plain settings as overrides, which may come before the user's."""
+    if not isinstance(node, Mapping):
+        yield f"{place}={json.dumps(node)}"
+        return
+    for key, value in node.items():
+        yield from _lines(value, f"{place}.{key}")
 
 
 def compose_plain_sweep(text: str) -> list[Composition]:

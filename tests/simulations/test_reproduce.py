@@ -127,6 +127,61 @@ def test_every_cell_starts_from_a_preset_and_every_preset_serves_a_cell() -> Non
     assert not used & BASES
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_a_column_named_as_a_method_is_the_preset_with_that_method(name: str) -> None:
+    for method, overrides in TABLES[name].methods.items():
+        if f"strategy={method}" in overrides:
+            assert overrides == [f"strategy={method}"]
+
+
+FEDCCFAS_BASELINES = {
+    "fedprox": {"local.mu": 0.01, "local.momentum": 0.9},
+    "scaffold": {"weighting": "plain", "local.momentum": 0, "local.weight_decay": 0},
+    "pfedme": {"tested": "local", "local.momentum": 0, "local.weight_decay": 0},
+    "ditto": {"regularisation": 5, "weighting": "samples"},
+    "ifca": {"tested": "best", "clusters": 4},
+    "fedccfa": {"start": 20, "local.momentum": 0.9},
+}
+
+
+@pytest.mark.parametrize("name", FEDCCFAS_BASELINES)
+@pytest.mark.parametrize("number", [1, 2, 13])
+def test_a_preset_has_the_tables_settings_of_each_baseline(
+    number: int, name: str
+) -> None:
+    preset = [f"experiment=fedccfa_table{number}", f"strategy={name}"]
+    node = compose_plain(preset).settings["strategy"]
+    for key, value in FEDCCFAS_BASELINES[name].items():
+        first, _, second = key.partition(".")
+        assert (node[first][second] if second else node[first]) == value, key
+
+
+def test_methods_that_are_compared_are_weighted_as_in_the_authors_code() -> None:
+    for table, row, weighting in (
+        ("fielding_figure4", "fashion_mnist", "plain"),
+        ("fielding_figure7", "mnist_50", "plain"),
+        ("fielding_figure10", "mnist_01", "plain"),
+        ("stocfl_table4", "femnist", "plain"),
+    ):
+        for method in TABLES[table].methods:
+            plain = compose_plain(TABLES[table].cell(row, method).overrides).settings
+            assert plain["strategy"]["weighting"] == weighting, (table, method)
+
+
+@pytest.mark.parametrize("method", ["fielding", "static"])
+def test_fieldings_presets_choose_clusters_by_algorithm_3(method: str) -> None:
+    for name in sorted(PRESETS):
+        if name.startswith("fielding"):
+            preset = [f"experiment={name}", f"strategy={method}"]
+            node = compose_plain(preset).settings["strategy"]
+            assert (node["scan"]["substantial"], node["significance"]) == (0, 0), name
+    ours = TABLES["fielding_figure4"].cell("mnist", "fielding_substantial").overrides
+    node = compose_plain(ours).settings["strategy"]
+    default = compose_plain(["strategy=fielding"]).settings["strategy"]
+    assert node["scan"] == default["scan"], "our rule, beside the paper's"
+    assert node["significance"] == default["significance"]
+
+
 def test_every_row_has_a_value_per_column() -> None:
     for table in TABLES.values():
         for row in table.rows.values():

@@ -162,6 +162,39 @@ def test_setting_of_a_method_may_have_the_name_of_anothers_group() -> None:
         compose_config(["strategy=fielding", "strategy.representation=gradient"])
 
 
+EXPERIMENT = """
+# @package _global_
+options:
+  strategy:
+    fedprox:
+      local: {mu: 0.25}
+      weighting: plain
+  dataset:
+    digits: {size: 28}
+"""
+
+
+def test_an_experiment_has_settings_for_the_chosen_options_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "conf" / "experiment" / "mine.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(EXPERIMENT.lstrip())
+    monkeypatch.chdir(tmp_path)
+    found = compose_config(["experiment=mine", "strategy=fedprox"])
+    assert (found.strategy.local.mu, found.strategy.weighting) == (0.25, "plain")
+    assert found.dataset.size == 28
+    assert "options" not in found.resolved
+    assert found.overrides == ["experiment=mine", "strategy=fedprox"]
+    other = compose_config(["experiment=mine", "strategy=fedavg"]).strategy
+    assert (other.local.mu, other.weighting) == (0, "samples")
+    said = ["experiment=mine", "strategy=fedprox", "strategy.local.mu=0.5"]
+    assert compose_config(said).strategy.local.mu == 0.5, "the user has the last word"
+    own.write_text(EXPERIMENT.lstrip().replace("fedprox", "fedprx"))
+    with pytest.raises(ConfigError, match=r"options\.strategy\.fedprx .*fedprox"):
+        compose_config(["experiment=mine"])
+
+
 def test_times_of_a_drift_may_be_shares_of_the_run() -> None:
     lines = ["drift=staggered", "partition=iid", "rounds=20"]
     config = compose_config([*lines, "drift.rounds=[0.25,0.5,19]"])
