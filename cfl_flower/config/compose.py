@@ -28,6 +28,7 @@ from cfl_flower.data.holdings import Holdings
 from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.timeline import Timeline
+from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.models import ModelSettings, check_network, has_extractor
@@ -166,6 +167,12 @@ def check_settings(composition: Composition) -> RunConfig:
     """Build the typed settings of one run, or raise a `ConfigError`."""
     plain, choices, overrides = composition
     allow(plain)
+    for group in GROUPS:
+        if group not in choices:
+            raise ConfigError(
+                f"~{group} is not allowed, since every run needs one; write {group}= "
+                f"with an option, or {group}._target_= with a class"
+            )
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
     if choices["drift"] == "none":
         plain["drift"] = _nothing(plain["drift"], overrides)
