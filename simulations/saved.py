@@ -203,7 +203,7 @@ class SavedRun:
         if self._known:
             begins, _, later = self._known
             return [*begins[1:], *later]
-        return [round for round in self.timeline.rounds if round > 1]
+        return self.timeline.changes
 
     @property
     def drifts(self) -> list[int]:

@@ -246,7 +246,7 @@ def _pairs(row: Sequence[Compared[R]], rows: Rows[R]) -> list[tuple[Score, Score
 
 def _heading(first: RunConfig) -> str:
     """Name the data of a comparison by its first run."""
-    changes, drift = first.timeline.rounds, first.names["drift"]
+    changes, drift = first.timeline.changes, first.names["drift"]
     late = bool(changes) and changes[0] > first.rounds
     when = f" (after the last round: it starts at {changes[0]})" if late else ""
     return f"{first.names['dataset']}, {first.clients} clients, drift {drift}{when}"

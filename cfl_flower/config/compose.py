@@ -119,11 +119,17 @@ class RunConfig(Basics):
     def warnings(self) -> list[str]:
         """Return what makes the run probably not what was meant, a line each."""
         found = []
-        changes, drift = self.timeline.rounds, self.names["drift"]
-        if not changes and drift != "none":
+        changes, drift = self.timeline.changes, self.names["drift"]
+        if not self.timeline.rounds and drift != "none":
             found.append(
                 f"nothing changes with drift={drift}: no event has a time; name some "
                 "in drift.rounds, or say drift=none"
+            )
+        elif not changes and self.timeline.rounds[-1:] > [1]:
+            found.append(
+                f"nothing changes with drift={drift}: its events until round "
+                f"{self.timeline.rounds[-1]} leave all as it is; see "
+                "simulations.preview, or say drift=none"
             )
         if changes and changes[0] > self.rounds:
             found.append(

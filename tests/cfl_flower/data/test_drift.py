@@ -65,8 +65,24 @@ def test_a_change_holds_from_its_round_on() -> None:
 
 def test_without_events_nothing_changes() -> None:
     line = timeline(Regroup([]))
-    assert line.rounds == []
+    assert line.rounds == line.changes == []
     assert line.world(1) is line.world(99)
+
+
+def test_events_that_change_nothing_are_no_changes() -> None:
+    # After the last part nothing more arrives.
+    line = timeline(Release(every=50, first=1, periods=4), total=300)
+    assert line.rounds[-2:] == [201, 251]
+    assert line.changes == [51, 101, 151]
+    # Pairs that meet exchange in some rounds only.
+    line = timeline(Exchange(every=1, probability=0.05), clients=10, total=100)
+    moved = [
+        round
+        for round in line.rounds
+        if (line.world(round).source != line.world(round - 1).source).any()
+    ]
+    assert line.changes == moved
+    assert len(moved) < 40
 
 
 def test_worlds_can_be_asked_for_in_any_order() -> None:
