@@ -206,7 +206,8 @@ def compare(
     if not any(each.startswith("strategy=") for each in asked):
         asked = default_overrides() + asked
     run_command.refuse_nothing(asked)
-    made = make_jobs(with_folder(with_marks(asked) if marks else asked, FOLDER))
+    asked = with_marks(asked) if marks else asked
+    made = make_jobs(with_folder(asked, FOLDER, always=True))
     check_reference(made, reference)
     most = at_once([job.config for job in made], jobs)
     failures = carry_out(made, most, Verbosity.NORMAL, "compare")

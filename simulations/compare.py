@@ -24,18 +24,28 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
 from cfl_flower.runs.console import Verbosity, make_console
-from cfl_flower.runs.reading import read_finished, refuse_other_settings
+from cfl_flower.runs.reading import (
+    effective_differences,
+    read_finished,
+    read_settings,
+    refuse_other_settings,
+)
 from simulations.jobs import Job, at_once, carried_out
 from simulations.run import check_machine, refuse_nothing
 from simulations.set_files import with_files
 from simulations.superlink import PROJECT
 from simulations.terminal import Parser, command, make_error_console
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
 
 FOLDER = "compare"
 """The last word of a folder that is made up for a comparison."""
@@ -114,20 +124,63 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     # torch with the classes of all groups, once the keys are right.
     from cfl_flower.config.compose import check_settings
 
-    configs = [check_settings(each) for each in composed]
+    configs = place([check_settings(each) for each in composed])
     for config in configs:
         check_machine(config)
         refuse_other_settings(config)
         # What is broken there would end the comparison after all other runs.
         read_finished(config)
-    if len(configs) == 1:
-        return [Job(configs[0].names["strategy"], configs[0])]
     return [Job(Path(config.output_dir).name, config) for config in configs]
+
+
+def place(configs: Sequence[RunConfig]) -> list[RunConfig]:
+    """Return the runs of a comparison, each with a folder of its own.
+
+    That is the one in which it began, whatever it is called: a comparison of one seed
+    has other names for its folders than the same of several.
+    """
+    if len(configs) == 1:
+        (only,) = configs
+        configs = [_moved(only, Path(only.output_dir, only.names["strategy"]))]
+    if all(has_begun(Path(config.output_dir)) for config in configs):
+        return list(configs)
+    root = Path(os.path.commonpath([Path(c.output_dir).parent for c in configs]))
+    known = [path.parent for path in sorted(root.glob("*/config.yaml"))]
+    begun = {
+        folder: read_settings(folder / "config.yaml")
+        for folder in filter(has_begun, known)
+    }
+    found = []
+    for config in configs:
+        alike = (
+            folder
+            for folder, settings in begun.items()
+            if settings["rounds"] == config.rounds
+            and not any(effective_differences(settings, config.resolved))
+        )
+        own = Path(config.output_dir)
+        found.append(_moved(config, own if has_begun(own) else next(alike, own)))
+    return found
+
+
+def has_begun(folder: Path) -> bool:
+    """Return whether a run has begun in a folder."""
+    return (folder / "rounds.jsonl").is_file()
+
+
+def _moved(config: RunConfig, folder: Path) -> RunConfig:
+    resolved = {**config.resolved, "output_dir": str(folder)}
+    return replace(config, output_dir=str(folder), resolved=resolved)
+
+
+def root_of(jobs: Sequence[Job]) -> Path:
+    """Return the folder that has those of all runs."""
+    return Path(os.path.commonpath([job.folder.parent for job in jobs]))
 
 
 def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
     """Say where the runs are, and what goes on with them after an interruption."""
-    root = os.path.commonpath([job.folder for job in jobs])
+    root = str(root_of(jobs))
     has = any(argument.startswith("output_dir=") for argument in arguments)
     again = arguments if has else [*arguments, f"output_dir={quoted(root)}"]
     console = make_error_console()
@@ -172,9 +225,8 @@ def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:
     begun = [job.folder for job in jobs if job.rounds()]
     if not begun:
         return
-    root = Path(os.path.commonpath([job.folder for job in jobs]))
     page = render([load_run(folder) for folder in begun], reference)
-    paths = page.write(root / "report.html")
+    paths = page.write(root_of(jobs) / "report.html")
     if verbosity is not Verbosity.QUIET:
         make_error_console().print(
             f"report: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True
@@ -206,7 +258,8 @@ def main(arguments: Sequence[str]) -> int:
     if not any(item.startswith("strategy=") for item in overrides):
         overrides = default_overrides() + overrides
     refuse_nothing(overrides)
-    overrides = with_folder(overrides if asked.bare else with_marks(overrides), FOLDER)
+    overrides = overrides if asked.bare else with_marks(overrides)
+    overrides = with_folder(overrides, FOLDER, always=True)
     jobs = make_jobs(overrides)
     check_reference(jobs, reference)
     if asked.verbosity is not Verbosity.QUIET:

@@ -95,8 +95,11 @@ def _beside(rows: Rows[SavedRun], key: str) -> str:
     found = []
     for name, row in rows.items():
         values = [getattr(each.score, key) for each in row]
-        what = BOUNDS.get(row[0].run.strategy)
-        if what and None not in values:
+        method = row[0].run.strategy
+        what = BOUNDS.get(method)
+        # Where no index was measured, no clusters are known to be the true ones.
+        known = method != "oracle" or any(each.score.ari is not None for each in row)
+        if what and known and None not in values:
             percent = mean_and_deviation(values, 100, ".1f")
             found.append(f"{name}, {what}, has {percent}%")
     return f" For reference, {'; '.join(found)}." if found else ""

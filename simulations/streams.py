@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
@@ -214,19 +214,29 @@ def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[
     found: dict[str, list[SavedRun]] = {}
     for run in runs:
         found.setdefault(stream_of(run.resolved), []).append(run)
-    numbers: dict[str, int] = {}
     streams = []
     words = _differences([some[0].resolved for some in found.values()])
     for number, some in enumerate(found.values(), 1):
         seeds = {str(run.folder): int(run.resolved["seed"]) for run in some}
         data = {str(run.folder): run.data for run in some}
         require_same_data({name: (seeds[name], data[name]) for name in seeds})
-        lines = [
-            Line(label, group, numbers.setdefault(label, len(numbers)))
-            for label, group in group_seeds(some).items()
-        ]
+        lines = [Line(label, group, 0) for label, group in group_seeds(some).items()]
         streams.append(Stream(number, lines, words[number - 1], reference))
-    return streams
+    return _numbered(streams)
+
+
+def _numbered(streams: Sequence[Stream]) -> list[Stream]:
+    """Give a method the same number on all streams, whichever of them comes first."""
+    longest = sorted(streams, key=lambda each: (-len(each.lines), each.title))
+    labels = dict.fromkeys(line.label for each in longest for line in each.lines)
+    numbers = {label: number for number, label in enumerate(labels)}
+    return [
+        replace(
+            each,
+            lines=[replace(line, number=numbers[line.label]) for line in each.lines],
+        )
+        for each in streams
+    ]
 
 
 def question(streams: Sequence[Stream]) -> str:

@@ -302,8 +302,12 @@ def stream_of(resolved: Mapping[str, Json]) -> str:
 
 
 def method_of(resolved: Mapping[str, Json]) -> str:
-    """Return what runs of one method share: all settings but seed and folder."""
-    same = {k: v for k, v in resolved.items() if k not in ("seed", "output_dir")}
+    """Return what runs of one method share: all settings but seed and folder.
+
+    A run that was continued has the settings of one that was not.
+    """
+    own = ("seed", "output_dir", "resume")
+    same = {k: v for k, v in resolved.items() if k not in own}
     return json.dumps(same, sort_keys=True)
 
 

@@ -83,6 +83,26 @@ def test_methods_that_do_less_with_a_linear_network_are_named(
     assert "extractor" not in capsys.readouterr().err
 
 
+def test_a_run_keeps_its_folder_when_more_seeds_and_settings_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    asked = [*SMALL, "strategy=fedavg", "rounds=2", f"output_dir={tmp_path}"]
+    (job,) = make_jobs(asked)
+    assert job.folder == tmp_path / "fedavg"
+    settings = {**job.config.resolved, "resume": False}
+    (job.folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    (job.folder / "rounds.jsonl").write_text("")
+
+    def names(*more: str) -> list[str]:
+        return [job.folder.name for job in make_jobs([*asked, *more])]
+
+    assert names() == ["fedavg"]
+    assert names("seed=0,1") == ["fedavg", "seed1"]
+    assert names("strategy.local.epochs=10,2") == ["fedavg", "strategy.local.epochs2"]
+    # Fewer rounds are another run.
+    assert names("rounds=1,2") == ["rounds1", "fedavg"]
+
+
 @pytest.mark.parametrize("marks", [[], ["--bare"]])
 @pytest.mark.parametrize("sweep", ["strategy=glob(zz*)", "drift=glob(zz*)"])
 def test_a_sweep_over_nothing_is_refused(

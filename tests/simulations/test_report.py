@@ -276,6 +276,11 @@ def again(run: SavedRun, seed: int, change: float = 0.0) -> SavedRun:
     return replace(run, resolved=run.resolved | {"seed": seed}, rounds=rounds)
 
 
+def _named(run: SavedRun, name: str) -> dict[str, Any]:
+    """Return the settings of a run as another method's."""
+    return {**run.resolved, "strategy": {**run.resolved["strategy"], "name": name}}
+
+
 def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(
     folders: list[Path],
 ) -> None:
@@ -285,7 +290,16 @@ def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(
         "fedavg": 2,
         "fielding": 1,
     }
-    assert list(group_seeds([one, one])) == ["fedavg-run 1", "fedavg-run 2"]
+    # Twice the same run is one; the longer of two counts.
+    part = replace(one, rounds=one.rounds[:2])
+    assert group_seeds([part, one, one]) == {"fedavg": [one]}
+    # Their order does not depend on that of the folders, nor do their colours.
+    local = replace(two, resolved=_named(two, "local"))
+    oracle = replace(two, resolved=_named(two, "oracle"))
+    (stream,) = divide([oracle, two, local, one])
+    labels = ["fedavg", "local", "fielding", "oracle"]
+    assert [line.label for line in stream.lines] == labels
+    assert [line.number for line in stream.lines] == [0, 1, 2, 3]
     swept = [
         replace(one, folder=Path(f"rounds{n}-seed0"), resolved=one.resolved | {"x": n})
         for n in (5, 9)
