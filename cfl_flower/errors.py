@@ -66,6 +66,12 @@ class FailedRunsError(CflError):
     """Some of several runs failed; the others are complete."""
 
 
+class InterruptedRunError(CflError):
+    """A run that the user stopped by Ctrl-C."""
+
+    exit_code = 130
+
+
 class TaskTimeoutError(Exception):
     """A client's task ran longer than `system.task_timeout`."""
 
