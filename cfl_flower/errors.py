@@ -74,6 +74,12 @@ class RaisedInStrictRunError(Exception):
     """Takes a client's exception, its cause, out of the app of a run in process."""
 
 
+class InterruptedRunError(CflError):
+    """A run that the user stopped by Ctrl-C."""
+
+    exit_code = 130
+
+
 class TaskTimeoutError(Exception):
     """A client's task ran longer than `system.task_timeout`."""
 

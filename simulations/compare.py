@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
+from cfl_flower.errors import InterruptedRunError
 from cfl_flower.runs.console import Verbosity, make_console
 from cfl_flower.runs.reading import (
     effective_differences,
@@ -181,15 +182,13 @@ def root_of(jobs: Sequence[Job]) -> Path:
 def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
     """Say where the runs are, and what goes on with them after an interruption."""
     root = str(root_of(jobs))
-    has = any(argument.startswith("output_dir=") for argument in arguments)
-    again = arguments if has else [*arguments, f"output_dir={quoted(root)}"]
     console = make_error_console()
     warnings = dict.fromkeys(line for job in jobs for line in job.config.warnings())
     for warning in warnings:
         console.print(warning, style="yellow", soft_wrap=True)
     console.print(
         f"{len(jobs)} runs in {root}; after an interruption they go on by\n"
-        f"  python -m simulations.compare {shlex.join(again)}",
+        f"  {again(jobs, arguments)}",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -214,6 +213,14 @@ def check_reference(jobs: Sequence[Job], reference: str) -> None:
     """Raise a `ConfigError` if nothing will be compared with the reference."""
     if reference != REFERENCE_METHOD:
         require_reference([job.config.resolved for job in jobs], reference)
+
+
+def again(jobs: Sequence[Job], arguments: Sequence[str]) -> str:
+    """Return the command by which an interrupted comparison goes on."""
+    root = str(root_of(jobs))
+    placed = any(argument.startswith("output_dir=") for argument in arguments)
+    folder = [] if placed else [f"output_dir={quoted(root)}"]
+    return f"python -m simulations.compare {shlex.join([*arguments, *folder])}"
 
 
 def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:
@@ -249,6 +256,23 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(list(arguments))
 
 
+def carry_out_and_show(
+    jobs: Sequence[Job], asked: argparse.Namespace, reference: str
+) -> dict[str, str]:
+    """Carry out what is not finished, print the tables; return why runs failed."""
+    configs = [job.config for job in jobs]
+    most = at_once(configs, asked.jobs)
+    with carried_out(jobs, most, asked.verbosity, "compare", prepare) as reasons:
+        from cfl_flower.analysis.comparison import compare
+
+        console = make_console()
+        if asked.markdown:
+            console.width = 1000  # a cell of a document is one line
+        compare(configs, console, reasons, asked.markdown, reference)
+        report(jobs, reference, asked.verbosity)
+    return reasons
+
+
 @command
 def main(arguments: Sequence[str]) -> int:
     """Carry out what is not finished, print the tables, and return the exit code."""
@@ -264,16 +288,12 @@ def main(arguments: Sequence[str]) -> int:
     check_reference(jobs, reference)
     if asked.verbosity is not Verbosity.QUIET:
         announce(jobs, arguments)
-    most = at_once([job.config for job in jobs], asked.jobs)
-    with carried_out(jobs, most, asked.verbosity, "compare", prepare) as reasons:
-        from cfl_flower.analysis.comparison import compare
-
-        console = make_console()
-        if asked.markdown:
-            console.width = 1000  # a cell of a document is one line
-        configs = [job.config for job in jobs]
-        compare(configs, console, reasons, asked.markdown, reference)
-        report(jobs, reference, asked.verbosity)
+    try:
+        reasons = carry_out_and_show(jobs, asked, reference)
+    except KeyboardInterrupt as error:
+        raise InterruptedRunError(
+            f"interrupted; go on by {again(jobs, arguments)}"
+        ) from error
     return int(bool(reasons))
 
 

@@ -29,6 +29,7 @@ from typing import NamedTuple, TextIO
 
 from cfl_flower import plugins
 from cfl_flower.config.overrides import split
+from cfl_flower.errors import InterruptedRunError
 from cfl_flower.runs.console import VERBOSITY, Verbosity
 from simulations.run import run
 from simulations.superlink import PROJECT, die_with_parent, run_on_superlink
@@ -175,8 +176,12 @@ def main(arguments: Sequence[str]) -> int:
     units = [Unit(*each) for each in json.load(sys.stdin)]
     for name in PARTS if any(not unit.superlink for unit in units) else ():
         importlib.import_module(name)
-    for event in fork(units, int(arguments[0])):
-        print(json.dumps(event), flush=True)
+    try:
+        for event in fork(units, int(arguments[0])):
+            print(json.dumps(event), flush=True)
+    except KeyboardInterrupt:
+        # The command that started this one got it, too, and tells how to go on.
+        return InterruptedRunError.exit_code
     return 0
 
 

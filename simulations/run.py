@@ -7,7 +7,8 @@
 ``--set-file FILE`` takes overrides from a file, one a line. ``-q``
 says nothing but what went wrong, ``-v`` more about every round. Exit code 0:
 every round had valid results and the files are complete. 2: bad input,
-found before any training. 1: the run failed. One line on stderr says why.
+found before any training. 1: the run failed. 130: interrupted by Ctrl-C. One line on
+stderr says why, or how to go on.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ from cfl_flower.config.overrides import (
     swept_keys,
     with_folder,
 )
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, InterruptedRunError
 from cfl_flower.plugins import CONF, CONFIGURATION, conf_folders
 from cfl_flower.runs.console import VERBOSITY, Verbosity, make_console, verbosity
 from cfl_flower.runs.directory import (
     check_output_dir,
     refuse_other_data,
     refuse_other_run,
+    repeat_command,
 )
 from cfl_flower.settings import require
 from simulations.set_files import add_option, with_files
@@ -190,7 +192,13 @@ def main(arguments: Sequence[str]) -> None:
     arguments = take_files(take_talk(arguments))
     if not INFORM.intersection(each.partition("=")[0] for each in arguments):
         for config in check(arguments):
-            run(config)
+            try:
+                run(config)
+            except KeyboardInterrupt as error:
+                again = repeat_command(overrides_elsewhere(config))
+                raise InterruptedRunError(
+                    f"interrupted; go on by {again} resume=true"
+                ) from error
         return
     own = [f"--config-dir={folder}" for folder in conf_folders()[1:]]
     sys.argv[1:] = [*arguments, *own]

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from cfl_flower.aliases import require_own_packages
-from cfl_flower.errors import ERROR_MARK, CflError, ConfigError
+from cfl_flower.errors import ERROR_MARK, CflError, ConfigError, InterruptedRunError
 from cfl_flower.runs.console import Verbosity
 from simulations.set_files import add_option
 
@@ -39,7 +39,7 @@ def command(
     """Make a `main` of what a command does with its arguments.
 
     It returns the exit code: 0, what the work returns, or that of its `CflError`, which
-    is reported: 2 for bad input and 1 for a failure.
+    is reported: 2 for bad input, 1 for a failure and 130 after Ctrl-C.
     """
 
     @wraps(work)
@@ -49,6 +49,8 @@ def command(
             return work(arguments) or 0
         except CflError as error:
             return report(error)
+        except KeyboardInterrupt:
+            return report(InterruptedRunError("interrupted"))
 
     return main
 

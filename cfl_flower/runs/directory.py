@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import platform
 import resource
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
@@ -14,7 +16,7 @@ from uuid import uuid4
 import yaml
 from filelock import FileLock, Timeout
 
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import CflError, ConfigError, RunFailedError
 from cfl_flower.files import append_durably, write_atomically
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.lines import check_stamp
@@ -47,6 +49,9 @@ CONCEPTS = "concepts.json"
 RUN = ("python", "-m", "simulations.run")
 """Command that starts a run."""
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, a spent quota, and a file that may not grow."""
+
 
 class RunDirectory:
     """Writes a run's files; holds the directory for one process at a time.
@@ -64,6 +69,11 @@ class RunDirectory:
 
     def __enter__(self) -> Self:
         """Take the lock and write the configuration."""
+        with told_if_full(self.path):
+            self._enter()
+        return self
+
+    def _enter(self) -> None:
         try:
             self._lock.acquire()
         except Timeout as error:
@@ -86,16 +96,23 @@ class RunDirectory:
         if not (self._config.resume and name.exists()):
             write_atomically(name, uuid4().hex.encode())
         self.token = name.read_text()
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        """Write the error of a failed run, and release the lock."""
+        """Write the error of a failed run, and release the lock.
+
+        Raises `RunFailedError` if the disk is full.
+        """
         if isinstance(error, Exception):
             text = " ".join(str(error).split())
             kind = type(error).__name__
             reason = text if isinstance(error, CflError) else f"{kind}: {text}"
-            write_atomically(self.path / FAILURE, f"{reason}\n".encode())
+            # On a full disk the line on the terminal has to do.
+            with suppress(OSError):
+                write_atomically(self.path / FAILURE, f"{reason}\n".encode())
         self._lock.release()
+        with told_if_full(self.path):
+            if isinstance(error, OSError):
+                raise error
 
     def begin(self, samples: str) -> None:
         """Keep what names the samples, with which alone the run may go on."""
@@ -171,6 +188,20 @@ class RunDirectory:
     def _append(self, name: str, rows: list[dict[str, Json]]) -> None:
         lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         append_durably(self.path / name, lines)
+
+
+@contextmanager
+def told_if_full(folder: Path) -> Iterator[None]:
+    """Turn the error of a disk that is full into a `RunFailedError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise RunFailedError(
+            f"nothing more can be written ({error.strerror}); make room, and go on by "
+            f"resume=true output_dir={folder}"
+        ) from error
 
 
 def check_output_dir(config: RunConfig) -> None:

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cfl_flower.config.compose import RunConfig, compose_config
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, RunFailedError
 from cfl_flower.runs import directory as results
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import FAILURE, RunDirectory, check_output_dir
@@ -43,6 +45,30 @@ def test_a_line_has_null_for_what_was_not_measured_and_reasons_of_failures(
     assert row["failures"] == [
         {"client": 3, "phase": "train", "reason": "timeout", "detail": "too late"}
     ]
+
+
+def test_a_disk_that_is_full_is_one_line_and_the_run_goes_on_afterwards(
+    config: RunConfig,
+) -> None:
+    kind = resource.RLIMIT_FSIZE
+    before = resource.getrlimit(kind)
+    try:
+        with (
+            pytest.raises(
+                RunFailedError, match=r"written .*; make room, and go on by r"
+            ),
+            RunDirectory(config) as directory,
+        ):
+            resource.setrlimit(kind, (2000, before[1]))
+            write(directory, 100)
+    finally:
+        resource.setrlimit(kind, before)
+    done = len(read_lines(directory.path / "rounds.jsonl"))
+    assert 0 < done < 100
+    with RunDirectory(replace(config, resume=True)) as directory:
+        directory.rewind(done)
+        write(directory, 1)
+    assert len(read_lines(directory.path / "clients.jsonl")) == done + 1
 
 
 def test_an_appended_round_is_on_disk(
