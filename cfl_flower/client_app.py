@@ -49,7 +49,7 @@ from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import ERROR_MARK, RaisedInStrictRunError, TaskTimeoutError
 from cfl_flower.learning.cohort_training import can_train_together
-from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.models import FlatModel, build_network
 from cfl_flower.seeding import seed_torch, torch_seed
 from cfl_flower.settings import build, locate, require
 from cfl_flower.types import PASSES, Answer, ClientId, Task, Trace, Vector
@@ -129,9 +129,10 @@ def _build_resources(
     # One thread: a sum in parallel would depend on the number of cores.
     torch.set_num_threads(1)
     dataset, seed = settings["dataset"], settings["seed"]
-    network = settings["model"].build(dataset.shape, dataset.classes)
+    network = build_network(settings["model"], dataset.shape, dataset.classes, seed)
     use_gpu = settings["gpus_per_worker"] > 0 and torch.cuda.is_available()
     device = "cuda" if use_gpu else "cpu"
+    model = FlatModel(network, device)
     return WorkerResources(
         settings,
         fault_odds(settings["faults"]),
@@ -145,8 +146,8 @@ def _build_resources(
             settings["data_dir"],
             device,
         ),
-        FlatModel(network, device),
-        initial_vector(settings["model"], dataset.shape, dataset.classes, seed),
+        model,
+        model.to_vector(),
         state_root,
         locate(settings["strategy"].client),
         malicious_clients(settings["faults"], settings["clients"], seed),

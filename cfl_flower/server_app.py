@@ -22,7 +22,7 @@ from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.data.stream import Stream
 from cfl_flower.errors import CflError, FailedRunsError
-from cfl_flower.models import hollow_network
+from cfl_flower.models import count_floats, hollow_network
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import (
@@ -109,16 +109,16 @@ def runs_at_once(configs: list[RunConfig]) -> int:
     if any(config.gpus_per_worker for config in configs):
         return 1
     clients = max(config.clients for config in configs)
-    floats = max(count_floats(config) for config in configs)
+    floats = max(count_model(config) for config in configs)
     most = min(MOST_AT_ONCE, CLIENTS_AT_ONCE // clients, FLOATS_AT_ONCE // floats)
     return max(1, min(most, len(configs)))
 
 
-def count_floats(config: RunConfig) -> int:
+def count_model(config: RunConfig) -> int:
     """Return how many numbers a model has."""
     dataset = config.dataset
     network = hollow_network(config.model, dataset.shape, dataset.classes)
-    return sum(tensor.numel() for tensor in network.state_dict().values())
+    return count_floats(network)
 
 
 def share_nodes(grid: Grid, configs: list[RunConfig]) -> list[list[int]]:

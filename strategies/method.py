@@ -19,7 +19,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
 from cfl_flower.learning.selection import Known, share_participants
-from cfl_flower.models import hollow_network, initial_vector
+from cfl_flower.models import count_weights, hollow_network, initial_vector
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.settings import locate, require
@@ -295,8 +295,8 @@ class Method:
 
     @cached_property
     def weights(self) -> int:
-        """The number of the network's weights, without running statistics."""
-        return sum(each.numel() for each in self.hollow_network().parameters())
+        """The number of the network's trainable weights, without running statistics."""
+        return count_weights(self.hollow_network())
 
     def average(self, results: list[Result]) -> Vector:
         """Return the mean of the results' first arrays, weighted as configured."""

@@ -43,7 +43,7 @@ from cfl_flower.errors import (
     InvalidResultError,
     WorkerLostError,
 )
-from cfl_flower.models import hollow_network
+from cfl_flower.models import count_floats, hollow_network
 from cfl_flower.types import (
     Answer,
     ClientId,
@@ -89,7 +89,7 @@ class Fleet(NodeRegistry):
         self._settings = json.dumps({**config.resolved, "run": token})
         dataset = config.dataset
         network = hollow_network(config.model, dataset.shape, dataset.classes)
-        self._floats = sum(tensor.numel() for tensor in network.state_dict().values())
+        self._floats = count_floats(network)
 
     @property
     def summing_nodes(self) -> int:

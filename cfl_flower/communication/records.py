@@ -202,8 +202,8 @@ def pack_answers(
                 raw[f"{index}.{name}"] = value
             else:
                 plain[name] = value
-        row = [answer.client, answer.num_examples, answer.loss, plain, answer.error]
-        row.append([len(array) for array in answer.arrays])
+        row: list[Json] = [answer.client, answer.num_examples, answer.loss, plain]
+        row += [answer.error, [len(array) for array in answer.arrays]]
         if answer.trace is not None:
             row += [answer.trace.kind, answer.trace.text]
         rows.append(row)

@@ -12,6 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+from torch import nn
+
 from cfl_flower.client.faults import Faults
 from cfl_flower.client.model_privacy import ModelPrivacy
 from cfl_flower.config.composition import (
@@ -31,7 +34,8 @@ from cfl_flower.data.timeline import Timeline
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
-from cfl_flower.models import ModelSettings, check_network, has_extractor
+from cfl_flower.learning.training import least_batch
+from cfl_flower.models import FlatModel, ModelSettings, check_network, has_extractor
 from cfl_flower.plugins import allow
 from cfl_flower.settings import (
     Count,
@@ -204,7 +208,8 @@ def check_settings(composition: Composition) -> RunConfig:
     groups["logger"].check()
     timeline = _timeline(basics, groups, paths["data_dir"])
     dataset = groups["dataset"]
-    check_network(groups["model"], dataset.shape, dataset.classes)
+    network = check_network(groups["model"], dataset.shape, dataset.classes)
+    _check_batches(groups["strategy"].local.batch_size, network, dataset)
     plain.update(paths)
     resolved = {
         key: _with_names(key, value, choices) if key in GROUPS else value
@@ -284,6 +289,14 @@ def _known_dataset(dataset: Dataset, data_dir: str, plain: dict[str, Any]) -> Da
     told = {"shape": list(known.shape), "names": list(known.names)}
     plain["dataset"] |= {"classes": known.classes, **told}
     return known
+
+
+def _check_batches(size: int, network: nn.Module, dataset: Dataset) -> None:
+    """Refuse batches of one sample where BatchNorm could be trained on none of them."""
+    example = torch.zeros(1, *dataset.shape)
+    ok = size > 1 or least_batch(FlatModel(network), example) == 1
+    why = f"{type(network).__name__} has BatchNorm, which cannot take one sample alone"
+    require(ok, "strategy.local.batch_size", size, f"at least 2: {why}")
 
 
 def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timeline:

@@ -13,6 +13,7 @@ from cfl_flower.learning.training import (
     evaluate,
     full_gradient,
     gradient_writer,
+    least_batch,
     train,
 )
 from cfl_flower.models import FlatModel, Mclr, Mlp
@@ -240,3 +241,60 @@ def test_the_proximal_term_holds_weights_near_another_model(
     expected = anchor - model.gradient / 4
     train(model, *data, settings, rng(), anchor=anchor)
     torch.testing.assert_close(model.weights, expected)
+
+
+# The last batch of a pass
+
+
+def normalised() -> FlatModel:
+    torch.manual_seed(1)
+    layers = nn.Flatten(), nn.BatchNorm1d(6), nn.Linear(6, 4)
+    return FlatModel(nn.Sequential(*layers))
+
+
+@pytest.mark.parametrize(
+    ("last_batch", "samples", "least", "sizes"),
+    [
+        ("keep", 12, 1, [5, 5, 2]),
+        ("drop", 12, 1, [5, 5]),
+        ("drop", 10, 1, [5, 5]),
+        ("drop", 4, 1, [4]),
+        ("keep", 11, 1, [5, 5, 1]),
+        ("keep", 11, 2, [5, 5]),
+        ("keep", 1, 2, []),
+    ],
+)
+def test_which_batches_a_pass_has(
+    last_batch: str, samples: int, least: int, sizes: list[int]
+) -> None:
+    local = LocalTraining(epochs=2, batch_size=5, last_batch=last_batch)
+    x = torch.zeros(samples, 1)
+    drawn = [len(y) for _, y in batches(x, x, local, rng(), least)]
+    assert drawn == sizes * 2
+    assert local.count_steps(samples, least) == len(sizes) * 2
+    assert local.count_samples(samples, least) == sum(drawn)
+
+
+def test_batch_norm_does_not_cost_a_client_its_training(
+    data: tuple[Tensor, Tensor],
+) -> None:
+    x, y = data
+    local = LocalTraining(epochs=1, batch_size=11)
+    model, without = normalised(), normalised()
+    start = model.to_vector()
+    train(model, x, y, local, rng())
+    # The twelfth sample of the pass is a batch of its own.
+    first = torch.from_numpy(rng().permutation(12)[:11])
+    train(without, x[first], y[first], local, np.random.default_rng(7))
+    assert np.allclose(model.to_vector(), without.to_vector(), atol=1e-6)
+    assert not np.array_equal(model.to_vector(), start)
+    train(model.load(start), x[:1], y[:1], local, rng())
+    assert np.array_equal(model.to_vector(), start)
+
+
+def test_batch_norm_of_images_still_takes_one_sample() -> None:
+    torch.manual_seed(1)
+    layers = nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(6, 4)
+    model = FlatModel(nn.Sequential(*layers))
+    assert least_batch(model, torch.rand(3, 1, 2, 3)) == 1
+    assert least_batch(normalised(), torch.rand(3, 1, 2, 3)) == 2
