@@ -65,6 +65,8 @@ class ClusteredState:
     """What the selection knows of clients."""
     privacy: PrivacyLoss = field(default_factory=PrivacyLoss, kw_only=True)
     """What clients have lost of theirs, with ``privacy=``."""
+    empty: list[ClientId] = field(default_factory=list, kw_only=True)
+    """The clients that said last that they have no samples in the next round."""
 
     @property
     def sizes(self) -> IntArray:

@@ -183,7 +183,10 @@ class ClusteredClient(NumPyClient):
         self, parameters: list[Vector], config: Config
     ) -> tuple[float, int, Metrics]:
         """Test the served model on this round's data, and look at the next round's."""
-        report = self.report(config, self.context.round + 1, parameters)
+        upcoming = self.context.round + 1
+        report = self.report(config, upcoming, parameters)
+        if config.get("tell_empty") and not len(self.data(upcoming).labels):
+            report = {**report, "empty": True}
         if not config.get("test", True):
             return 0.0, 0, report
         own = self.data(self.context.round)

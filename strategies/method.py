@@ -24,7 +24,16 @@ from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.settings import locate, require
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
-from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
+from cfl_flower.types import (
+    BoolArray,
+    ClientId,
+    FloatArray,
+    IntArray,
+    Plan,
+    Result,
+    Task,
+    Vector,
+)
 from strategies.privacy import Disclosure, PrivacyGuard, check_privacy
 from strategies.secure_sums import SecureSums, check_secure_sums
 
@@ -240,8 +249,10 @@ class Method:
         strata, sizes = state.clusters, state.sizes
         if self.settings.sampling == "all":
             strata, sizes = np.zeros_like(strata), np.array([len(strata)])
+        able = self.with_samples()
         if self._guard:
-            able = self._guard.able(state.privacy, state.clients)
+            able &= self._guard.able(state.privacy, state.clients)
+        if not able.all():
             sizes = np.bincount(strata[able], minlength=len(sizes))
             strata = np.where(able, strata, -1)
         known = self.known(round)
@@ -255,6 +266,12 @@ class Method:
         self._strata = {state.clients[row]: k for row, k in chosen.items()}
         self._shares = shares
         return sorted(chosen)
+
+    def with_samples(self) -> BoolArray:
+        """Return which clients can train, shape (n,): all if nobody has samples."""
+        empty = set(self.state.empty)
+        able = np.array([each not in empty for each in self.state.clients], bool)
+        return able if able.any() else ~able
 
     def send_to_participants(self, round: int, arrays: list[Vector]) -> Plan:
         """Sample participants; each receives all arrays, and replies with as many."""
