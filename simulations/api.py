@@ -46,7 +46,7 @@ from simulations.compare import (
 from simulations.jobs import at_once, carry_out
 from simulations.report import render
 from simulations.saved import SavedRun, find_runs, load_run
-from simulations.streams import Picture, Stream, divide, question
+from simulations.streams import Picture, Stream, divide, question, swept_tables
 
 __all__ = ["Comparison", "Run", "compare", "load", "run"]
 
@@ -151,7 +151,8 @@ class Comparison:
     @property
     def tables(self) -> list[pd.DataFrame]:
         """The tables that `compare` prints, means ± deviations over seeds."""
-        return [_to_frame(table) for each in self.streams for table in each.tables]
+        found = [table for each in self.streams for table in each.tables]
+        return [_to_frame(table) for table in [*found, *swept_tables(self.streams)]]
 
     def plot(self, key: str = "accuracy", stream: int = 0) -> Picture:
         """Draw a column of `rounds`: a line per method, its seeds' mean and spread."""

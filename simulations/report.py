@@ -37,7 +37,14 @@ from simulations.client_pictures import own_pictures
 from simulations.figures import Line
 from simulations.findings import overview
 from simulations.saved import SavedRun, find_runs, load_run
-from simulations.streams import Picture, Stream, divide, question, slug
+from simulations.streams import (
+    Picture,
+    Stream,
+    divide,
+    question,
+    slug,
+    swept_tables,
+)
 from simulations.terminal import Parser, command, writable
 
 ROUND_COLUMNS = (
@@ -107,6 +114,8 @@ def render(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> Page:
         undefined=StrictUndefined,
     )
     environment.filters |= {"slug": slug, "number": _cell, "yaml": _to_yaml}
+    swept = swept_tables(streams)
+    tables = [table for stream in streams for table in stream.tables]
     html = environment.get_template("report.html").render(
         title=question(streams),
         streams=streams,
@@ -116,13 +125,14 @@ def render(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> Page:
         lines=report_tables.lines,
         measured=measured,
         overview=overview((stream.difference, stream.rows) for stream in streams),
+        swept=swept,
         dark=DARK,
         script=script(),
     )
     return Page(
         html,
         report_tables.to_csv((stream.title, stream.rows) for stream in streams),
-        report_tables.to_latex(t for stream in streams for t in stream.tables),
+        report_tables.to_latex([*tables, *swept]),
         [*chain.from_iterable([s.pictures for s in streams] + [*pictures.values()])],
     )
 

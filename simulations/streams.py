@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
@@ -22,6 +22,7 @@ from cfl_flower.analysis.comparison import (
     with_references,
 )
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
+from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.types import Json
 from simulations import figures
 from simulations.charts import Chart
@@ -144,6 +145,14 @@ class Stream:
     def findings(self) -> Iterator[str]:
         """Yield who leads, by how much, and at what cost, a sentence each."""
         yield from sentences(self.rows)
+
+
+def swept_tables(streams: Iterable[Stream]) -> list[Table]:
+    """Return tables of methods by what differs between streams, such as the drift."""
+    runs = [run for each in streams for line in each.lines for run in line.runs]
+    return sweep_tables(
+        [(run.resolved, run.rounds if run.complete else ()) for run in runs]
+    )
 
 
 MEASURED = {

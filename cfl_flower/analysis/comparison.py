@@ -117,7 +117,9 @@ def compare(
         _tables_of_one_stream(each, reasons or {}, reference)
         for each in streams.values()
     ]
-    for each in [*chain.from_iterable(found), *sweep_tables(configs)]:
+    finished = [(each.resolved, read_finished(each)) for each in configs]
+    swept = [(settings, run.rounds if run else ()) for settings, run in finished]
+    for each in [*chain.from_iterable(found), *sweep_tables(swept)]:
         if markdown:
             each.box = box.MARKDOWN
         console.print(each)

@@ -64,6 +64,14 @@ def test_references_stand_beside_who_leads(folders: list[Path]) -> None:
     high = 100 * local.rounds[-1]["accuracy"] + 5
     assert end.startswith(f"At the end, {first.strategy} has ")
     assert end.endswith(f" local, which shares nothing, has {high:.1f}%.")
+    # It knows the true clusters only where there are some.
+    knows = {**other.resolved["strategy"], "name": "oracle"}
+    oracle = replace(other, resolved={**other.resolved, "strategy": knows})
+    (stream,) = divide([first, oracle])
+    assert "oracle, which knows the true clusters, has" in next(stream.findings())
+    blind = [{**row, "ari": None} for row in oracle.rounds]
+    (stream,) = divide([first, replace(oracle, rounds=blind)])
+    assert "oracle" not in next(stream.findings())
 
 
 def test_overview_has_a_row_for_each_stream(folders: list[Path]) -> None:

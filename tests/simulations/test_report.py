@@ -363,8 +363,16 @@ def test_runs_on_different_data_are_in_sections_of_their_own(
     folders: list[Path], undisturbed: Runner
 ) -> None:
     other = undisturbed("drift=none").folder
-    page = Page(render([load_run(folder) for folder in (*folders, other)]).html)
+    report = render([load_run(folder) for folder in (*folders, other)])
+    page = Page(report.html)
     assert page.open == []
+    report = render([load_run(folder) for folder in (folders[0], other)])
+    assert "final accuracy, in %, by drift" in report.html
+    latex = report.latex.partition(r"final accuracy, in \%, by drift")[2]
+    assert "strategy & drift=regroup & drift=none" in latex
+    last = f"{100 * load_run(other).rounds[-1]['accuracy']:.1f}"
+    assert re.search(r"fedavg & [\d.]+ & - ", latex)
+    assert f"fielding & - & {last} " in latex
     sections = [str(a["id"]) for tag, a in page.elements if tag == "section"]
     assert sections == ["stream-1", "stream-2"]
     links = [a["href"] for a in page.all("a")]

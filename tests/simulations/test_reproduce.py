@@ -371,6 +371,20 @@ def test_the_methods_of_a_row_are_tested_together() -> None:
     assert find_row_leads(relative, [other])["mnist", "b"].startswith("+86.")
 
 
+def test_the_best_round_is_one_after_everyone_could_take_part(tmp_path: Path) -> None:
+    asked = ["clients=6", "participants=3", "partition.groups=3", "rounds=4"]
+    config = compose_config([*asked, f"output_dir={tmp_path}"])
+    row = {"cluster_sizes": [6], "failures": [], "bytes_up": 1, "bytes_down": 1}
+    accuracies = (0.9, 0.8, 0.6, None)
+    lines = [{"round": t, "accuracy": a, **row} for t, a in enumerate(accuracies, 1)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "rounds.jsonl").write_text(text)
+    table = TABLES["flexcfl_table4"]
+    assert table.value(Finished(config, {})) == pytest.approx(60.0)
+    few = Finished(replace(config, participants=1), {})
+    assert table.value(few) == pytest.approx(60.0)
+
+
 def test_bytes_are_compared_with_the_models_of_fedavg() -> None:
     figure = TABLES["flexcfl_figure6"]
     config = compose_config(["model=mclr", "rounds=4", "participants=5"])
