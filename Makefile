@@ -7,7 +7,7 @@ READY := .venv/.ready
 TOOLS := .venv/.tools
 SITE := .venv/.site
 
-.PHONY: run test test-fast test-devices test-gpu check docs site benchmark lock clean help
+.PHONY: run test test-fast test-devices test-gpu check docs site benchmark wheel lock clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -61,12 +61,15 @@ site: $(SITE)  ## Build the documentation into build/site, all links checked
 benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark
 
+wheel: $(READY)  ## The package as dist/cfl_flower-*.whl, which pip installs anywhere
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
 lock:  ## Renew constraints.txt, the versions that all commands above install
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
-	  --constraint constraints.in --upgrade --no-annotate --quiet \
+	  --upgrade --no-annotate --quiet \
 	  --custom-compile-command 'make lock' --output-file constraints.txt
 
 clean:  ## Remove the environment and caches
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,11 +21,17 @@ from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.data.stream import Stream
-from cfl_flower.errors import ERROR_MARK, CflError, FailedRunsError
+from cfl_flower.errors import CflError, FailedRunsError
 from cfl_flower.models import hollow_network
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.runs.console import Verbosity, make_console, say_done, verbosity
+from cfl_flower.runs.console import (
+    Verbosity,
+    make_console,
+    say_done,
+    say_why,
+    verbosity,
+)
 from cfl_flower.runs.directory import RunDirectory, refuse_other_data
 from cfl_flower.runs.failures import FailureLog
 from cfl_flower.runs.loggers import open_logger
@@ -51,8 +58,10 @@ def main(grid: Grid, context: Context) -> None:
             execute(grid, configs[0], console)
         else:
             execute_all(grid, configs, console)
+            root = os.path.commonpath([config.output_dir for config in configs])
+            console.print(f"{len(configs)} runs saved in {root}", soft_wrap=True)
     except CflError as error:
-        console.print(f"{ERROR_MARK}{error}", style="red", markup=False, soft_wrap=True)
+        say_why(error)
         raise
     say_done()
 

@@ -221,13 +221,20 @@ def locate(path: str) -> Any:
             f"entry point; it is outside of {', '.join(known)}"
         )
     try:
-        return getattr(importlib.import_module(module), name)
+        found = importlib.import_module(module)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(
             f"_target_: {path!r} cannot be imported ({reason}); correct the path, "
-            "install its package, or mend the module"
+            "install its package, or fix the module"
         ) from error
+    if not hasattr(found, name):
+        place = getattr(found, "__file__", None) or "a part of Python"
+        raise ConfigError(
+            f"_target_: {path!r} cannot be imported: {module} is {place}, which has no "
+            f"{name}; correct the path, or rename your module if it is another one"
+        )
+    return getattr(found, name)
 
 
 def settings_class(path: str) -> Any:

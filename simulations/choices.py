@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cfl_flower.config.composition import GROUPS, list_options
+from cfl_flower.config.composition import GROUPS, list_options, option_files
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import conf_folders
+from cfl_flower.plugins import CONF
 from cfl_flower.settings import known_names
 from simulations.terminal import Parser, command
 
@@ -38,8 +38,7 @@ def list_choices(name: str) -> tuple[list[str], list[Sequence[str]]]:
     ConfigError
         If it is neither a group nor an option, or an option of several groups.
     """
-    folders = {path.name for conf in conf_folders() for path in conf.iterdir()}
-    groups = sorted(name for name in folders if list_options(name))
+    groups = sorted(path.name for path in CONF.iterdir() if list_options(path.name))
     plurals = {re.sub("y$", "ie", group) + "s": group for group in groups}
     if not name:
         return ["group", "options"], [[g, " ".join(list_options(g))] for g in groups]
@@ -84,8 +83,7 @@ def describe_options(group: str) -> tuple[list[str], list[Sequence[str]]]:
 
 def describe(group: str, option: str) -> dict[str, str]:
     """Return the title and the notes of an option, from the head of its file."""
-    files = (folder / group / f"{option}.yaml" for folder in conf_folders())
-    path = next(path for path in files if path.is_file())
+    path = option_files(group, option)[0]
     lines = path.read_text(encoding="utf-8").splitlines()
     head = [
         line.removeprefix("# ")

@@ -158,7 +158,7 @@ def preview(stream: Stream, total: int) -> Preview:
     wants are a `ConfigError`.
     """
     timeline = stream.timeline
-    starts = period_starts(timeline.rounds, total)
+    starts = period_starts(timeline.changes, total)
     count, ends = len(starts), [round - 1 for round in starts[1:]] + [total]
     shown, sampled = shown_periods(count), evenly(count, ROUNDS)
     needed = {*shown, *(number - 1 for number in shown if number)}
@@ -173,7 +173,7 @@ def preview(stream: Stream, total: int) -> Preview:
     return Preview(
         total,
         starts,
-        late=[round for round in timeline.rounds if round > total],
+        late=[round for round in timeline.changes if round > total],
         periods=[
             summarise(starts[number], ends[number], seen[number], seen.get(number - 1))
             for number in shown

@@ -35,7 +35,7 @@ from cfl_flower.config.overrides import (
     with_folder,
 )
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import CONF, conf_folders
+from cfl_flower.plugins import CONF, CONFIGURATION, conf_folders
 from cfl_flower.runs.console import VERBOSITY, Verbosity, make_console, verbosity
 from cfl_flower.runs.directory import (
     check_output_dir,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
 
 MULTIRUN = {"-m", "--multirun"}
+CONFIG_DIR = {"--config-dir", "-cd", "--config-path", "-cp"}
 INFORM = {
     *("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i"),
 }
@@ -90,6 +91,11 @@ def _inform(node: DictConfig) -> None:
 def refuse_nothing(overrides: Sequence[str]) -> None:
     """Raise a `ConfigError` for a sweep over no value: `glob` may match none."""
     for override, item in zip(overrides, parse(overrides), strict=True):
+        if item.is_interval_sweep():
+            raise ConfigError(
+                f"{override} names no values; list some, as in 0.01,0.1, or search as "
+                "docs/how-to/run.md does"
+            )
         try:
             empty = item.is_sweep_override() and not list(item.sweep_string_iterator())
         except HydraException as error:
@@ -131,6 +137,11 @@ def check(arguments: Sequence[str]) -> list[RunConfig]:
             raise ConfigError(
                 f"{flag}, Hydra's completion, does not apply; use cfl-flower "
                 "--install-completion"
+            )
+        if flag.partition("=")[0] in CONFIG_DIR:
+            raise ConfigError(
+                f"{flag}, Hydra's option, does not apply; set the environment variable "
+                f"{CONFIGURATION} to your folder"
             )
         if flag not in MULTIRUN:
             raise ConfigError(f"{flag} is no option; {NO_DASHES}; see --help")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -203,7 +203,7 @@ class SavedRun:
         if self._known:
             begins, _, later = self._known
             return [*begins[1:], *later]
-        return [round for round in self.timeline.rounds if round > 1]
+        return self.timeline.changes
 
     @property
     def drifts(self) -> list[int]:
@@ -284,16 +284,31 @@ def find_runs(folder: Path) -> list[Path]:
 def group_seeds(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
     """Return the runs of each method, which differ in their seed alone, by its label.
 
-    A seed that a method has twice is another method of the same settings.
+    In an order that is the same for all pages: fedavg and local first, then by label,
+    oracle last. Of a seed that a method has twice, the run with the most rounds counts.
     """
-    groups: dict[tuple[str, int], list[SavedRun]] = {}
-    seen: Counter[tuple[str, int]] = Counter()
+    groups: dict[str, dict[int, SavedRun]] = {}
     for run in runs:
-        method, seed = method_of(run.resolved), int(run.resolved["seed"])
-        groups.setdefault((method, seen[method, seed]), []).append(run)
-        seen[method, seed] += 1
-    firsts = [group[0] for group in groups.values()]
+        seeds = groups.setdefault(method_of(run.resolved), {})
+        earlier = seeds.setdefault(int(run.resolved["seed"]), run)
+        if len(run.rounds) > len(earlier.rounds):
+            seeds[int(run.resolved["seed"])] = run
+    firsts = [next(iter(seeds.values())) for seeds in groups.values()]
     names = name_methods([(run.strategy, run.folder.name) for run in firsts])
     if len(set(names)) < len(names):
         names = [f"{name} {number}" for number, name in enumerate(names, 1)]
-    return dict(zip(names, groups.values(), strict=True))
+    found = {
+        name: [seeds[seed] for seed in sorted(seeds)]
+        for name, seeds in zip(names, groups.values(), strict=True)
+    }
+    return {
+        name: found[name] for name in sorted(found, key=lambda n: _place(found[n], n))
+    }
+
+
+def _place(runs: Sequence[SavedRun], label: str) -> tuple[int, list[tuple[int, str]]]:
+    """Return what methods are ordered by; numbers in labels count as such."""
+    ranks = {"fedavg": 0, "local": 1, "oracle": 3}
+    words = re.split(r"(\d+)", label)
+    numbers = [(int(word) if word.isdigit() else 0, word) for word in words]
+    return ranks.get(runs[0].strategy, 2), numbers

@@ -28,9 +28,10 @@ from cfl_flower.data.holdings import Holdings
 from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.timeline import Timeline
+from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
-from cfl_flower.models import ModelSettings, check_network
+from cfl_flower.models import ModelSettings, check_network, has_extractor
 from cfl_flower.plugins import allow
 from cfl_flower.settings import (
     Count,
@@ -118,11 +119,17 @@ class RunConfig(Basics):
     def warnings(self) -> list[str]:
         """Return what makes the run probably not what was meant, a line each."""
         found = []
-        changes, drift = self.timeline.rounds, self.names["drift"]
-        if not changes and drift != "none":
+        changes, drift = self.timeline.changes, self.names["drift"]
+        if not self.timeline.rounds and drift != "none":
             found.append(
                 f"nothing changes with drift={drift}: no event has a time; name some "
                 "in drift.rounds, or say drift=none"
+            )
+        elif not changes and self.timeline.rounds[-1:] > [1]:
+            found.append(
+                f"nothing changes with drift={drift}: its events until round "
+                f"{self.timeline.rounds[-1]} leave all as it is; see "
+                "simulations.preview, or say drift=none"
             )
         if changes and changes[0] > self.rounds:
             found.append(
@@ -135,6 +142,15 @@ class RunConfig(Basics):
             found.append(
                 f"dataset.partitioner has no effect with partition={partition}; add "
                 "partition=natural"
+            )
+        shape, classes = self.dataset.shape, self.dataset.classes
+        needs = getattr(self.strategy, "needs_extractor", False)
+        if needs and not has_extractor(self.model, shape, classes):
+            found.append(
+                f"strategy={self.names['strategy']} is for networks with an extractor, "
+                f"and that of model={self.names['model']} has no weights: it does less "
+                "than in its paper, and than other methods; use model=mlp or a deeper "
+                "one"
             )
         return found
 
@@ -157,6 +173,12 @@ def check_settings(composition: Composition) -> RunConfig:
     """Build the typed settings of one run, or raise a `ConfigError`."""
     plain, choices, overrides = composition
     allow(plain)
+    for group in GROUPS:
+        if group not in choices:
+            raise ConfigError(
+                f"~{group} is not allowed, since every run needs one; write {group}= "
+                f"with an option, or {group}._target_= with a class"
+            )
     basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
     if choices["drift"] == "none":
         plain["drift"] = _nothing(plain["drift"], overrides)

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -28,7 +29,7 @@ from cfl_flower.config.overrides import (
     with_folder,
 )
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import CONF, conf_folders
+from cfl_flower.plugins import CONF, CONFIGURATION, conf_folders
 from cfl_flower.settings import known_names, require, settings_class
 from cfl_flower.types import Json
 
@@ -199,27 +200,42 @@ def _refuse_doubles(choices: Mapping[str, str]) -> None:
     Hydra would take ours and say nothing.
     """
     for group, option in choices.items():
-        files = [folder / group / f"{option}.yaml" for folder in conf_folders()]
-        twice = [path for path in files if path.is_file()][1:]
+        twice = option_files(group, option)[1:]
         if twice:
             raise ConfigError(
-                f"{group}={option} is an option of cfl-flower and {twice[0]}; "
-                "give your file another name"
+                f"{group}={option} is an option of cfl-flower and {twice[0]}; give "
+                f"your file another name, or set {CONFIGURATION} to another folder"
             )
 
 
 def list_options(group: str) -> list[str]:
     """Return the names of a group's options, for example of ``strategy/trigger``."""
     # Experiments are in folders by paper; folders in other groups are groups.
-    pattern = "**/*.yaml" if group == "experiment" else "*.yaml"
-    folders = [folder / group for folder in conf_folders()]
-    return sorted(
-        {
-            str(path.relative_to(folder).with_suffix(""))
-            for folder in folders
-            for path in folder.glob(pattern)
-        }
-    )
+    name = "**/*" if group == "experiment" else "*"
+    found = set()
+    for conf in conf_folders():
+        folder = conf / group
+        for path in option_files(group, name, [conf]):
+            found.add(str(path.relative_to(folder).with_suffix("")))
+    return sorted(found)
+
+
+def option_files(
+    group: str, name: str, folders: Sequence[Path] | None = None
+) -> list[Path]:
+    """Return the files of options by their name, a pattern; this project's first.
+
+    The user's folder may be that of another program with Hydra. Of its files those are
+    options of ours that name a class, or build on an option.
+    """
+    found = []
+    for conf in folders or conf_folders():
+        for path in sorted((conf / group).glob(f"{name}.yaml")):
+            text = path.read_text(encoding="utf-8")
+            ours = conf == CONF or group == "experiment"
+            if ours or re.search("^(_target_|defaults):", text, re.MULTILINE):
+                found.append(path)
+    return found
 
 
 def _unknown_key(overrides: Sequence[Override], error: Exception) -> str:
@@ -275,9 +291,8 @@ def _too_few(settings: DictConfig, error: InterpolationKeyError) -> str:
 def _options_with(group: str, name: str) -> list[str]:
     """Return the options of a group whose own file has a setting."""
     found = []
-    for folder in conf_folders():
-        for path in sorted((folder / group).glob("*.yaml")):
-            node = yaml.safe_load(path.read_text(encoding="utf-8"))
-            if isinstance(node, Mapping) and name in node:
-                found.append(path.stem)
+    for path in option_files(group, "*"):
+        node = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if isinstance(node, Mapping) and name in node:
+            found.append(path.stem)
     return found

@@ -14,13 +14,17 @@ import numpy as np
 from cfl_flower.data.packed import unpack_gz
 from cfl_flower.data.pool import PARTS, Arrays, Parts, Pool, cache_dir, divide
 from cfl_flower.data.reading import (
+    DAMAGE,
     FileDataset,
     TestFraction,
     channels_first,
+    find,
     held_out,
     intact,
+    reason_of,
 )
 from cfl_flower.data.scaling import Scaling, check_scaling, normalised, standardised
+from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 
 
@@ -61,9 +65,20 @@ class TorchvisionImages(FileDataset):
         """Return the official training and test sets."""
         if self.download:
             with intact(f"{self.name} in data_dir={data_dir}"):
-                self._open(data_dir, train=True, download=True)
+                self._fetch(data_dir)
             return replace(self, download=False).load(data_dir)
         return super().load(data_dir)
+
+    def _fetch(self, data_dir: str) -> None:
+        try:
+            self._open(data_dir, train=True, download=True)
+        except DAMAGE as error:
+            if all(find(data_dir, pattern) for pattern in self.files()):
+                raise
+            raise ConfigError(
+                f"{self.name} cannot be fetched ({reason_of(error)}); check the "
+                f"network, or put its files into {data_dir}/{self.folder}"
+            ) from error
 
     def arrays(self, data_dir: str) -> Parts:
         """Read what torchvision reads."""

@@ -48,12 +48,13 @@ def intact(what: object) -> Iterator[None]:
         yield
     except DAMAGE as error:
         raise ConfigError(
-            f"{what} cannot be read ({_detail(error)}); fetch it again, or mend it "
+            f"{what} cannot be read ({reason_of(error)}); fetch it again, or mend it "
             "if it is your own"
         ) from error
 
 
-def _detail(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return what was wrong with a file, as one line."""
     text = str(error).strip()
     if isinstance(error, KeyError):
         text = f"it lacks {text}"

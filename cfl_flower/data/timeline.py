@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from cfl_flower.data.partition import Partition
-from cfl_flower.data.world import World
+from cfl_flower.data.world import World, differs
 from cfl_flower.seeding import generator
 from cfl_flower.types import BoolArray, IntArray
 
@@ -68,7 +68,7 @@ class Timeline:
     A concept is a label distribution, a domain, a rotation and a naming of the labels.
     Which of its labels and samples have arrived at a client is none. Concepts are
     numbered over the whole run, in the order of their first appearance. ``rounds`` are
-    those at whose start anything changes. ``labels`` returns of which labels each
+    those at whose start an event happens. ``labels`` returns of which labels each
     client got samples in an allocation; it is called by drifts of held labels alone.
     """
 
@@ -91,7 +91,23 @@ class Timeline:
         ]
         self.rounds = sorted({time for _, times in self._events for time in times})
         self._numbers: dict[bytes, int] = {}
+        # By period: whether its world is another than that of the period before.
+        self._changed: dict[int, bool] = {}
         self._periods: OrderedDict[int, tuple[World, IntArray]] = OrderedDict()
+
+    @cached_property
+    def changes(self) -> list[int]:
+        """The rounds after the first at whose start what is held changes.
+
+        An event changes nothing where it concerns nobody, or after a stream's end.
+        """
+        found = []
+        for period, round in enumerate(self.rounds, 1):
+            if period not in self._changed:
+                self._period(period)
+            if round > 1 and self._changed[period]:
+                found.append(round)
+        return found
 
     def world(self, round: int) -> World:
         """Return the world of a round."""
@@ -114,7 +130,9 @@ class Timeline:
         nearest = max((known for known in self._periods if known <= period), default=-1)
         for step in range(nearest + 1, period + 1):
             if step:
-                world = self._after(self._periods[step - 1][0], step)
+                before = self._periods[step - 1][0]
+                world = self._after(before, step)
+                self._changed[step] = differs(before, world)
             else:
                 world = self._partition.begin(*self._start, self._seed)
             self._periods[step] = world, self._number(world)

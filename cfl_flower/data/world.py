@@ -219,6 +219,13 @@ def traits(world: World) -> dict[str, Any]:
     return {name: getattr(world, name) for name in names}
 
 
+def differs(one: World, two: World) -> bool:
+    """Return whether any client holds something else in two worlds."""
+    others = traits(two)
+    pairs = ((value, others[name]) for name, value in traits(one).items())
+    return one is not two and not all(np.array_equal(*pair) for pair in pairs)
+
+
 def relabel_clients(world: World, clients: BoolArray, names: IntArray) -> World:
     """Let some clients call what they called label c ``names[..., c]`` from now on.
 

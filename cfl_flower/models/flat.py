@@ -177,6 +177,17 @@ def _statistics(module: nn.Module) -> list[Tensor]:
     ]
 
 
+def has_extractor(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int
+) -> bool:
+    """Return whether a network has weights below its classifier.
+
+    One that is not divided into extractor and classifier counts as having some.
+    """
+    extractor = getattr(hollow_network(settings, shape, classes), "extractor", None)
+    return extractor is None or any(True for _ in extractor.parameters())
+
+
 def hollow_network(
     settings: ModelSettings, shape: tuple[int, ...], classes: int
 ) -> nn.Module:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from enum import StrEnum
 from pathlib import Path
 
 from rich.console import Console
+
+from cfl_flower.errors import ERROR_MARK, CflError
 
 CONSOLE = "CFL_FLOWER_CONSOLE"
 """Environment variable: a file that gets the run's lines instead of stdout, which
@@ -46,6 +49,27 @@ def say_done() -> None:
     if path := os.environ.get(CONSOLE):
         with Path(path).open("a", encoding="utf-8") as lines:
             lines.write(f"{DONE_MARK}\n")
+
+
+def say_why(error: CflError) -> None:
+    """Tell why a run ended, in one line.
+
+    It goes to the file of `CONSOLE` if there is one, and to Flower's log, where it
+    takes the place of the traceback and of the page about exit codes.
+    """
+    line = f"{ERROR_MARK}{error}"
+    if path := os.environ.get(CONSOLE):
+        with Path(path).open("a", encoding="utf-8") as lines:
+            lines.write(f"{line}\n")
+
+    def shorten(record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1] is error:
+            record.msg = line
+            record.args = ()
+            record.exc_info = None
+        return not str(record.msg).startswith("Exit Code: ")
+
+    logging.getLogger("flwr").addFilter(shorten)
 
 
 def clock(seconds: float) -> str:

@@ -108,8 +108,8 @@ class RunDirectory:
         first change that would come after the run is its ``next``, null without one.
         """
         last = self._config.rounds
-        rounds = [1, *(round for round in timeline.rounds if 1 < round <= last)]
-        later = next((round for round in timeline.rounds if round > last), None)
+        rounds = [1, *(round for round in timeline.changes if round <= last)]
+        later = next((round for round in timeline.changes if round > last), None)
         concepts = [timeline.concepts(round).tolist() for round in rounds]
         found = {"rounds": rounds, "next": later, "concepts": concepts}
         text = json.dumps(found)

@@ -72,8 +72,8 @@ class Finished:
     @cached_property
     def drifts(self) -> list[int]:
         """The rounds at whose start the data changed."""
-        changes = self.config.timeline.rounds
-        return [round for round in changes if 1 < round <= self.config.rounds]
+        changes = self.config.timeline.changes
+        return [round for round in changes if round <= self.config.rounds]
 
     @cached_property
     def rounds(self) -> list[dict[str, Json]]:

@@ -18,6 +18,7 @@ from cfl_flower.config.composition import list_options
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.server_app import execute
 from cfl_flower.settings import build, locate
+from simulations.choices import list_choices
 from simulations.inprocess import InProcessGrid
 
 OWN = """
@@ -149,6 +150,22 @@ def test_the_conf_of_another_copy_of_this_project_is_not_the_users(
     monkeypatch.chdir(tmp_path)
     assert compose_config(["strategy=fedavg"]).names["strategy"] == "fedavg"
     assert plugins.environment() == {}
+
+
+def test_the_conf_of_another_program_with_hydra_is_not_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("model/mlp", "model/large", "optimizer/adam"):
+        path = tmp_path / "conf" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("width: 3\n")
+    monkeypatch.chdir(tmp_path)
+    assert compose_config(["model=mlp"]).resolved["model"]["hidden"]
+    assert "large" not in list_options("model")
+    with pytest.raises(ConfigError, match="large is neither a group nor an option"):
+        list_choices("large")
+    _, rows = list_choices("")
+    assert "optimizer" not in [group for group, _ in rows]
 
 
 def test_a_folder_that_is_named_must_be_there(

@@ -1,21 +1,22 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
 import pytest
-from flwr.app import Message
+from flwr.app import Context, Message, RecordDict
 from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.analysis.tables import BARS
 from cfl_flower.config.compose import compose_config, compose_sweep
-from cfl_flower.errors import FailedRunsError
+from cfl_flower.errors import CflError, FailedRunsError
 from cfl_flower.runs.console import make_console
-from cfl_flower.server_app import execute, execute_all, share_nodes
+from cfl_flower.server_app import app, execute, execute_all, share_nodes
 from simulations.inprocess import InProcessGrid
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
@@ -105,6 +106,29 @@ def test_console_without_a_terminal_is_plain_lines_in_the_asked_file(
     monkeypatch.setenv("CFL_FLOWER_CONSOLE", str(tmp_path / "lines"))
     make_console().print("round 1")
     assert (tmp_path / "lines").read_text() == "round 1\n"
+
+
+def test_flowers_log_has_the_reason_in_one_line_and_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Flower logs after an app's exception is what its simulation does."""
+    monkeypatch.setenv("CFL_FLOWER_CONSOLE", str(tmp_path / "lines"))
+    flower = logging.getLogger("flwr")
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    flower.addHandler(handler)
+    context = Context(1, 0, {}, RecordDict(), {"overrides": "strategy=100%s"})
+    try:
+        app(InProcessGrid(), context)
+    except CflError as error:
+        flower.error("Simulation raised an exception", exc_info=error)
+        flower.error("Exit Code: 700\nAn unhandled exception occurred")
+    finally:
+        flower.removeHandler(handler)
+        flower.filters.clear()
+    (line,) = text.getvalue().splitlines()
+    assert line.startswith("cfl-flower error: strategy=100%s is not allowed; known")
+    assert (tmp_path / "lines").read_text() == f"{line}\n"
 
 
 def test_progress_is_one_line_per_round(tmp_path: Path) -> None:

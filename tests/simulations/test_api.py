@@ -149,6 +149,7 @@ def test_a_comparison_has_its_scores_and_failures(tmp_path: Path) -> None:
         rounds=2,
         drift="none",
         marks=False,
+        reference="fielding",
         engine="inprocess",
         output_dir=tmp_path / "c",
         **SMALL,
@@ -158,6 +159,9 @@ def test_a_comparison_has_its_scores_and_failures(tmp_path: Path) -> None:
         *(("fedavg", 0), ("fedavg", 1), ("fielding", 0), ("fielding", 1))
     ]
     assert found.tables[0].index.tolist() == ["fedavg", "fielding"]
+    leads = found.tables[1]
+    assert leads.index.tolist() == ["fedavg"]  # over fielding
+    assert leads["final"].str.endswith(", two seeds").all()
     assert found.plot()._repr_svg_().count("fielding") >= 1
     asked = "2 methods under no drift on digits, 2 seeds"
     assert asked in found._repr_html_()

@@ -87,6 +87,10 @@ TOGETHER = [
     ("model=ccfl_cnn", "model=ccfl_cnn … (1, 8, 8) … at least 16x16 … model=mlp"),
     ("selection=nearest strategy=fedavg", "selection=nearest … use random or oort"),
     ("server_optimizer=yogi strategy=scaffold", "server_optimizer=yogi … another one"),
+    ("~model +model._target_=plain.Net", "~model … or model._target_= with a class"),
+    ("--config-dir=conf", "--config-dir=conf, … variable CFL_CONF to your folder"),
+    ("-cd conf", "-cd, Hydra's option, … variable CFL_CONF to your folder"),
+    ("-m seed=interval(0,9)", "seed=interval(0,9) names no values; list some"),
     ("seed=0,1", "seed: several values need --multirun; … compare"),
     ("--multirun strategy=glob(zz*)", "strategy=glob(zz*) matches nothing"),
     ("hydra.run.dir=here", "hydra.run.dir has no effect … output_dir=FOLDER"),
@@ -104,10 +108,11 @@ DATA = [
 ]
 
 OWN_PARTS = [
-    ("model._target_=raising.Net", "'raising.Net' … no licence … mend the module"),
+    ("model._target_=raising.Net", "'raising.Net' … no licence … fix the module"),
     ("model._target_=lacking.Net", "'lacking.Net' … No module named 'not_installed'"),
     ("model._target_=nowhere.Net", "'nowhere.Net' … correct the path, install its"),
     ("model._target_=plain.Net", "'plain.Net' has no settings; … the decorator"),
+    ("model._target_=queue.Net", "queue is … queue.py, … no Net; … rename your module"),
     ("model._target_=plain.Mesh", "'plain.Mesh' cannot be imported … correct the path"),
     ("strategy.client=os.system", "strategy.client=os.system … a NumPyClient"),
 ]

@@ -27,7 +27,7 @@ from simulations.published import (
     load_elsewhere,
     load_tables,
 )
-from simulations.reproduce import Outcome, main
+from simulations.reproduce import Outcome, find_row_leads, main
 
 TABLES = load_tables()
 PRESETS = {
@@ -327,9 +327,8 @@ def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
     table = PublishedTable("", "", "", "best", 1.5, {"a": []}, ["a"], {})
     cell = Cell("row", "a", 90.0, [])
     ours = Outcome({0: 91.0, 1: 92.0}, {0: 90.0, 1: 91.0})
-    reference = Outcome({0: 89.0, 1: 89.0})
-    assert ours.line(table, cell, reference) == [
-        *("row", "a", "91.5 ± 0.7", "90.5 ± 0.7", "+2.5 ± 0.5", "90.0", "+1.5"),
+    assert ours.line(table, cell, "+2.5") == [
+        *("row", "a", "91.5 ± 0.7", "90.5 ± 0.7", "+2.5", "90.0", "+1.5"),
         "reproduced",
     ]
     failed = Outcome(reasons=["why"]).line(table, cell)
@@ -351,14 +350,25 @@ def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
     assert never[2:] == ["never", "-", "-", "90.00", "-", ""]
 
 
-def test_a_lead_within_two_standard_errors_is_none() -> None:
+def test_the_methods_of_a_row_are_tested_together() -> None:
     table = PublishedTable("", "", "", "final", 1.5, {"a": []}, ["a"], {})
-    ours, reference = Outcome({0: 91.0, 1: 92.0, 2: 80.0}), Outcome({0: 90.0, 1: 90.0})
-    line = ours.line(table, Cell("row", "a", None, []), reference)
-    assert line[4] == "+1.5 ± 0.5"
-    other = Outcome({0: 90.5, 1: 93.0})
-    line = ours.line(table, Cell("row", "a", None, []), other)
-    assert line[4] == "-0.2 ± 0.8, no lead"
+    values = {
+        ("mnist", "fedavg"): {0: 90.0, 1: 90.0, 2: 90.0},
+        ("mnist", "a"): {0: 93.0, 1: 94.0, 2: 93.5},
+        ("mnist", "b"): {0: 91.0, 1: 92.0, 2: 91.2, 3: 70.0},
+        ("mnist", "c"): {0: 80.0, 1: 92.0, 2: 91.2},
+        ("other", "a"): {0: 93.0},
+    }
+    outcomes = [(Cell(*at, None, []), Outcome(some)) for at, some in values.items()]
+    assert find_row_leads(table, outcomes) == {
+        ("mnist", "a"): "+3.5 ± 1.2",
+        ("mnist", "b"): "+1.4 ± 1.3, no lead",  # it is one beside fewer methods
+        ("mnist", "c"): "-2.3 ± 16.7, no lead",
+    }
+    # A difference is relative already.
+    relative = replace(table, against="other table")
+    (_, _, other, _, _) = outcomes
+    assert find_row_leads(relative, [other])["mnist", "b"].startswith("+86.")
 
 
 def test_bytes_are_compared_with_the_models_of_fedavg() -> None:

@@ -165,6 +165,21 @@ def test_the_mixing_matrix_equals_per_client_copies(seed: int) -> None:
         assert model == pytest.approx(np.mean(members, axis=0), abs=1e-6)
 
 
+def test_delta_grows_with_wide_events_in_a_row_only(tmp_path: Path) -> None:
+    fielding = two_groups(tmp_path, "strategy/trigger=pairwise")
+    state, trigger = fielding.state, fielding.settings.trigger
+    narrow, wide = state.representations.copy(), state.representations.copy()
+    wide[0] = wide[4]
+    found = []
+    for points in (wide, narrow, wide, wide, narrow):
+        state.representations = points
+        fired = trigger.fires(state, state.centres, 0.0, "l1", ())
+        found.append((fired, state.consecutive, round(state.delta, 3)))
+    # From 0.1: the second in a row doubles it, any other takes 0.1, down to 0.1.
+    expected = [(True, 1, 0.1), (False, 0, 0.1), (True, 1, 0.1)]
+    assert found == [*expected, (True, 2, 0.2), (False, 0, 0.1)]
+
+
 def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path: Path) -> None:
     steps = [(0, 0, 0, 5), (0, 0, 5, 5), (0, 5, 5, 5)]
     reclustered = {}
@@ -195,10 +210,13 @@ def test_newcomers_can_trigger_a_reclustering_of_their_own(tmp_path: Path) -> No
     fielding.welcome(2, [report(c, 8, 8, 8, 9) for c in range(8, 12)])
     assert fielding.record.reclustered
     assert fielding.state.clusters.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    # A quiet end of the round does not hide it.
+    # A quiet end of the round does not hide it, nor do moves that change little.
     fielding.absorb_evaluate(2, [])
     assert fielding.record.reclustered
     assert fielding.record.moved == 0
+    fielding.absorb_evaluate(2, [report(0, 2, 2, 2, 3)])
+    assert fielding.record.reclustered
+    assert fielding.record.moved == 1
 
 
 def alike(clients: int) -> list[Result]:
@@ -235,6 +253,15 @@ def test_without_reports_nothing_changes(tmp_path: Path) -> None:
     assert (fielding.record.drifted, fielding.record.moved) == (0, 0)
     assert fielding.state.clusters is before[0]
     assert fielding.state.centres is before[1]
+
+
+def test_a_threshold_is_tried_on_rounds_with_drift_only(tmp_path: Path) -> None:
+    fielding = two_groups(tmp_path, "strategy/threshold_learning=trials")
+    fielding.record.accuracy = 0.5
+    fielding.absorb_evaluate(1, [])
+    assert fielding.state.trials.before is None
+    fielding.absorb_evaluate(2, [report(0, 2, 2, 2, 3)])
+    assert fielding.state.trials.before == 0.5
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,12 @@ HALF = ["drift.rounds=[3]", "drift.fraction=0.5"]
 KINDS = {
     "labels": ["drift=regroup", "drift.rounds=[3]"],
     "covariate": ["drift=rotate", *HALF, "clients=20", "partition.groups=5"],
-    "concept": ["drift=concept_half", "drift.random_swaps=4", *HALF],
+    "concept": [
+        "drift=concept_half",
+        "drift.random_swaps=4",
+        *HALF,
+        "partition.purity=0.8",
+    ],
 }
 
 

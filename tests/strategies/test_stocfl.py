@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client_app import open_resources
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
+from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.learning.aggregation import mean_model, merge_models
@@ -27,7 +28,7 @@ from cfl_flower.state import ClusteredState
 from cfl_flower.types import Vector
 from clients.stocfl import StoCFLClient
 from simulations.inprocess import InProcessGrid
-from strategies.stocfl import StoCFLState
+from strategies.stocfl import StoCFL, StoCFLState
 from strategies.stocfl_representations import check_direction
 from tests.conftest import Run, Runner
 
@@ -123,6 +124,25 @@ def test_the_model_of_merged_clusters_by_hand(
     found, told = merge_models(pair, np.array(sizes), np.array(trained), rule)
     assert found.tolist() == [model, -model]
     assert told is known
+
+
+def test_a_chain_of_merges_weighs_every_member_once(tmp_path: Path) -> None:
+    config = compose_config(
+        [*STO, "clients=8", "participants=8", f"output_dir={tmp_path}"]
+    )
+    stocfl = StoCFL(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    state = stocfl.state
+    state.clients, state.clusters = list(range(8)), np.array([1, 2, 2, 3, 3, 3, 3, 3])
+    state.models = [np.float32([each]) for each in (0, 1, 2, 4)]
+    angles = np.radians([0, 5, 45])
+    units = np.column_stack([np.cos(angles), np.sin(angles)])
+    state.sums = [np.zeros(0), *(units.T * [1, 2, 5]).T]
+    state.trained = np.array([False, True, True, True])
+    # 1 and 2 first, then both with 3: a mean of 1, two times 2 and five times 4.
+    assert stocfl.merge_clusters(range(8)) == 2
+    assert state.clusters.tolist() == [1] * 8
+    assert state.models[1] == pytest.approx([25 / 8])
+    assert state.sums[1] == pytest.approx([1, 2, 5] @ units)
 
 
 # The whole

@@ -18,6 +18,8 @@ BEFORE = np.array([50, 50, 0, 0])
         # 10 of 100 samples replaced: an L1 change of 20, not above 20%.
         ([40, 50, 10, 0], False),
         ([40, 49, 11, 0], True),
+        # A fifth of the 100 samples before, not of the 121 of now.
+        ([71, 50, 0, 0], True),
         # A quarter of the samples has gone, and nothing else.
         ([40, 35, 0, 0], True),
         ([0, 0, 50, 50], True),

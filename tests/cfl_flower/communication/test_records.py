@@ -195,11 +195,15 @@ def test_answer_counts_for_one_run_phase_and_round(
         ("train", {"arrays": [np.float32([1, 2])] * 2}, "shape"),
         ("train", {"arrays": [np.array([1.0, 2.0])]}, "shape"),
         ("train", {"arrays": [np.float32([1, np.nan])]}, "non-finite"),
-        ("train", {"arrays": [np.float32([1, np.inf])]}, "non-finite"),
+        *(
+            ("train", {"arrays": [np.float32([1, x])]}, "non-finite")
+            for x in (np.inf, -np.inf, 1.001e15, -1.001e15)
+        ),
         ("train", {"num_examples": 0}, "count"),
         ("train", {"num_examples": -1}, "count"),
         ("train", {"num_examples": 2.0}, "count"),
         ("train", {"num_examples": True}, "count"),
+        ("train", {"num_examples": 2**40 + 1}, "count"),
         ("train", {"metrics": {"norm": float("inf")}}, "non-finite"),
         ("evaluate", {"loss": float("nan")}, "non-finite"),
         ("evaluate", {"loss": None}, "shape"),
@@ -222,6 +226,8 @@ def test_valid_answer_becomes_a_result() -> None:
     result = validate(answer(), "train", reply=(2,))
     assert (result.client, result.num_examples, result.loss) == (3, 4, 0.5)
     assert result.arrays[0].tolist() == [1, 2]
+    largest = answer(arrays=[np.float32([9e14, -9e14])], num_examples=2**40)
+    assert validate(largest, "train", reply=(2,)).num_examples == 2**40
 
 
 def test_client_that_was_not_tested_needs_no_loss() -> None:

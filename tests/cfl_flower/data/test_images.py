@@ -77,6 +77,17 @@ def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
             dataset.check(str(tmp_path))
 
 
+def test_without_a_network_nothing_can_be_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(ConfigError, match=r"MNIST cannot be fetched .*; check the net"):
+        Mnist(download=True).load(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"CIFAR10 .*refused.* files into .*/cifar-"):
+        Cifar10(download=True).load(str(tmp_path))
+
+
 def cut(path: Path, data: bytes) -> object:
     return path.write_bytes(data[: len(data) // 2])
 

@@ -133,13 +133,19 @@ def test_dropout_works_in_training_and_not_in_tests() -> None:
     assert not model.module.training
 
 
-def test_evaluation_equals_the_values_computed_by_hand() -> None:
-    # Two classes, logits (x, 0): the loss is log(1 + e^-x) for label 0.
+@pytest.mark.parametrize("block", [2, 128])
+def test_evaluation_equals_the_values_computed_by_hand(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two classes, logits (x, 0): the loss is log(1 + e^-x) for label 0. With blocks of
+    # two, the third sample is one of its own.
+    monkeypatch.setattr("cfl_flower.learning.training.BLOCK", block)
     model = FlatModel(nn.Linear(1, 2))
     model.load(np.float32([1, 0, 0, 0]))
-    loss, correct = evaluate(model, torch.tensor([[2.0], [-2.0]]), torch.tensor([0, 0]))
-    assert loss == pytest.approx((np.log1p(np.exp(-2)) + np.log1p(np.exp(2))) / 2)
-    assert correct == 1
+    x, y = torch.tensor([[2.0], [-2.0], [3.0]]), torch.tensor([0, 0, 0])
+    loss, correct = evaluate(model, x, y)
+    assert loss == pytest.approx(np.log1p(np.exp([-2, 2, -3])).mean())
+    assert correct == 2
 
 
 def test_testing_without_samples_is_an_error() -> None:
@@ -218,7 +224,8 @@ def test_the_gradient_in_blocks_equals_that_of_all_samples(
     model = fresh(Mlp(hidden=5))
     compute_gradient(model, *data)
     expected = model.gradient.clone()
-    monkeypatch.setattr("cfl_flower.learning.training.BLOCK", 3)
+    # The last of 12 samples' three blocks is a smaller one.
+    monkeypatch.setattr("cfl_flower.learning.training.BLOCK", 5)
     torch.testing.assert_close(full_gradient(model, *data), expected)
     assert not full_gradient(model, data[0][:0], data[1][:0]).any()
 

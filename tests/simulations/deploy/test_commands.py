@@ -213,7 +213,7 @@ def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra() -> None:
     beside |= {"vl-convert-python"}
     assert all_of.keys() - device.keys() == beside
     assert not device["flwr"].extras
-    versions = {each.name: each for each in constraints("constraints.in")}
+    versions = {each.name: each for each in fixed_versions()}
     for name, need in device.items():
         if name in ("flwr", "torch", "torchvision"):
             assert need.specifier == versions[name].specifier
@@ -224,21 +224,27 @@ def test_a_device_needs_what_the_project_needs_but_for_ray_and_hydra() -> None:
         assert name == "ray" or all_of[name].specifier.contains(exact.version)
 
 
-def constraints(name: str) -> list[Requirement]:
-    """Return the versions that a file of constraints fixes."""
-    lines = (PROJECT / name).read_text().splitlines()
+def fixed_versions() -> list[Requirement]:
+    """Return the versions that pyproject.toml fixes for uv, and thereby for Flower."""
+    tools = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]
+    return [Requirement(each) for each in tools["uv"]["constraint-dependencies"]]
+
+
+def locked_versions() -> list[Requirement]:
+    """Return the versions of constraints.txt."""
+    lines = (PROJECT / "constraints.txt").read_text().splitlines()
     return [Requirement(line) for line in lines if not line.startswith("#")]
 
 
 def test_the_lock_has_one_version_of_all_that_is_required() -> None:
     locked = defaultdict(list)
-    for each in constraints("constraints.txt"):
+    for each in locked_versions():
         if each.marker is None or each.marker.evaluate():
             locked[canonicalize_name(each.name)].append(each.specifier)
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
     asked = [Requirement(r) for r in [*project["dependencies"], *chain(*extras)]]
-    for each in [*asked, *constraints("constraints.in")]:
+    for each in [*asked, *fixed_versions()]:
         name = canonicalize_name(each.name)
         if name != canonicalize_name(project["name"]):
             ((exact,),) = locked[name]

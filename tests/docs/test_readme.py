@@ -1,0 +1,144 @@
+"""README's commands, pasted one after the other into a shell, as a new user would.
+
+They are pasted in the order of the page in a fresh copy of the checkout, with a home, a
+FLWR_HOME and Flower's own local SuperLink that no other run has touched. Two things are
+not as on the page: `make run` finds the packages of this environment instead of
+installing them again, and `make test`, which would run this test, is only looked up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from simulations.superlink import free_ports
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+ROOT = Path(__file__).parents[2]
+
+
+def page() -> str:
+    """Return all that README asks to type, as one script."""
+    text = (ROOT / "README.md").read_text()
+    script = ["set -e"]
+    for language, block in re.findall(r"```(bash|python)\n(.*?)```", text, re.DOTALL):
+        python = language == "python"
+        script.append(f"python - <<'PASTED'\n{block}PASTED" if python else block)
+    return re.sub(r"^make test\b", "make --dry-run test", "\n".join(script), flags=re.M)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the checkout with an environment, as `make run` installs it."""
+    folder = tmp_path / "cfl-flower"
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in names.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    environment = folder / ".venv"
+    command = [sys.executable, "-m", "venv", "--without-pip", environment]
+    subprocess.run(command, check=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    installed = [path for path in sys.path if path.endswith("site-packages")]
+    paths = "".join(f"{path}\n" for path in [folder, *installed])
+    (packages / "installed.pth").write_text(paths)
+    for script in Path(sys.executable).parent.iterdir():
+        if script.is_file() and script.read_bytes().startswith(b"#!"):
+            first, _, rest = script.read_text().partition("\n")
+            if first == f"#!{sys.executable}":
+                copy = environment / "bin" / script.name
+                copy.write_text(f"#!{environment}/bin/python\n{rest}")
+                copy.chmod(0o755)
+    (environment / ".ready").touch()
+    (environment / ".tools").touch()
+    return folder
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The variables of somebody who has used nothing of this before."""
+    http, control = free_ports(2)
+    home = str(tmp_path / "home")
+    (tmp_path / "home").mkdir()
+    kept = ("LANG", "OMP_NUM_THREADS", "CFL_DATA_DIR")
+    yield {
+        **{name: os.environ[name] for name in kept if name in os.environ},
+        "PATH": os.defpath,
+        "HOME": home,
+        "FLWR_HOME": f"{home}/flwr",
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http),
+        "FLWR_LOCAL_CONTROL_API_PORT": str(control),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+    }
+    ours = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("HOME") == home:
+                ours.append(process)
+        except psutil.Error:  # it has ended, or is another user's
+            continue
+    for process in ours:
+        process.kill()
+    psutil.wait_procs(ours, timeout=30)
+
+
+def paste(script: str, folder: Path, variables: dict[str, str]) -> str:
+    """Return what a shell says to commands, which must end well."""
+    done = subprocess.run(
+        ["bash"],
+        input=script,
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_all_commands_of_readme_work_in_their_place(
+    checkout: Path, newcomer: dict[str, str]
+) -> None:
+    said = paste(page(), checkout, newcomer)
+    # Flower's command exits with 0 whatever happens to the run.
+    assert statuses(checkout, newcomer) == ["finished:completed"], said
+    # Of several runs that were saved, Flower's is the last.
+    run = Path(re.findall(r"^saved in (.+)$", said, re.M)[-1])
+    assert run.is_relative_to(checkout / "outputs")
+    rounds = (run / "rounds.jsonl").read_text().splitlines()
+    assert len(rounds) == 8
+    assert any(json.loads(line)["moved"] for line in rounds)
+    assert (checkout / "report.html").exists()
+    assert (checkout / "runs" / "comparison" / "report.html").exists()
+
+    # The same SuperLink, and the command with a mistake in it.
+    (command,) = re.findall(r"^flwr run (?:.*\\\n)*.*$", page(), re.M)
+    wrong = command.replace("strategy=fielding", "strategy=feilding")
+    lines = paste(
+        f"source .venv/bin/activate\n{wrong}", checkout, newcomer
+    ).splitlines()
+    assert "cfl-flower error: strategy=feilding is not allowed" in lines[-1]
+    assert not any(line.startswith("Traceback") for line in lines)
+    assert statuses(checkout, newcomer)[0] == "finished:failed"
+
+
+def statuses(folder: Path, variables: dict[str, str]) -> list[str]:
+    """Return the statuses of all runs, the newest first."""
+    words = "source .venv/bin/activate\nflwr list --format json"
+    runs = json.loads(paste(words, folder, variables))["runs"]
+    return [run["status"] for run in runs]
