@@ -167,7 +167,8 @@ def compose_cell(cell: Cell, seed: int, options: argparse.Namespace) -> RunConfi
         return config
     rounds = max(1, round(config.rounds * options.scale))
     drift = scaled_drift(config.resolved["drift"], options.scale)
-    scaled = [*cell.overrides, f"rounds={rounds}", *drift, *fixed]
+    start = scaled_start(config.resolved["strategy"], options.scale)
+    scaled = [*cell.overrides, f"rounds={rounds}", *drift, *start, *fixed]
     return compose_here(scaled, options)
 
 
@@ -202,6 +203,22 @@ def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
     if first := drift.get("first"):
         found.append(f"drift.first={moment(first)}")
     return found
+
+
+def scaled_start(strategy: Mapping[str, Json], scale: float) -> list[str]:
+    """Return the override that lets a method's later part start as early in a run.
+
+    FedCCFA and FedFM align features from a round T_s on.
+
+    Examples
+    --------
+    >>> scaled_start({"start": 20}, 0.3), scaled_start({"start": "omega"}, 0.3)
+    (['strategy.start=6'], [])
+    """
+    start = strategy.get("start")
+    if not isinstance(start, int):
+        return []
+    return [f"strategy.start={round(start * scale)}"]
 
 
 def reproduce(
@@ -275,7 +292,12 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     add("--rows", nargs="+", default=[], help="names of rows, or how they begin")
     add("--methods", nargs="+", default=[])
     add("--seeds", type=count, default=1, help="number of seeds, from 0 on")
-    add("--scale", type=float, default=1.0, help="of the rounds and the drift's rounds")
+    add(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="of the rounds, the drift's rounds and T_s",
+    )
     add("--output", type=Path, default=Path("outputs/reproduce"))
     add("--data-dir", type=Path, help="where the datasets are")
     add("--download", action="store_true", help="fetch missing data by torchvision")

@@ -450,6 +450,15 @@ def test_reasons_of_failures_are_printed_below_the_table() -> None:
     assert last.strip() == "row a seed 1 failed: no [/tmp/x]"
 
 
+def test_a_shorter_run_aligns_features_as_early_as_the_whole_one(
+    tmp_path: Path,
+) -> None:
+    cell = Cell("digits", "fedccfa", None, ["strategy=fedccfa", "model=mlp"])
+    for scale, start in ((1, 20), (0.3, 6), (0.1, 2)):
+        config = reproduce.compose_cell(cell, 0, options(tmp_path, scale=scale))
+        assert config.strategy.start == start
+
+
 @pytest.mark.slow
 def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
