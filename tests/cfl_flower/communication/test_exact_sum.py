@@ -65,6 +65,8 @@ def test_neither_order_nor_grouping_changes_a_bit(
     assert parts.limbs.tolist() == whole.limbs.tolist()
     assert (parts.terms, parts.weight) == (whole.terms, whole.weight)
     assert parts.mean().tolist() == whole.mean().tolist()
+    sent = ExactSum(whole.limbs, whole.terms, whole.weight)
+    assert sent.mean().tolist() == whole.mean().tolist()
 
 
 @given(SEEDS)
