@@ -42,6 +42,7 @@ from cfl_flower.settings import (
     Natural,
     NonNegative,
     System,
+    as_declared,
     locate,
     located,
     require,
@@ -183,7 +184,9 @@ def check_settings(composition: Composition) -> RunConfig:
                 f"~{group} is not allowed, since every run needs one; write {group}= "
                 f"with an option, or {group}._target_= with a class"
             )
-    basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
+    own = {key: value for key, value in plain.items() if key not in GROUPS}
+    basics = _typed("", Basics, own)
+    plain.update(own)
     if choices["drift"] == "none":
         plain["drift"] = _nothing(plain["drift"], overrides)
     plain["drift"] = _in_rounds(plain["drift"], basics.rounds)
@@ -334,14 +337,20 @@ def _target(group: str, node: Json) -> Any:
     return settings_class(str(path))
 
 
-def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
-    """Build settings from plain data, nested ones included."""
+def _typed(where: str, cls: Any, node: dict[str, Json]) -> Any:
+    """Build settings from plain data, nested ones included.
+
+    The data become what was declared: 100.0 and "100" are 100 where a whole number is
+    meant.
+    """
     inner = {key: value for key, value in node.items() if isinstance(value, Mapping)}
     outer = {key: value for key, value in node.items() if key not in inner}
     outer.pop("_target_", None)
     with located(where):
         # Before the inner ones, which may refer to it: errors name the key as set.
         typed = cls(**outer)
+    for key, value in outer.items():
+        node[key] = as_declared(value, getattr(typed, key, value))
     nested = {}
     for key, value in inner.items():
         place = f"{where}.{key}"
