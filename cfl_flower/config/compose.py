@@ -258,7 +258,9 @@ def _nothing(drift: Mapping[str, Json], overrides: Sequence[str]) -> dict[str, J
 
 
 def _in_rounds(drift: Any, total: int) -> Any:
-    """Return a drift's settings with shares of the run in `rounds` as rounds.
+    """Return a drift's settings with shares of the run as rounds.
+
+    They may stand in `rounds`, and in `every` and `window`, which count rounds.
 
     Rounds in `config.yaml` stay what they are when a run is continued for longer.
 
@@ -266,8 +268,8 @@ def _in_rounds(drift: Any, total: int) -> Any:
     --------
     >>> _in_rounds({"rounds": [2, 0.5], "steps": {"first": {"rounds": [0.5]}}}, 12)
     {'rounds': [2, 7], 'steps': {'first': {'rounds': [7]}}}
-    >>> _in_rounds({"rounds": [0.29, 0.57]}, 100)
-    {'rounds': [30, 58]}
+    >>> _in_rounds({"rounds": [0.29, 0.57], "every": 0.1, "window": 0.001}, 100)
+    {'rounds': [30, 58], 'every': 10, 'window': 1}
     """
     if not isinstance(drift, Mapping):
         return drift
@@ -280,6 +282,10 @@ def _in_rounds(drift: Any, total: int) -> Any:
             else time
             for time in found["rounds"]
         ]
+    for key in ("every", "window"):
+        share = found.get(key)
+        if isinstance(share, float) and 0 < share < 1:
+            found[key] = max(1, round(share * total))
     return found
 
 
