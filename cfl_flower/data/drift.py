@@ -339,6 +339,8 @@ class Release(Arrival):
     nothing more arrives, and nothing is forgotten.
     """
 
+    first: Count = 1
+    """The round from which `every` and `chance` count."""
     periods: Count = 4
     """Number of the parts."""
     order: Literal["random", "own", "time"] = "random"
