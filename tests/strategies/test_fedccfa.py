@@ -20,7 +20,7 @@ from cfl_flower.clustering.class_clusters import (
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import CheckpointError, ConfigError
+from cfl_flower.errors import CheckpointError
 from cfl_flower.runs.measures import class_scores
 from cfl_flower.types import Result
 from simulations.client_pictures import class_distances as draw_distances
@@ -245,30 +245,6 @@ def test_the_true_concepts_of_a_class_are_what_clients_call_by_it() -> None:
     assert np.unique(concepts[:, 0]).size == 1
     assert (concepts[[0, 1, 2, 10], 1] == concepts[0, 1]).all()
     assert concepts[3, 1] != concepts[0, 1]
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("strategy.balanced_steps=0", ["balanced_steps=0", "at least 1"]),
-        ("strategy.reach=0", ["strategy.reach=0", "above 0"]),
-        ("strategy.gamma=-1", ["strategy.gamma=-1", "above 0"]),
-        ("strategy.clustering=kmeans", ["kmeans", "balanced or local or oracle"]),
-        ("strategy.alignment=cosine", ["cosine", "none or contrast or l2"]),
-        (
-            "strategy.alignment_weight=-1",
-            ["alignment_weight=-1", "null or a number of at least 0"],
-        ),
-        ("strategy.anchors=all", ["strategy.anchors=all", "clustered or global"]),
-        ("strategy.fine_tuning=-1", ["fine_tuning=-1", "at least 0"]),
-        ("strategy.classifier_rate=0", ["classifier_rate=0", "above 0"]),
-        ("partition.tests=all", ["partition.tests=all", "own or whole"]),
-    ],
-)
-def test_bad_settings_are_one_line(override: str, words: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        compose_config(["strategy=fedccfa", override])
-    assert all(word in str(caught.value) for word in words), caught.value
 
 
 def test_distances_of_a_saved_run_are_drawn(run_small: Runner) -> None:

@@ -97,6 +97,16 @@ def test_mean_of_one_is_itself(seed: int) -> None:
     total.add(sent, 977)
     sent[:] = 0
     assert total.mean().tolist() == model.tolist()
+    assert total.mean().dtype == np.float32
+
+
+def test_models_without_parameters_have_a_sum() -> None:
+    # A network that is all classifier has an empty extractor.
+    nothing = np.zeros(0, np.float32)
+    check_range(nothing, 1)
+    total = sum_of([nothing] * 2, [1, 1])
+    assert total.is_possible()
+    assert total.mean().size == 0
 
 
 def test_a_sum_goes_over_all_blocks() -> None:

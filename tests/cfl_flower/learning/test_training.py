@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import (
     LocalTraining,
     batches,
@@ -152,25 +151,6 @@ def test_evaluation_equals_the_values_computed_by_hand(
 def test_testing_without_samples_is_an_error() -> None:
     with pytest.raises(ValueError, match="no test samples"):
         evaluate(fresh(), torch.zeros(0, 1, 2, 3), torch.zeros(0).long())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"epochs": 0},
-        {"batch_size": 0},
-        {"steps": 0},
-        {"learning_rate": -1.0},
-        {"weight_decay": -1.0},
-        {"mu": -1.0},
-        {"momentum": 1.0},
-        {"momentum": -0.1},
-    ],
-)
-def test_settings_out_of_range_are_named(options: dict) -> None:
-    (name,) = options
-    with pytest.raises(ConfigError, match=rf"strategy\.{name}="):
-        LocalTraining(**options)
 
 
 def test_a_network_without_a_closed_form_takes_torchs_steps_too(
