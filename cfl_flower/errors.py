@@ -40,6 +40,10 @@ class ConfigError(CflError):
     exit_code = 2
 
 
+class NoConceptsError(ConfigError):
+    """A method that needs to know true concepts, of data with a single one."""
+
+
 class CheckpointError(CflError):
     """A checkpoint that is damaged, missing or of another run."""
 

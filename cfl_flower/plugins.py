@@ -7,7 +7,8 @@ that they received:
 * this project's packages;
 * packages with an entry point of the group ``cfl_flower.plugins``;
 * packages in the environment variable ``CFL_PLUGINS``, separated by commas;
-* packages that the overrides or configuration files of one's own command name.
+* packages that the overrides or configuration files of one's own command name;
+* packages that a Flower app of one's own brings along (`add_app`).
 """
 
 from __future__ import annotations
@@ -57,6 +58,18 @@ def allow(settings: Mapping[str, Json]) -> None:
     """Allow the packages that the settings of one's own command name."""
     named = {path.partition(".")[0] for path in targets(settings)}
     _named.update(named.difference(allowed_packages()))
+
+
+def add_app(folder: Path, *packages: str) -> None:
+    """Allow the packages of a Flower app, and find the options in its ``conf``.
+
+    For the modules of an app of one's own, which Flower runs from a copy: whoever lets
+    it run there runs its code. In the environment, as Ray's workers inherit that alone.
+    """
+    known = os.environ.get(ALLOWED)
+    os.environ[ALLOWED] = ",".join(filter(None, [known, *packages]))
+    if (folder / "conf").is_dir():
+        os.environ.setdefault(CONFIGURATION, str(folder / "conf"))
 
 
 def targets(settings: object) -> Iterator[str]:

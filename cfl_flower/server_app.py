@@ -20,7 +20,7 @@ from cfl_flower.communication.nodes import NodeRegistry
 from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.inferred import InferredDataset
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.stream import HALF, Stream, say_share
 from cfl_flower.errors import CflError, FailedRunsError
 from cfl_flower.models import count_floats, hollow_network
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
@@ -148,6 +148,11 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
             warn(warning)
         if stream and isinstance(config.dataset, InferredDataset):
             console.print(config.dataset.described, soft_wrap=True, markup=False)
+        share = stream.arriving() if stream else None
+        if share is not None:
+            style = "yellow" if share < HALF else None
+            said = say_share(share, config.rounds)
+            console.print(said, style=style, soft_wrap=True, markup=False)
         checkpoint = Checkpoint(Path(config.output_dir) / "checkpoint", config.resolved)
         strategy_class = locate(config.resolved["strategy"]["_target_"])
         done, state = 0, None

@@ -32,7 +32,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import conf_folders, targets
 from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import read_summary
-from cfl_flower.settings import locate, require
+from cfl_flower.settings import locate, plain, require
 from cfl_flower.types import Json
 from simulations import figures, report_tables
 from simulations import run as run_command
@@ -199,6 +199,7 @@ def compare(
     """
     if "seed" in settings:
         raise ConfigError("seed has no effect beside seeds; use seeds=[0, 3] for two")
+    seeds = plain(seeds)
     numbers = list(range(seeds) if isinstance(seeds, int) else seeds)
     whole = numbers and all(isinstance(each, int) for each in numbers)
     require(bool(whole), "seeds", seeds, "how many, such as 3, or which: [0, 5]")
@@ -244,7 +245,7 @@ def to_overrides(settings: Mapping[str, object], sweep: bool = False) -> list[st
     ['drift.rounds=[3],[3,9]']
     """
     found = []
-    for name, value in settings.items():
+    for name, value in plain(settings).items():
         key, many = name.replace("__", "."), [value]
         if sweep and isinstance(value, list | tuple | range):
             lists = all(isinstance(each, list | tuple) for each in value)

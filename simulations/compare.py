@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
-from cfl_flower.errors import InterruptedRunError
+from cfl_flower.errors import InterruptedRunError, NoConceptsError
 from cfl_flower.runs.console import Verbosity, make_console
 from cfl_flower.runs.reading import (
     effective_differences,
@@ -125,7 +125,17 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     # torch with the classes of all groups, once the keys are right.
     from cfl_flower.config.compose import check_settings
 
-    configs = place([check_settings(each) for each in composed])
+    checked: list[RunConfig] = []
+    for each in composed:
+        try:
+            checked.append(check_settings(each))
+        except NoConceptsError as error:
+            if len(composed) == 1:
+                raise
+            make_error_console().print(
+                f"left out: {error}", style="yellow", soft_wrap=True
+            )
+    configs = place(checked)
     for config in configs:
         check_machine(config)
         refuse_other_settings(config)

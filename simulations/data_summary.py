@@ -89,6 +89,8 @@ class Preview(NamedTuple):
     sizes: IntArray | None
     """Training samples in these periods, of the clients in the picture, where they
     change and no concept does."""
+    arriving: float | None
+    """Share of the training samples that ever arrive; None where all are there."""
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -183,6 +185,7 @@ def preview(stream: Stream, total: int) -> Preview:
         sampled=rounds,
         history=concepts,
         sizes=changing_sizes(stream, rounds, concepts),
+        arriving=stream.arriving(),
     )
 
 

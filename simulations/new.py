@@ -4,8 +4,8 @@
     python -m simulations.run strategy=my_method engine=inprocess
 
 It is written into the current folder, where commands find it, and works as it is. A
-project is a method in a folder of its own, with a pyproject.toml by which devices can
-install it. Exit codes as `simulations.run`.
+project is a method in a folder of its own, which is a Flower app: `flwr run .` sends it
+to a SuperLink and to devices. Exit codes as `simulations.run`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ KINDS = {
 }
 """What can be begun, and the group of its settings."""
 
+INSTALLED = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
+"""Environment variable of Flower: 1 for what is installed where the SuperLink is."""
+
 PARTS = {"project": ("method", "project")}
 """The skeletons of a kind, if there are several."""
 
@@ -39,6 +42,8 @@ FILES = {
     "settings.yaml.in": "conf/{group}/{name}.yaml",
     "test.py.in": "test_{name}.py",
     "pyproject.toml.in": "pyproject.toml",
+    "server_app.py.in": "server_app.py",
+    "client_app.py.in": "client_app.py",
 }
 """The skeleton's files, and what they become."""
 
@@ -59,6 +64,7 @@ def write_skeleton(kind: str, name: str, folder: Path) -> list[Path]:
     words = name.split("_")
     values = {
         "name": name,
+        "app_name": name.replace("_", "-"),  # as Flower wants it
         "class_name": "".join(word.title() for word in words),
         "title": " ".join(words).capitalize(),
     }
@@ -104,6 +110,8 @@ def main(arguments: Sequence[str]) -> None:
         f"try it:  cfl-flower run {chosen} engine=inprocess\n"
         f"test it: python -m pytest test_{name}.py"
     )
+    if asked.kind == "project":
+        print(f"on a SuperLink of yours: {INSTALLED}=1 flwr run . --stream")
 
 
 if __name__ == "__main__":

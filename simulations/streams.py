@@ -224,11 +224,14 @@ def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[
     for run in runs:
         found.setdefault(stream_of(run.resolved), []).append(run)
     streams = []
-    words = _differences([some[0].resolved for some in found.values()])
-    for number, some in enumerate(found.values(), 1):
-        seeds = {str(run.folder): int(run.resolved["seed"]) for run in some}
-        data = {str(run.folder): run.data for run in some}
-        require_same_data({name: (seeds[name], data[name]) for name in seeds})
+    # In an order that does not depend on that of the runs.
+    order = sorted(found, key=lambda name: (_describe(found[name][0].resolved), name))
+    words = _differences([found[name][0].resolved for name in order])
+    for number, name in enumerate(order, 1):
+        some = found[name]
+        require_same_data(
+            {str(run.folder): (int(run.resolved["seed"]), run.data) for run in some}
+        )
         lines = [Line(label, group, 0) for label, group in group_seeds(some).items()]
         streams.append(Stream(number, lines, words[number - 1], reference))
     return _numbered(streams)

@@ -439,7 +439,8 @@ class ClusteredStrategy(Method, Strategy):
         clients, clusters = described.class_clusters or (state.clients, None)
         if clusters is None:
             truth = self.true_concepts(record.round)
-            record.ari = float(adjusted_rand_score(truth, state.clusters))
+            if self.timeline.has_concepts:
+                record.ari = float(adjusted_rand_score(truth, state.clusters))
             shape = len(clients), meanings.shape[1]
             clusters = np.broadcast_to(state.clusters[:, None], shape)
         # Clusters of whole clients are compared where any class has several meanings.

@@ -42,6 +42,7 @@ from cfl_flower.settings import (
     Natural,
     NonNegative,
     System,
+    as_declared,
     locate,
     located,
     require,
@@ -183,7 +184,9 @@ def check_settings(composition: Composition) -> RunConfig:
                 f"~{group} is not allowed, since every run needs one; write {group}= "
                 f"with an option, or {group}._target_= with a class"
             )
-    basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
+    own = {key: value for key, value in plain.items() if key not in GROUPS}
+    basics = _typed("", Basics, own)
+    plain.update(own)
     if choices["drift"] == "none":
         plain["drift"] = _nothing(plain["drift"], overrides)
     plain["drift"] = _in_rounds(plain["drift"], basics.rounds)
@@ -255,7 +258,9 @@ def _nothing(drift: Mapping[str, Json], overrides: Sequence[str]) -> dict[str, J
 
 
 def _in_rounds(drift: Any, total: int) -> Any:
-    """Return a drift's settings with shares of the run in `rounds` as rounds.
+    """Return a drift's settings with shares of the run as rounds.
+
+    They may stand in `rounds`, and in `every` and `window`, which count rounds.
 
     Rounds in `config.yaml` stay what they are when a run is continued for longer.
 
@@ -263,8 +268,8 @@ def _in_rounds(drift: Any, total: int) -> Any:
     --------
     >>> _in_rounds({"rounds": [2, 0.5], "steps": {"first": {"rounds": [0.5]}}}, 12)
     {'rounds': [2, 7], 'steps': {'first': {'rounds': [7]}}}
-    >>> _in_rounds({"rounds": [0.29, 0.57]}, 100)
-    {'rounds': [30, 58]}
+    >>> _in_rounds({"rounds": [0.29, 0.57], "every": 0.1, "window": 0.001}, 100)
+    {'rounds': [30, 58], 'every': 10, 'window': 1}
     """
     if not isinstance(drift, Mapping):
         return drift
@@ -277,6 +282,10 @@ def _in_rounds(drift: Any, total: int) -> Any:
             else time
             for time in found["rounds"]
         ]
+    for key in ("every", "window"):
+        share = found.get(key)
+        if isinstance(share, float) and 0 < share < 1:
+            found[key] = max(1, round(share * total))
     return found
 
 
@@ -334,14 +343,20 @@ def _target(group: str, node: Json) -> Any:
     return settings_class(str(path))
 
 
-def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
-    """Build settings from plain data, nested ones included."""
-    inner = {key: value for key, value in node.items() if isinstance(value, Mapping)}
+def _typed(where: str, cls: Any, node: dict[str, Json]) -> Any:
+    """Build settings from plain data, nested ones included.
+
+    The data become what was declared: 100.0 and "100" are 100 where a whole number is
+    meant.
+    """
+    inner = {key: value for key, value in node.items() if isinstance(value, dict)}
     outer = {key: value for key, value in node.items() if key not in inner}
     outer.pop("_target_", None)
     with located(where):
         # Before the inner ones, which may refer to it: errors name the key as set.
         typed = cls(**outer)
+    for key, value in outer.items():
+        node[key] = as_declared(value, getattr(typed, key, value))
     nested = {}
     for key, value in inner.items():
         place = f"{where}.{key}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +20,29 @@ from cfl_flower.data.partition import Partition
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
 from cfl_flower.data.timeline import Timeline
-from cfl_flower.data.world import AT_RANDOM, BY_RANK, World, traits
+from cfl_flower.data.world import AT_RANDOM, BY_RANK, World, alter, differs, traits
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray
+
+EVERYTHING: dict[str, Any] = {"since": 0.0, "until": 1.0, "visible": True}
+"""The traits of clients of whom everything has arrived, and nothing is forgotten."""
+
+HALF = 0.5
+"""The share of the samples below which a run warns."""
+
+
+def say_share(share: float, rounds: int) -> str:
+    """Say what share of the training samples a run shows, and what to do for more.
+
+    Examples
+    --------
+    >>> say_share(0.9, 36)
+    '90% of the training samples ever arrive in the 36 rounds'
+    """
+    said = f"{share:.0%} of the training samples ever arrive in the {rounds:,} rounds"
+    remedy = "; take fewer drift.periods, a smaller drift.every or a longer window"
+    return said + remedy * (share < HALF)
 
 
 @dataclass(frozen=True)
@@ -137,6 +157,30 @@ class Stream:
     def samples(self) -> str:
         """Return what names the samples that there are, whoever holds them."""
         return "-".join(pool.digest() for pool in self._pools)
+
+    def arriving(self) -> float | None:
+        """Return the share of the clients' training samples that the run ever shows.
+
+        Of what clients hold at first; None where nothing has yet to arrive.
+        """
+        first = self.timeline.world(1)
+        whole = alter(first, np.ones(first.clients, bool), **EVERYTHING)
+        since, until, visible = first.since, first.until, first.visible
+        for round in self.timeline.changes:
+            if round <= self.rounds:
+                world = self.timeline.world(round)
+                since = np.minimum(since, world.since)
+                until = np.maximum(until, world.until)
+                visible = visible | world.visible
+        if not differs(first, whole):
+            return None
+        # What is shown of a stream has no gaps.
+        shown = replace(first, since=since, until=until, visible=visible)
+        ever, held = (
+            sum(len(self._indices(each, client, 0)) for client in range(first.clients))
+            for each in (shown, whole)
+        )
+        return ever / held if held else None
 
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""

@@ -82,7 +82,7 @@ class Timeline:
         total: int,
         labels: Callable[[World, int], BoolArray] = wished_labels,
     ) -> None:
-        self._partition, self._seed = partition, seed
+        self._partition, self._seed, self._total = partition, seed, total
         self._labels = labels
         self._start = (clients, classes)
         self._events = [
@@ -108,6 +108,16 @@ class Timeline:
             if round > 1 and self._changed[period]:
                 found.append(round)
         return found
+
+    @cached_property
+    def has_concepts(self) -> bool:
+        """Whether there are several true concepts in the run, which clusters can meet.
+
+        Owners or Dirichlet clients without a drift all have the same one.
+        """
+        rounds = [1, *(round for round in self.changes if round <= self._total)]
+        first = self.concepts(1)[0]
+        return any((self.concepts(round) != first).any() for round in rounds)
 
     def world(self, round: int) -> World:
         """Return the world of a round."""

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,12 +20,10 @@ from cfl_flower.types import Vector
 from clients.adapfedavg import AdapFedAvgClient
 from clients.base import ClusteredClient
 from clients.ditto import DittoClient
-from clients.feddrift import NEW, FedDriftClient
 from clients.pfedme import PFedMeClient
 from strategies.adapfedavg import AdapFedAvgSettings
 from strategies.base import StrategySettings
 from strategies.ditto import Ditto
-from strategies.feddrift import FedDriftSettings
 from strategies.fielding import FieldingSettings
 from strategies.pfedme import PFedMeSettings
 
@@ -329,22 +326,3 @@ def test_inner_steps_of_pfedme_are_counted_as_work(
     ClusteredClient(plain).fit([INITIAL], {})
     PFedMeClient(personal).fit([INITIAL], {})
     assert personal.model.passes == 4 * plain.model.passes > 0
-
-
-def test_device_with_data_of_its_own_sees_drift_by_its_last_loss(
-    make_context: MakeContext, tmp_path: Path
-) -> None:
-    # Its stream shows the data of now in every round, so nothing seems to change there.
-    good, bad = INITIAL, -50 * INITIAL
-    settings = FedDriftSettings(local=LocalTraining(epochs=1), delta=0.5)
-
-    def chosen(round: int, model: Vector, folder: Path | None) -> int:
-        context = replace(make_context(round), settings=settings, folder=folder)
-        _, _, found = FedDriftClient(context).fit([model], {})
-        return int(found["chosen"])
-
-    assert chosen(1, good, tmp_path) == 0
-    assert chosen(2, good, tmp_path) == 0
-    assert chosen(3, bad, tmp_path) == NEW
-    # Having started anew it compares with what it has now.
-    assert chosen(4, bad, tmp_path) == 0

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from simulations.flower_cli import COMPLETED, wait_for_end
 from simulations.new import KINDS, main, write_skeleton
+from simulations.superlink import private_superlink
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_skeleton_passes_its_own_test(kind: str, tmp_path: Path) -> None:
     name = f"own_{kind}"
     files = write_skeleton(kind, name, tmp_path)
-    assert len(files) == 3 + (kind == "project")
+    assert len(files) == (6 if kind == "project" else 3)
     assert all(path.exists() for path in files)
     assert "$" not in "".join(path.read_text() for path in files)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -49,6 +51,25 @@ def test_a_method_of_ones_own_is_compared_with_others(tmp_path: Path) -> None:
     ]
     assert lines == [2, 2]
     assert "own_method" in (tmp_path / "runs" / "report.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_project_is_an_app_that_flower_runs(tmp_path: Path) -> None:
+    """On a SuperLink that stands elsewhere, and knows nothing of it."""
+    app = tmp_path / "own_project"
+    write_skeleton("project", "own_project", app)
+    (tmp_path / "home").mkdir()
+    size = ["--federation-config", "num-supernodes=2 client-resources-num-cpus=1"]
+    asked = f'overrides="strategy=own_project rounds=2 output_dir={tmp_path}/run"'
+    command = ["flwr", "run", ".", "--stream", *size, "--run-config", asked]
+    with private_superlink(tmp_path / "home") as variables:
+        done = subprocess.run(
+            command, cwd=app, env=variables, capture_output=True, text=True, check=False
+        )
+        assert wait_for_end(variables=variables, patience=60) == COMPLETED, done.stdout
+    assert f"saved in {tmp_path}/run\n" in done.stdout
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -366,7 +366,9 @@ def test_runs_on_different_data_are_in_sections_of_their_own(
     report = render([load_run(folder) for folder in (*folders, other)])
     page = Page(report.html)
     assert page.open == []
-    report = render([load_run(folder) for folder in (folders[0], other)])
+    runs = [load_run(folder) for folder in (other, folders[0])]
+    report = render(runs)
+    assert render(runs[::-1]).html == report.html
     assert "final accuracy, in %, by drift" in report.html
     latex = report.latex.partition(r"final accuracy, in \%, by drift")[2]
     assert "strategy & drift=regroup & drift=none" in latex

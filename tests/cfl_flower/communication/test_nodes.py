@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Error, Message
+from flwr.app import Error, Message, RecordDict
 
+from cfl_flower.communication.nodes import last_sentence
 from cfl_flower.errors import NoValidResultError
 from simulations.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
@@ -24,6 +25,23 @@ from tests.cfl_flower.client.test_node_config import (
 from tests.conftest import Runner
 
 QUICK = [*SITES, "strategy.local.epochs=1"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("The worker died. Check its log.", "The worker died"),
+        (
+            "<class 'ClientAppException'>:<'\nException ClientAppException occurred. "
+            "Message: own.A is not allowed. Set CFL_PLUGINS.'>",
+            "own.A is not allowed. Set CFL_PLUGINS.",
+        ),
+    ],
+)
+def test_the_reason_of_an_error_is_what_the_app_raised(reason: str, said: str) -> None:
+    InProcessGrid()  # without which Flower knows no task that could be answered
+    asked = Message(RecordDict(), 1, "train")
+    assert last_sentence(Message(Error(3, reason), reply_to=asked)) == said
 
 
 def test_device_that_registers_again_keeps_all_that_it_has(

@@ -80,9 +80,9 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ),
         ("drift=rotate +drift.chance=2", ["drift.chance=2", "0 to 1"]),
         ("drift=timestamps drift.order=day", ["drift.order=day", "random or own"]),
-        ("drift=timestamps drift.first=2", ["drift.first=2", "from round 1"]),
         ("drift=label_buckets drift.every=null", ["drift.window=12", "drift.every"]),
-        ("drift=label_buckets drift.window=61", ["drift.window=61", "10 buckets"]),
+        ("drift=label_buckets drift.every=1.5", ["drift.every=1.5", "at least 1"]),
+        ("drift=label_buckets drift.window=63", ["drift.window=63", "10 buckets"]),
         ("partition=mixtures partition.clusters=1", ["partition.clusters=1"]),
         (
             "partition=mixtures dataset=synthetic",
@@ -123,7 +123,6 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("strategy.client=strategies.base.Plan", ["strategy.client", "NumPyClient"]),
         ("strategy.local.learning_rate=inf", ["learning_rate=inf", "number"]),
         ("dataset.test_fraction=0.001", ["test_fraction=0.001", "0.01 to 0.99"]),
-        ("partition.groups=10", ["partition.groups=10", "did not exist before"]),
     ],
 )
 def test_bad_input_is_one_line_that_names_key_value_and_remedy(
