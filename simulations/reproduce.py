@@ -94,7 +94,7 @@ class Outcome:
         form, published = f".{table.decimals}f", cell.published
         known = "-" if published is None else f"{published:{form}}"
         if not self.values:
-            ours = "never" if self.never else "failed"
+            ours = "never" if self.never else self._why_nothing()
             return [cell.row, cell.method, ours, "-", "-", known, "-", ""]
         ours = mean_and_deviation(list(self.values.values()), 1, form) or "-"
         tail = mean_and_deviation(list(self.last_ten.values()), 1, form) or "-"
@@ -105,6 +105,11 @@ class Outcome:
         difference = "-" if gap is None else f"{gap:+{form}}"
         lead = self._lead(table, reference)
         return [cell.row, cell.method, ours, tail, lead, known, difference, judged]
+
+    def _why_nothing(self) -> str:
+        """Say whether all runs diverged, where a paper may print chance, or failed."""
+        diverged = ["finite" in reason for reason in self.reasons]
+        return "collapsed" if diverged and all(diverged) else "failed"
 
     def _lead(self, table: PublishedTable, reference: Outcome | None) -> str:
         """Write the lead over the reference; a difference is one already."""

@@ -18,10 +18,12 @@ from cfl_flower.clustering.class_clusters import (
 )
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CheckpointError, ConfigError
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.measures import class_scores
 from simulations.client_pictures import class_distances as draw_distances
 from simulations.plotting import to_svg
 from simulations.saved import load_run
+from strategies.fedccfa import FedCCFAState
 
 Runner = Callable[..., Any]
 
@@ -130,6 +132,19 @@ def test_bytes_are_those_of_the_protocol(run_small: Runner) -> None:
     row = run_small(*plain, folder="plain").rounds[0]
     assert row["bytes_up"] == 5 * 4 * (extractor + head + 10)
     assert row["bytes_down"] == 5 * 4 * (extractor + head)
+
+
+def test_global_anchors_go_to_all_participants_of_the_next_round(
+    run_small: Runner,
+) -> None:
+    options = [*CCFA, "rounds=2", "participants=5", "strategy.anchors=global"]
+    run = run_small(*options)
+    extractor, head, anchors = 64 * 32 + 32, 33 * 10, 32 * 10
+    down = {row["bytes_down"] for row in run.rounds}
+    assert down == {5 * 4 * (extractor + head + anchors)}
+    saved = Checkpoint(run.folder / "checkpoint", run.config.resolved)
+    _, state = saved.load(FedCCFAState)
+    assert state.present.all()
 
 
 ABLATIONS = [
