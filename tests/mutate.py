@@ -2,7 +2,7 @@
 
 mutmut changes one operator, number, argument or value at a time, and runs those tests
 of a module that reach the function. `[tool.mutants]` of pyproject.toml lists modules,
-and the test files that judge each beside the one that mirrors it. Results stay in
+and the test files that judge each beside its mirror and its doctests. Results stay in
 build/mutants: a run that was interrupted goes on, functions that changed are judged
 anew, and wrong lines that survived are tried again with the tests of now.
 
@@ -42,7 +42,8 @@ def prepare(module: str, settings: dict[str, Any], more: list[str]) -> Path:
     for name in ("tests", "conf", *settings["source_paths"]):
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(ROOT / name)
-    tests = [each for each in (mirrored(module), *more) if (ROOT / each).exists()]
+    judges = (module, mirrored(module), *more)  # its doctests are in the module
+    tests = [each for each in judges if (ROOT / each).exists()]
     own = {"only_mutate": [module], "pytest_add_cli_args_test_selection": tests}
     lines = [
         f"{key} = {json.dumps(value)}" for key, value in {**settings, **own}.items()

@@ -77,6 +77,20 @@ def test_test_counts_correct_answers_on_the_data_of_the_round(
     assert loss > 0
 
 
+def test_losses_at_the_start_are_a_mean_and_the_root_of_a_mean_square(
+    stream: Stream, make_context: MakeContext
+) -> None:
+    client = ClusteredClient(make_context(1))
+    assert client.start_loss(INITIAL, {"start_loss": False}) == {}
+    x, y = stream.view(2, 1).train()
+    logits = client.context.model.load(INITIAL).module(x).detach()
+    losses = torch.nn.functional.cross_entropy(logits, y, reduction="none").numpy()
+    expected = {"start_loss": losses.mean(), "start_rms": (losses**2).mean() ** 0.5}
+    found = client.start_loss(INITIAL, {"start_loss": True})
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert expected["start_rms"] > 1.001 * expected["start_loss"]
+
+
 @pytest.mark.parametrize(("round", "reports"), [(1, False), (2, True), (3, False)])
 def test_client_reports_when_the_next_rounds_data_are_others(
     round: int, reports: bool, stream: Stream, make_context: MakeContext

@@ -85,8 +85,11 @@ def test_the_first_own_classifier_goes_on_from_the_balanced_one(
         client = equip(round)
         extractor, _ = parts(client)
         before = client.context.state.load(round).get("classifier")
-        (trained, own, anchors, balanced), _, _ = client.fit([extractor], {})
+        (trained, own, anchors, balanced), _, told = client.fit([extractor], {})
         x, y = stream.view(2, round).train()
+        # Which classes it has, and not how many samples of each.
+        held = np.frombuffer(told["classes"], np.float32)  # type: ignore[arg-type]
+        assert held.tolist() == (np.bincount(y, minlength=10) > 0).tolist()
         z = represent(client.context.model.load(INITIAL), x)
         start = balanced if before is None else before
         assert (before is None) == (round == 1)

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
+from cfl_flower.models import initial_vector
 from clients.scaffold import control_change
 
 Runner = Callable[..., Any]
@@ -31,6 +32,17 @@ def test_one_full_batch_step_leaves_the_gradient_as_control(run_small: Runner) -
     assert own.shape == (6, 650)
     (saved,) = Path(run.folder, "checkpoint").glob("*.safetensors")
     assert load_file(saved)[".control"] == pytest.approx(own.sum(axis=0) / 12, abs=1e-6)
+
+
+def test_the_server_goes_its_rate_of_the_way(run_small: Runner) -> None:
+    options = ["strategy=scaffold", "participants=12", "rounds=1"]
+    found = []
+    for rate in (0.5, 1):
+        run = run_small(*options, f"strategy.global_rate={rate}", folder=str(rate))
+        (saved,) = Path(run.folder, "checkpoint").glob("*.safetensors")
+        found.append(load_file(saved)[".models.0"])
+    start = initial_vector(run.config.model, (1, 8, 8), 10, 0)
+    assert found[0] == pytest.approx((start + found[1]) / 2, abs=1e-6)
 
 
 def test_controls_double_the_traffic(run_small: Runner) -> None:

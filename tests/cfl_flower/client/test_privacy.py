@@ -146,15 +146,6 @@ def test_a_resumed_run_draws_the_same_noise(
     assert run.numbers != undisturbed().numbers
 
 
-@pytest.mark.parametrize(("tolerance", "drifted"), [(0.3, 12), (2, 0)])
-def test_a_tolerance_applies_to_the_data_without_noise(
-    tolerance: float, drifted: int, run_small: Runner
-) -> None:
-    options = ["strategy.privacy.epsilon=0.05", f"strategy.tolerance={tolerance}"]
-    run = run_small(*NOISY, *options)
-    assert [row["drifted"] for row in run.rounds] == [0, drifted, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [

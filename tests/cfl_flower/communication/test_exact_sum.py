@@ -62,9 +62,16 @@ def test_neither_order_nor_grouping_changes_a_bit(
     for part in (order[:cut], order[cut:]):
         if part:
             parts.merge(sum_of([models[i] for i in part], [weights[i] for i in part]))
+    one = sum_of(models[:2], weights[:2])
+    limbs, copied = one.limbs.tolist(), ExactSum.empty(5)
+    copied.merge(one)
+    copied.add(models[0], 1)
+    assert one.limbs.tolist() == limbs
     assert parts.limbs.tolist() == whole.limbs.tolist()
     assert (parts.terms, parts.weight) == (whole.terms, whole.weight)
     assert parts.mean().tolist() == whole.mean().tolist()
+    sent = ExactSum(whole.limbs, whole.terms, whole.weight)
+    assert sent.mean().tolist() == whole.mean().tolist()
 
 
 @given(SEEDS)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import (
     LocalTraining,
     batches,
@@ -13,6 +14,9 @@ from cfl_flower.learning.training import (
     full_gradient,
     gradient_writer,
     least_batch,
+    predictions,
+    pretrain,
+    sample_losses,
     train,
 )
 from cfl_flower.models import FlatModel, Mclr, Mlp
@@ -54,20 +58,26 @@ def test_the_gradient_equals_autograds(
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "epochs": 3}],
+    [
+        *({}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "epochs": 3}),
+        {"optimizer": "adam"},
+    ],
 )
-def test_local_training_equals_torchs_sgd(
+def test_local_training_equals_torchs_optimisers(
     options: dict, data: tuple[Tensor, Tensor]
 ) -> None:
     settings = LocalTraining(**{**FULL, "epochs": 4, **options}, learning_rate=0.3)
     ours, theirs = fresh(), fresh()
     train(ours, *data, settings, rng())
-    optimizer = torch.optim.SGD(
-        theirs.module.parameters(),
+    parameters = list(theirs.module.parameters())
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(
+        parameters,
         lr=0.3,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
     )
+    if settings.optimizer == "adam":
+        optimizer = torch.optim.Adam(parameters, lr=0.3)
     for _ in range(settings.epochs):
         theirs.gradient.zero_()
         cross_entropy(theirs.module(data[0]), data[1]).backward()
@@ -146,6 +156,26 @@ def test_evaluation_equals_the_values_computed_by_hand(
     loss, correct = evaluate(model, x, y)
     assert loss == pytest.approx(np.log1p(np.exp([-2, 2, -3])).mean())
     assert correct == 2
+    assert predictions(model, x).tolist() == [0, 1, 0]
+    losses = sample_losses(model, x, y)
+    assert losses.numpy() == pytest.approx(np.log1p(np.exp([-2, 2, -3])))
+    # Forward passes, once for each of the three.
+    assert model.passes == 9
+
+
+def test_a_server_pretrains_as_a_client_trains_and_refuses_to_diverge(
+    data: tuple[Tensor, Tensor],
+) -> None:
+    model, threads = fresh(), torch.get_num_threads()
+    start = model.to_vector()
+    settings = LocalTraining(epochs=3, batch_size=5, learning_rate=0.3)
+    found = pretrain(model, start, *data, settings, rng(), "shared")
+    train(model.load(start), *data, settings, rng())
+    assert found.tolist() == model.to_vector().tolist() != start.tolist()
+    assert torch.get_num_threads() == threads
+    wild, huge = LocalTraining(learning_rate=1e10), 1e30 * data[0]
+    with pytest.raises(ConfigError, match=r"^shared\.learning_rate="):
+        pretrain(model, start, huge, data[1], wild, rng(), "shared")
 
 
 def test_testing_without_samples_is_an_error() -> None:

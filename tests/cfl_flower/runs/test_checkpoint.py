@@ -31,13 +31,13 @@ def state(shift: float = 0.0) -> State:
         np.array([0, 1, 1]),
         [np.float32([1 + shift, 2]), np.float32([3, 4])],
         np.zeros((0, 10), np.float32),
-        {1: "one", "two": [np.array([2.0])], "none": None},
+        {1: "one", "two": [np.array([2.0])], "none": None, "bytes": b"\0\1"},
     )
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Checkpoint:
-    checkpoint = Checkpoint(tmp_path / "checkpoint", CONFIG)
+    checkpoint = Checkpoint(tmp_path / "run" / "checkpoint", CONFIG)
     checkpoint.save(3, state())
     return checkpoint
 
@@ -53,6 +53,7 @@ def test_a_loaded_state_equals_the_saved_one(saved: Checkpoint) -> None:
     assert loaded.notes[1] == "one"
     assert loaded.notes["two"][0].tolist() == [2.0]
     assert loaded.notes["none"] is None
+    assert loaded.notes["bytes"] == b"\0\1"
 
 
 def test_loaded_arrays_can_be_changed_in_place(saved: Checkpoint) -> None:
@@ -176,9 +177,12 @@ def header_of(checkpoint: Checkpoint) -> dict:
 
 def refusal(checkpoint: Checkpoint, header: dict, state_class: type) -> str:
     (checkpoint.folder / "checkpoint.json").write_text(json.dumps(header))
+    with pytest.raises(ConfigError) as early:
+        checkpoint.check_state(state_class)
     with pytest.raises(ConfigError) as caught:
         checkpoint.load(state_class)
     assert caught.value.exit_code == 2
+    assert str(early.value) == str(caught.value)
     return str(caught.value)
 
 
@@ -197,6 +201,7 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_line(
 
 def test_a_state_class_of_another_version_is_refused(saved: Checkpoint) -> None:
     saved.save(5, Nested(Seen("a", np.zeros(1))))
+    saved.check_state(Nested)
     header = header_of(saved)
     assert header["state"]["version"] == 3
     header["state"]["version"] = 2
