@@ -144,14 +144,14 @@ class FedCCFA(DecoupledStrategy):
         heads = cluster_means(own, self.state.class_clusters, weights)
         found = [[self.split.flatten(head)] for head in heads]
         if self.shares_anchors:
-            points = list(self._stack(results, "anchors"))
-            self.state.average(points, list(weights))
+            reported = list(self._stack(results, "anchors"))
+            self.state.average(reported, list(weights))
         elif "anchors" in self.parts:
             shape = (len(results), self.split.classes, self.split.width)
             points = self._stack(results, "anchors").reshape(shape)
-            anchors = cluster_means(points, self.state.class_clusters, weights)
-            for arrays, points in zip(found, anchors, strict=True):
-                arrays.append(points.ravel())
+            means = cluster_means(points, self.state.class_clusters, weights)
+            for arrays, mean in zip(found, means, strict=True):
+                arrays.append(mean.ravel())
         self.give_back(results, found)
 
     def cluster(
