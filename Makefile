@@ -7,7 +7,7 @@ READY := .venv/.ready
 TOOLS := .venv/.tools
 SITE := .venv/.site
 
-.PHONY: run test test-fast test-devices test-gpu check docs site benchmark wheel lock clean help
+.PHONY: run test test-fast test-devices test-gpu check docs site mutate benchmark wheel lock clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -57,6 +57,10 @@ site: $(SITE)  ## Build the documentation into build/site, all links checked
 	@mkdir -p build/pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo build/site/index.html
+
+mutate: $(TOOLS)  ## Wrong lines, and whether tests notice them (hours)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutate]'
+	$(BIN)/python -m tests.mutate $(MODULES)
 
 benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark

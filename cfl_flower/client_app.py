@@ -7,6 +7,8 @@ one client; a SuperNode of a simulation hosts any virtual client.
 from __future__ import annotations
 
 import json
+import logging
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -45,12 +47,14 @@ from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.drift import Regroup
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Stream
-from cfl_flower.errors import TaskTimeoutError
+from cfl_flower.errors import ERROR_MARK, RaisedInStrictRunError, TaskTimeoutError
 from cfl_flower.learning.cohort_training import can_train_together
-from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.models import FlatModel, build_network
 from cfl_flower.seeding import seed_torch, torch_seed
-from cfl_flower.settings import build, locate
-from cfl_flower.types import PASSES, Answer, Task, Vector
+from cfl_flower.settings import build, locate, require
+from cfl_flower.types import PASSES, Answer, ClientId, Task, Trace, Vector
+
+log = logging.getLogger(__name__)
 
 app = ClientApp()
 
@@ -113,7 +117,10 @@ def _build_resources(
 ) -> WorkerResources:
     del version
     settings = build(json.loads(text))
-    state_root = Path(settings["output_dir"]) / "clients"
+    folder = Path(settings["output_dir"])
+    # The server sends absolute paths; another would lie where this process stands.
+    require(folder.is_absolute(), "output_dir", folder, "an absolute path")
+    state_root = folder / "clients"
     if node is not None:
         # All that is there is this client's, as it is, and changes by itself.
         settings |= {"data_dir": node.data_dir, "clients": 1}
@@ -122,9 +129,10 @@ def _build_resources(
     # One thread: a sum in parallel would depend on the number of cores.
     torch.set_num_threads(1)
     dataset, seed = settings["dataset"], settings["seed"]
-    network = settings["model"].build(dataset.shape, dataset.classes)
+    network = build_network(settings["model"], dataset.shape, dataset.classes, seed)
     use_gpu = settings["gpus_per_worker"] > 0 and torch.cuda.is_available()
     device = "cuda" if use_gpu else "cpu"
+    model = FlatModel(network, device)
     return WorkerResources(
         settings,
         fault_odds(settings["faults"]),
@@ -138,8 +146,8 @@ def _build_resources(
             settings["data_dir"],
             device,
         ),
-        FlatModel(network, device),
-        initial_vector(settings["model"], dataset.shape, dataset.classes, seed),
+        model,
+        model.to_vector(),
         state_root,
         locate(settings["strategy"].client),
         malicious_clients(settings["faults"], settings["clients"], seed),
@@ -172,10 +180,15 @@ def work(message: Message, context: Context) -> Message:
     models = zip(batch.plan.models, batch.sharers, strict=True)
     evaluator = Evaluator(resources.model, {id(m): count for m, count in models})
     builder = PartialSumBuilder(batch.plan, batch.phase)
-    answers = []
+    answers, kinds = [], set[str]()
     with interruptible():
         for task, answer in do_tasks(resources, batch, evaluator, node):
             if answer := builder.take(task, answer):
+                # One traceback of a kind: a bug raises in every client.
+                if answer.trace and answer.trace.kind in kinds:
+                    answer.trace = None
+                elif answer.trace:
+                    kinds.add(answer.trace.kind)
                 answers.append(answer)
     sums = builder.sums
     if node is not None and sums:
@@ -233,8 +246,48 @@ def do_task(
     except TaskTimeoutError as error:
         return Answer(client, error=("timeout", str(error)))
     except Exception as error:  # noqa: BLE001 - whatever a client raises is its failure
-        return Answer(client, error=("raised", f"{type(error).__name__}: {error}"))
+        if node is None and settings["faults"].strict:
+            leave_strict_run(settings["engine"], batch.phase, round, client, error)
+        return failed_answer(client, batch.phase, round, error, node)
     return inject_fault_after(fault, answer)
+
+
+def failed_answer(
+    client: ClientId, phase: str, round: int, error: Exception, node: NodeConfig | None
+) -> Answer:
+    """Return the answer of a client that raised.
+
+    The traceback of a device stays in its own log.
+    """
+    answer = Answer(client, error=("raised", f"{type(error).__name__}: {error}"))
+    if node is None:
+        answer.trace = trace_of(error)
+    else:
+        words = "client %s raised in round %s, %s"
+        log.error(words, client, round, phase, exc_info=error)
+    return answer
+
+
+def trace_of(error: Exception) -> Trace:
+    """Return the traceback of an exception that was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    kind = f"{type(error).__name__} at {last.filename}, line {last.lineno}"
+    return Trace(kind, "".join(traceback.format_exception(error)))
+
+
+def leave_strict_run(
+    engine: str, phase: str, round: int, client: ClientId, error: Exception
+) -> None:
+    """Let a client's exception end a strict run in process, so that debuggers stop.
+
+    Elsewhere the server ends the run.
+    """
+    if engine == "inprocess":
+        error.add_note(
+            f"{ERROR_MARK}client {client} raised this in round {round}, {phase}; "
+            "faults.strict=true ends the run at the first failure"
+        )
+        raise RaisedInStrictRunError from error
 
 
 def refuse_groups(

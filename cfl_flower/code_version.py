@@ -1,10 +1,21 @@
-"""The version of this code, by which server and clients know that they agree."""
+"""The version of this code, on which server and clients agree and which runs record."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import tomllib
+from collections.abc import Iterable
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+"""The folder that holds this project's packages."""
+
+COMMIT = "CFL_COMMIT"
+"""Environment variable: the commit of a copy of this code that is outside of git."""
 
 
 @cache
@@ -13,10 +24,50 @@ def code_digest() -> str:
 
     Ray workers may import another checkout's code (see `fleet.Fleet.discover`).
     """
-    root = Path(__file__).parents[1]
+    rooms = ("cfl_flower", "clients", "strategies")
+    return digest_of_files(
+        ROOT, [path for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+    )
+
+
+def digest_of_files(root: Path, paths: Iterable[Path]) -> str:
+    """Return a hash over files: over their names below ``root``, and their contents."""
     state = hashlib.blake2b(digest_size=8)
-    for room in ("cfl_flower", "clients", "strategies"):
-        for path in sorted((root / room).rglob("*.py")):
-            state.update(path.relative_to(root).as_posix().encode())
-            state.update(path.read_bytes())
+    for path in paths:
+        state.update(path.relative_to(root).as_posix().encode())
+        state.update(path.read_bytes())
     return state.hexdigest()
+
+
+@cache
+def project_version() -> str | None:
+    """Return the version of this project; None where neither file nor package has it.
+
+    Flower's own environment of a run has the project's files and not its package.
+    """
+    project = ROOT / "pyproject.toml"
+    if project.exists():
+        return str(tomllib.loads(project.read_text())["project"]["version"])
+    try:
+        return version("cfl-flower")
+    except PackageNotFoundError:
+        return None
+
+
+@cache
+def commit() -> str | None:
+    """Return the commit of this checkout, with ``-dirty`` if tracked files differ.
+
+    None where the code is in no checkout, such as an installed wheel, or git is not
+    installed: the digest of the code names it there.
+    """
+    if not (ROOT / ".git").exists():
+        return os.environ.get(COMMIT) or None
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    try:
+        found = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()

@@ -40,6 +40,10 @@ class ConfigError(CflError):
     exit_code = 2
 
 
+class NoConceptsError(ConfigError):
+    """A method that needs to know true concepts, of data with a single one."""
+
+
 class CheckpointError(CflError):
     """A checkpoint that is damaged, missing or of another run."""
 
@@ -48,6 +52,10 @@ class CheckpointError(CflError):
 
 class NoValidResultError(CflError):
     """A round without any valid result."""
+
+
+class ClientFailedError(CflError):
+    """A client without a valid result, in a run with `faults.strict`."""
 
 
 class BudgetSpentError(CflError):
@@ -64,6 +72,10 @@ class RunFailedError(CflError):
 
 class FailedRunsError(CflError):
     """Some of several runs failed; the others are complete."""
+
+
+class RaisedInStrictRunError(Exception):
+    """Takes a client's exception, its cause, out of the app of a run in process."""
 
 
 class InterruptedRunError(CflError):

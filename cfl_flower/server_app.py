@@ -20,9 +20,9 @@ from cfl_flower.communication.nodes import NodeRegistry
 from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.inferred import InferredDataset
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.stream import HALF, Stream, say_share
 from cfl_flower.errors import CflError, FailedRunsError
-from cfl_flower.models import hollow_network
+from cfl_flower.models import count_floats, hollow_network
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import (
@@ -33,7 +33,9 @@ from cfl_flower.runs.console import (
     verbosity,
 )
 from cfl_flower.runs.directory import RunDirectory, refuse_other_data
+from cfl_flower.runs.failures import FailureLog
 from cfl_flower.runs.loggers import open_logger
+from cfl_flower.runs.provenance import record_provenance
 from cfl_flower.settings import locate
 
 app = ServerApp()
@@ -107,16 +109,16 @@ def runs_at_once(configs: list[RunConfig]) -> int:
     if any(config.gpus_per_worker for config in configs):
         return 1
     clients = max(config.clients for config in configs)
-    floats = max(count_floats(config) for config in configs)
+    floats = max(count_model(config) for config in configs)
     most = min(MOST_AT_ONCE, CLIENTS_AT_ONCE // clients, FLOATS_AT_ONCE // floats)
     return max(1, min(most, len(configs)))
 
 
-def count_floats(config: RunConfig) -> int:
+def count_model(config: RunConfig) -> int:
     """Return how many numbers a model has."""
     dataset = config.dataset
     network = hollow_network(config.model, dataset.shape, dataset.classes)
-    return sum(tensor.numel() for tensor in network.state_dict().values())
+    return count_floats(network)
 
 
 def share_nodes(grid: Grid, configs: list[RunConfig]) -> list[list[int]]:
@@ -136,14 +138,21 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
     # Flower's loop logs several lines per round; the progress line says it in one.
     logging.getLogger("flwr").setLevel(logging.WARNING)
     with RunDirectory(config) as directory:
-        fleet = Fleet(grid, config, directory.token)
+        warn = partial(console.print, style="yellow", soft_wrap=True, markup=False)
+        whole = config.faults.strict or verbosity() is Verbosity.VERBOSE
+        failures = FailureLog(Path(config.output_dir), warn, whole)
+        fleet = Fleet(grid, config, directory.token, failures)
         fleet.discover()
         stream = open_stream(config) if fleet.simulated else None
-        warn = partial(console.print, style="yellow", soft_wrap=True, markup=False)
         for warning in config.warnings() if stream else ():
             warn(warning)
         if stream and isinstance(config.dataset, InferredDataset):
             console.print(config.dataset.described, soft_wrap=True, markup=False)
+        share = stream.arriving() if stream else None
+        if share is not None:
+            style = "yellow" if share < HALF else None
+            said = say_share(share, config.rounds)
+            console.print(said, style=style, soft_wrap=True, markup=False)
         checkpoint = Checkpoint(Path(config.output_dir) / "checkpoint", config.resolved)
         strategy_class = locate(config.resolved["strategy"]["_target_"])
         done, state = 0, None
@@ -155,6 +164,9 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
         elif stream:
             directory.begin(stream.samples())
         directory.rewind(done)
+        changed = record_provenance(directory.path, config.resolved, done)
+        if changed:
+            warn(f"warning: {changed}")
         callbacks = make_callbacks(config, directory, checkpoint, console)
         timeline = config.timeline if stream else None
         if timeline:

@@ -31,6 +31,7 @@ from typing import (
     get_origin,
 )
 
+import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
@@ -91,7 +92,7 @@ def settings(group: str) -> Callable[[type[T]], type[T]]:
         @wraps(validate)
         def initialise(self: T, *args: Any, **values: Any) -> None:
             try:
-                validate(self, *args, **values)
+                validate(self, *map(plain, args), **plain(values))
             except ValidationError as error:
                 raise _first_problem(group, type(self), error) from error
 
@@ -118,6 +119,47 @@ def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
         allowed = allowed.replace("a number", "a finite number")
     shown = json.dumps(value) if value is None or isinstance(value, bool) else value
     return ConfigError(f"{key}={shown} is not allowed; use {allowed}")
+
+
+def plain(value: Any) -> Any:
+    """Return numpy's numbers and arrays as Python's; anything else stays as it is.
+
+    A float32 becomes the number with its shortest digits.
+
+    Examples
+    --------
+    >>> plain([np.int64(3), np.float32(0.1), np.array([1, 2]), "a", True])
+    [3, 0.1, [1, 2], 'a', True]
+    """
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    if type(value) is dict:
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value[()] if value.ndim == 0 else list(value))
+    if isinstance(value, np.floating):
+        return float(str(value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def as_declared(given: Any, checked: Any) -> Any:
+    """Return a value as its declaration converted it, where it is a scalar or a list.
+
+    Examples
+    --------
+    >>> as_declared(100.0, 100), as_declared(["3", 0.5], [3, 0.5])
+    (100, [3, 0.5])
+    """
+    given = plain(given)
+    if isinstance(given, list) and isinstance(checked, list | tuple):
+        if len(given) == len(checked):
+            return [as_declared(*pair) for pair in zip(given, checked, strict=True)]
+    elif isinstance(given, SCALARS) and isinstance(checked, SCALARS):
+        return checked
+    return given
+
+
+SCALARS = (bool, int, float, str)
 
 
 def known_names(name: str, known: Collection[str]) -> str:

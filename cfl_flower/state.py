@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 from flwr.client import NumPyClient
@@ -22,6 +22,9 @@ Sampling: TypeAlias = Literal["all", "clusters"]
 @settings("strategy")
 class StrategySettings:
     """The settings that every method has."""
+
+    needs_extractor: ClassVar[bool] = False
+    """Whether the method does less where a network is a classifier and nothing else."""
 
     client: str = "clients.base.ClusteredClient"
     """Dotted path of the NumPyClient that does this method's tasks."""
@@ -62,6 +65,8 @@ class ClusteredState:
     """What the selection knows of clients."""
     privacy: PrivacyLoss = field(default_factory=PrivacyLoss, kw_only=True)
     """What clients have lost of theirs, with ``privacy=``."""
+    empty: list[ClientId] = field(default_factory=list, kw_only=True)
+    """The clients that said last that they have no samples in the next round."""
 
     @property
     def sizes(self) -> IntArray:

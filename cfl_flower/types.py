@@ -75,6 +75,11 @@ class Plan:
     sum_spec: SumSpec | None = None
     """How results are added up; None if they come one by one."""
 
+    def __post_init__(self) -> None:
+        # A method that appends to its plan's models would change its own state's list.
+        if type(self.models) is list:
+            object.__setattr__(self, "models", self.models.copy())
+
     @cached_property
     def sharers(self) -> Counter[int]:
         """How many of the tasks send each model."""
@@ -122,11 +127,22 @@ PASSES = "passes"
 """The metric in which a client app tells what it computed: `FlatModel.passes`."""
 
 
+@dataclass(frozen=True)
+class Trace:
+    """How a simulated client came to raise an exception."""
+
+    kind: str
+    """The class of the exception, and the file and line that raised it."""
+    text: str
+    """Python's traceback."""
+
+
 @dataclass
 class Answer:
     """What a client app sends back for one task.
 
-    ``error`` is (reason, detail) when the client had no result.
+    ``error`` is (reason, detail) when the client had no result. A device sends no
+    ``trace``: it may hold parts of its data.
     """
 
     client: ClientId
@@ -135,6 +151,7 @@ class Answer:
     loss: float | None = None
     metrics: dict[str, Scalar] = field(default_factory=dict)
     error: tuple[str, str] | None = None
+    trace: Trace | None = None
 
 
 START_LOSSES = ("start_loss", "start_rms")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -39,6 +40,10 @@ Reply: TypeAlias = tuple[list[Vector], int, Metrics]
 
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""
+
+
+Samples: TypeAlias = tuple[Tensor, Tensor]
+"""Inputs, (n, ...), and labels, (n,)."""
 
 
 class ClusteredClient(NumPyClient):
@@ -73,13 +78,31 @@ class ClusteredClient(NumPyClient):
         place = context.client if context.place is None else context.place
         return context.stream.view(int(place), round)
 
-    def samples(self, round: int) -> tuple[Tensor, Tensor]:
+    def samples(self, round: int) -> Samples:
         """Return the training samples and labels; a malicious client's are spoilt."""
-        x, y = self.data(round).train()
+        return self.samples_of(self.data(round))
+
+    def samples_of(self, view: View) -> Samples:
+        """Return what `samples` does, of data that this client holds or held."""
+        x, y = view.train()
         attack, classes = self.context.attack, self.context.stream.classes
         if attack:
             y = torch.from_numpy(spoil_labels(attack, y.cpu().numpy(), classes)).to(y)
         return x, y
+
+    def fingerprint(self, round: int) -> np.ndarray:
+        """Return 8 bytes that identify a round's training samples and their labels.
+
+        On a device by their content: the indices of its own folder always start at 0.
+        """
+        view = self.data(round)
+        state = blake2b(digest_size=8)
+        state.update(repr((view.degrees, view.turns)).encode())
+        state.update(np.ascontiguousarray(view.train_indices).tobytes())
+        state.update(np.ascontiguousarray(view.labels).tobytes())
+        if self.context.folder is not None:
+            state.update(view.train()[0].cpu().numpy().data)
+        return np.frombuffer(state.digest(), np.uint8)
 
     def get_properties(self, config: Config) -> Metrics:
         """Answer the server's hello: sizes, and the first representation if asked."""
@@ -117,17 +140,19 @@ class ClusteredClient(NumPyClient):
         round: int | None = None,
         purpose: str = "batches",
         anchor: Vector | None = None,
+        samples: Samples | None = None,
     ) -> tuple[Vector, int]:
         """Return the model trained from given weights, (d,), and the number of samples.
 
-        It is trained on the task's round unless another is given, with the running
-        statistics from before. The proximal term holds the weights near the ``anchor``,
-        by default the start. ``purpose`` names the draws of the batches: with another
-        one than the default the training is a trial, which leaves nothing behind.
+        It is trained on the data of the task's round unless another, or ``samples``,
+        are given, with the running statistics from before. The proximal term holds the
+        weights near the ``anchor``, by default the start. ``purpose`` names the
+        draws of the batches: with another one than the default the training is a trial,
+        which leaves nothing behind.
         """
         context = self.context
         round = context.round if round is None else round
-        x, y = self.samples(round)
+        x, y = self.samples(round) if samples is None else samples
         model = context.model.load(self.with_own_buffers(start, before=round))
         rng, near = self.rng(purpose, round), None
         if anchor is not None:
@@ -141,7 +166,11 @@ class ClusteredClient(NumPyClient):
 
         All 0 for a client without any, so that the first model is the best.
         """
-        x, y = self.samples(round)
+        return self.losses_on(models, self.samples(round))
+
+    def losses_on(self, models: Sequence[Vector], samples: Samples) -> FloatArray:
+        """Return the mean loss of each model on given samples; see `losses`."""
+        x, y = samples
         context = self.context
         own = [self.with_own_buffers(m, context.round) for m in models if len(y)]
         found = [evaluate(context.model.load(m), x, y)[0] for m in own]
@@ -183,7 +212,10 @@ class ClusteredClient(NumPyClient):
         self, parameters: list[Vector], config: Config
     ) -> tuple[float, int, Metrics]:
         """Test the served model on this round's data, and look at the next round's."""
-        report = self.report(config, self.context.round + 1, parameters)
+        upcoming = self.context.round + 1
+        report = self.report(config, upcoming, parameters)
+        if config.get("tell_empty") and not len(self.data(upcoming).labels):
+            report = {**report, "empty": True}
         if not config.get("test", True):
             return 0.0, 0, report
         own = self.data(self.context.round)

@@ -2,9 +2,10 @@
 
 Computes: the loss of every training sample under the served model, and river's ADWIN
 (Bifet and Gavaldà, SDM 2007) or KSWIN (Raab et al., Neurocomputing 2020) over them.
-Sends: its representation when the detector finds that losses rose and it differs from
-the one that the server holds. Keeps: the losses since then, at most `WINDOW`; the
-detector is run again over them, so a device that was switched off goes on where it was.
+Of many samples some, at equal distances, are looked at. Sends: its representation when
+the detector finds that losses rose and it differs from the one that the server holds.
+Keeps: the losses since then, at most `WINDOW`; the detector is run again over them, so
+a device that was switched off goes on where it was.
 
     python -m simulations.run strategy.client=clients.detecting.AdwinClient
 
@@ -30,7 +31,8 @@ from clients.base import ClusteredClient, Config, Metrics
 DETECTORS: Any = import_module("river.drift") if find_spec("river") else None
 
 WINDOW = 2000
-"""Losses that a client keeps."""
+"""Losses that a client keeps. Those of a round are at most half of them, so that there
+are earlier ones to compare with."""
 
 
 def rises(detector: Any, losses: FloatArray, known: int) -> bool:
@@ -66,10 +68,12 @@ class DetectingClient(ClusteredClient):
         known = state.load(before=self.context.round).get("losses", np.zeros(0))
         served = self.context.model.load(self.served(list(parameters)))
         losses = sample_losses(served, *self.samples(round)).double().numpy()
-        every = np.concatenate([known, losses])[-WINDOW:]
-        old = max(0, len(every) - len(losses))
+        places = np.linspace(0, len(losses) - 1, min(len(losses), WINDOW // 2))
+        some = losses[places.astype(int)]
+        every = np.concatenate([known, some])[-WINDOW:]
+        old = len(every) - len(some)
         drifted = old > 0 and rises(self.detector(), every, old)
-        kept = losses[-WINDOW:] if drifted else every
+        kept = some if drifted else every
         state.save(self.context.round, {"losses": kept})
         return super().report(config, round, parameters) if drifted else {}
 

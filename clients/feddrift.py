@@ -1,58 +1,150 @@
 """FedDrift's client: trains the best of all models, or a new one after a drift.
 
-Computes: the loss of each model on its data, and after a change on those before; local
-SGD. Sends: the trained model (d floats), the losses, which model it is. Keeps: nothing;
-a device with data of its own, which cannot look at what they were, its smallest loss.
+Computes: the loss of each model on its data, and on what it held while other models
+were its own; local SGD on all the data that belong to the model that it trains. Sends:
+the trained model (d floats), which one it is, the round from which it has its data, the
+losses (K^2 floats) and the numbers of samples behind them (K). Keeps: for each time
+step its smallest loss, a digest of the data, and which samples they were. A device with
+data of its own keeps no samples: it looks at what it has now.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 
-from cfl_flower.types import FloatArray, Vector
-from clients.base import ClusteredClient, Config, Reply
+import numpy as np
+import torch
+
+from cfl_flower.data.stream import View
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
 
 NEW = -1
 """What it reports when it started a model of its own; see `strategies.feddrift`."""
 
 
 class FedDriftClient(ClusteredClient):
-    """Algorithm 1, lines 3 to 10."""
+    """Algorithm 1, lines 3 to 10.
+
+    A time step lasts as long as the client's data stay the same. It is named by the
+    round in which the client first trained on them.
+    """
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the model that fits this round's data, one of all or a new one."""
-        context = self.context
-        losses = self.losses(parameters, context.round)
+        round = self.context.round
+        if len(self.data(round).train_indices) == 0:
+            return [parameters[0]], 0, {}
+        # The server does not know a step whose only result was lost.
+        told = json.loads(config.get("assigned", "[]"))
+        past = {step: model for step, model in told if f"{step}.loss" in self.kept}
+        last = max(past, default=0)
+        same = np.array_equal(
+            self.kept.get(f"{last}.data", ()), self.fingerprint(round)
+        )
+        step = last if same else round
+        losses = self.losses(parameters, round)
         chosen = int(losses.argmin())
-        if self.drifted(parameters, losses):
+        start = parameters[chosen]
+        before = self.best_before(parameters, last, same)
+        if before is not None and losses.min() - before > self.context.settings.delta:
             chosen = NEW
-        start = context.initial() if chosen == NEW else parameters[chosen]
+            start = start if self.is_original else self.context.initial()
+        past.pop(step, None)
+        belonging = self.belonging(chosen, past)
+        report = {"chosen": chosen, "step": step, **self.measure(parameters, belonging)}
         start_losses = self.start_loss(start, config)
-        trained, count = self.train_from(start)
-        if context.folder is not None and count:
-            best = np.array([losses.min()], np.float32)
-            context.state.part("loss").save(context.round, {"best": best})
-        data = losses.astype(np.float32).tobytes()
-        return [trained], count, {"chosen": chosen, "losses": data, **start_losses}
+        trained, count = self.train_from(start, samples=belonging[chosen])
+        self.remember(step, past, float(losses.min()))
+        return [trained], count, {**report, **start_losses}
 
-    def drifted(self, models: list[Vector], losses: FloatArray) -> bool:
-        """Return whether the best loss rose by more than delta since the last round."""
-        before = self.best_before(models)
-        rise = None if before is None else losses.min() - before
-        return rise is not None and bool(rise > self.context.settings.delta)
+    def measure(self, models: list[Vector], belonging: dict[int, Samples]) -> Metrics:
+        """Return the losses of K models on the data of each, (K, K), and their numbers.
 
-    def best_before(self, models: list[Vector]) -> float | None:
-        """Return the smallest loss on the data before, None if they are the same.
-
-        On a device with data of its own that of its last training, by the models then.
+        Both are zero for a model of which the client has no data.
         """
-        context, round = self.context, self.context.round
-        if context.folder is not None:
-            kept = context.state.part("loss").load(round).get("best")
-            return None if kept is None else float(kept[0])
+        counts = np.zeros(len(models), np.float32)
+        losses = np.zeros((len(models), len(models)), np.float32)
+        for model in belonging.keys() - {NEW}:
+            counts[model] = len(belonging[model][1])
+            losses[model] = self.losses_on(models, belonging[model])
+        return {"losses": losses.tobytes(), "counts": counts.tobytes()}
+
+    @cached_property
+    def kept(self) -> dict[str, np.ndarray]:
+        """What is remembered of time steps: their number, a dot, and a name."""
+        return self.context.state.part("steps").load(self.context.round)
+
+    @property
+    def is_original(self) -> bool:
+        """Whether this is FedDrift as its authors run it."""
+        return bool(self.context.settings.form == "original")
+
+    def best_before(
+        self, models: Sequence[Vector], last: int, same: bool
+    ) -> float | None:
+        """Return the smallest loss on the data before; None if they are the ``same``.
+
+        It is that of the ``last`` time step, by the models then. The simplified form
+        takes the data of the round before and the models of now, but on a device, which
+        has no other data than those of now.
+        """
+        round = self.context.round
+        if self.is_original or self.context.folder is not None:
+            loss = self.kept.get(f"{last}.loss")
+            return None if loss is None or same else float(loss[0])
         if round == 1:
             return None
         now, before = self.data(round), self.data(round - 1)
         if now is before or len(before.train_indices) == 0:
             return None
         return float(self.losses(models, round - 1).min())
+
+    def belonging(self, chosen: int, past: dict[int, int]) -> dict[int, Samples]:
+        """Return the samples that belong to each model, those of now to ``chosen``.
+
+        ``past`` has the models of earlier time steps.
+        """
+        now = self.data(self.context.round)
+        views = {chosen: [now]}
+        for step, model in past.items():
+            rows = self.kept.get(f"{step}.samples")
+            if rows is not None and self.is_original:
+                degrees = float(self.kept[f"{step}.degrees"][0])
+                relabel = self.kept[f"{step}.relabel"]
+                held = replace(
+                    now, train_indices=rows, degrees=degrees, relabel=relabel
+                )
+                views.setdefault(model, []).append(held)
+        return {model: self.unite(parts) for model, parts in views.items()}
+
+    def unite(self, views: Sequence[View]) -> Samples:
+        """Return the samples of all views; one that is in several counts once."""
+        forms: dict[tuple[float, bytes], View] = {}
+        for view in views:
+            form = view.degrees, view.relabel.tobytes()
+            if form in forms:
+                rows = np.union1d(forms[form].train_indices, view.train_indices)
+                forms[form] = replace(view, train_indices=rows)
+            else:
+                forms[form] = view
+        parts = [self.samples_of(view) for view in forms.values()]
+        return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+
+    def remember(self, step: int, past: dict[int, int], loss: float) -> None:
+        """Keep the loss and the data of a time step beside those of ``past`` ones."""
+        context, view = self.context, self.data(self.context.round)
+        names = {str(each) for each in past}
+        known = {n: a for n, a in self.kept.items() if n.split(".")[0] in names}
+        found: dict[str, np.ndarray] = {
+            "loss": np.array([loss], np.float32),
+            "data": self.fingerprint(context.round),
+        }
+        if context.folder is None and self.is_original:
+            found["samples"], found["relabel"] = view.train_indices, view.relabel
+            found["degrees"] = np.array([view.degrees])
+        own = {f"{step}.{name}": array for name, array in found.items()}
+        context.state.part("steps").save(context.round, {**known, **own})

@@ -12,6 +12,7 @@ from cfl_flower.learning.training import (
     TRAINING_PASSES,
     batches,
     gradient_writer,
+    least_batch,
     switch_mode,
 )
 from cfl_flower.types import Vector
@@ -31,13 +32,14 @@ class PFedMeClient(ClusteredClient):
         theta, gradient, copy = model.weights, model.gradient, model.weights.clone()
         write_gradient, pull = gradient_writer(model), settings.attraction
         rng = self.rng("batches")
-        for batch in batches(x, y, self.local, rng) if len(y) else ():
+        least = least_batch(model, x) if len(y) else 1
+        for batch in batches(x, y, self.local, rng, least) if len(y) else ():
             for _ in range(settings.inner_steps):
                 write_gradient(*batch)
                 gradient.add_(theta - copy, alpha=pull)
                 theta.add_(gradient, alpha=-self.local.learning_rate)
             copy.add_(theta - copy, alpha=settings.outer_rate * pull)
-        samples = self.local.count_samples(len(y))
+        samples = self.local.count_samples(len(y), least)
         model.passes += TRAINING_PASSES * settings.inner_steps * samples
         personal = model.to_vector()
         theta.copy_(copy)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cfl_flower.learning.training import train
+from cfl_flower.learning.training import least_batch, train
 from cfl_flower.types import FloatArray, Vector
 from clients.base import ClusteredClient, Config, Reply
 
@@ -36,9 +36,10 @@ class ScaffoldClient(ClusteredClient):
         model = self.load_received(start)
         correction = torch.from_numpy(control - own).to(model.vector.device)
         train(model, x, y, self.local, self.rng("batches"), correction=correction)
-        trained, steps = model.to_vector(), self.local.count_steps(len(y))
-        if len(y) == 0:
-            return [trained, np.zeros_like(control)], 0, {}
+        trained = model.to_vector()
+        steps = self.local.count_steps(len(y), least_batch(model, x)) if len(y) else 0
+        if steps == 0:
+            return [trained, np.zeros_like(control)], len(y), {}
         change = control_change(
             control, start[:count], trained[:count], steps, self.local.learning_rate
         )

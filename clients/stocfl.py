@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import blake2b
 
 import numpy as np
 from torch import Tensor
@@ -124,17 +123,3 @@ class StoCFLClient(BilevelClient):
             state = self.context.state.part("report")
             data = {"data": self.fingerprint(round)}
             state.save(self.context.round, data, taken)
-
-    def fingerprint(self, round: int) -> np.ndarray:
-        """Return 8 bytes that identify a round's training samples and their labels.
-
-        On a device by their content: the indices of its own folder always start at 0.
-        """
-        view = self.data(round)
-        state = blake2b(digest_size=8)
-        state.update(repr((view.degrees, view.turns)).encode())
-        state.update(np.ascontiguousarray(view.train_indices).tobytes())
-        state.update(np.ascontiguousarray(view.labels).tobytes())
-        if self.context.folder is not None:
-            state.update(view.train()[0].cpu().numpy().data)
-        return np.frombuffer(state.digest(), np.uint8)

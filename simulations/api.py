@@ -25,21 +25,28 @@ import yaml
 from markupsafe import Markup
 from rich.table import Table
 
+from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import quoted, with_folder
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import conf_folders, targets
 from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import read_summary
-from cfl_flower.settings import locate, require
+from cfl_flower.settings import locate, plain, require
 from cfl_flower.types import Json
 from simulations import figures, report_tables
 from simulations import run as run_command
-from simulations.compare import FOLDER, default_overrides, make_jobs, with_marks
+from simulations.compare import (
+    FOLDER,
+    check_reference,
+    default_overrides,
+    make_jobs,
+    with_marks,
+)
 from simulations.jobs import at_once, carry_out
 from simulations.report import render
 from simulations.saved import SavedRun, find_runs, load_run
-from simulations.streams import Picture, Stream, divide, question
+from simulations.streams import Picture, Stream, divide, question, swept_tables
 
 __all__ = ["Comparison", "Run", "compare", "load", "run"]
 
@@ -122,6 +129,8 @@ class Comparison:
     runs: Sequence[Run]
     failures: Mapping[str, str]
     """Why runs failed, by their folder."""
+    reference: str = REFERENCE_METHOD
+    """The method that leads are over."""
 
     def __repr__(self) -> str:
         """Say what is compared, and how many runs failed."""
@@ -131,7 +140,7 @@ class Comparison:
     @cached_property
     def streams(self) -> list[Stream]:
         """The methods on each stream of data."""
-        return divide(run.saved for run in self.runs)
+        return divide([run.saved for run in self.runs], self.reference)
 
     @cached_property
     def scores(self) -> pd.DataFrame:
@@ -142,7 +151,8 @@ class Comparison:
     @property
     def tables(self) -> list[pd.DataFrame]:
         """The tables that `compare` prints, means ± deviations over seeds."""
-        return [_to_frame(table) for each in self.streams for table in each.tables]
+        found = [table for each in self.streams for table in each.tables]
+        return [_to_frame(table) for table in [*found, *swept_tables(self.streams)]]
 
     def plot(self, key: str = "accuracy", stream: int = 0) -> Picture:
         """Draw a column of `rounds`: a line per method, its seeds' mean and spread."""
@@ -150,7 +160,8 @@ class Comparison:
 
     def report(self, output: str | Path) -> list[Path]:
         """Write a page on all runs, with its tables beside it; return the paths."""
-        return render([run.saved for run in self.runs]).write(Path(output))
+        page = render([run.saved for run in self.runs], self.reference)
+        return page.write(Path(output))
 
     def _repr_html_(self) -> str:
         """Show the tables in a notebook."""
@@ -174,18 +185,21 @@ def compare(
     seeds: int | Iterable[int] = 1,
     marks: bool = True,
     jobs: int | None = None,
+    reference: str = REFERENCE_METHOD,
     **settings: object,
 ) -> Comparison:
     """Run every combination of the settings that are lists, several at a time.
 
     A setting that is a list itself, such as ``drift__rounds=[6]``, is one value;
     several of it are a list of lists. ``seeds`` are how many, from 0 on, or which;
-    ``marks`` adds fedavg, local and oracle to measure by; ``jobs`` is how many runs go
-    on at a time. As the command, it goes on with what an ``output_dir`` holds. Raises
-    `ConfigError` before any training; runs that fail later are in `failures`.
+    ``marks`` adds fedavg, local and oracle to measure by; leads are over the method
+    ``reference``; ``jobs`` is how many runs go on at a time. As the command, it goes on
+    with what an ``output_dir`` holds. Raises `ConfigError` before any training; runs
+    that fail later are in `failures`.
     """
     if "seed" in settings:
         raise ConfigError("seed has no effect beside seeds; use seeds=[0, 3] for two")
+    seeds = plain(seeds)
     numbers = list(range(seeds) if isinstance(seeds, int) else seeds)
     whole = numbers and all(isinstance(each, int) for each in numbers)
     require(bool(whole), "seeds", seeds, "how many, such as 3, or which: [0, 5]")
@@ -194,21 +208,26 @@ def compare(
     if not any(each.startswith("strategy=") for each in asked):
         asked = default_overrides() + asked
     run_command.refuse_nothing(asked)
-    made = make_jobs(with_folder(with_marks(asked) if marks else asked, FOLDER))
+    asked = with_marks(asked) if marks else asked
+    made = make_jobs(with_folder(asked, FOLDER, always=True))
+    check_reference(made, reference)
     most = at_once([job.config for job in made], jobs)
     failures = carry_out(made, most, Verbosity.NORMAL, "compare")
     begun = [Run(load_run(job.folder)) for job in made if job.rounds()]
-    return Comparison(begun, failures)
+    return Comparison(begun, failures, reference)
 
 
-def load(folder: str | Path) -> Run | Comparison:
-    """Read a run, or all runs below a folder; `ConfigError` if there is none."""
+def load(folder: str | Path, reference: str = REFERENCE_METHOD) -> Run | Comparison:
+    """Read a run, or all runs below a folder; `ConfigError` if there is none.
+
+    Leads of several are over the method ``reference``.
+    """
     root = Path(folder)
     found = [Run(load_run(path)) for path in find_runs(root)]
     if found[0].folder == root:
         return found[0]
     read = {str(r.folder): r.saved.failure for r in found if r.saved.failure}
-    return Comparison(found, read)
+    return Comparison(found, read, reference)
 
 
 def to_overrides(settings: Mapping[str, object], sweep: bool = False) -> list[str]:
@@ -226,7 +245,7 @@ def to_overrides(settings: Mapping[str, object], sweep: bool = False) -> list[st
     ['drift.rounds=[3],[3,9]']
     """
     found = []
-    for name, value in settings.items():
+    for name, value in plain(settings).items():
         key, many = name.replace("__", "."), [value]
         if sweep and isinstance(value, list | tuple | range):
             lists = all(isinstance(each, list | tuple) for each in value)

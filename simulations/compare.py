@@ -9,9 +9,10 @@ Hydra's overrides; commas sweep, seeds share a row, and runs on different data h
 tables of their own; the last table has a column for each value of what is swept. A
 setting that only some of the methods have (strategy.threshold=0,0.5) is theirs alone.
 The references fedavg, local (below) and oracle (above) run, too, unless `--bare` is
-given. Beside the runs are a page (report.html) and its tables as CSV and LaTeX. A run
-that fails does not hide the others. With an output_dir, the same command continues
-after an interruption, and repeats nothing that is finished. Exit codes are those of
+given. Leads are over fedavg; reference=METHOD names another of the methods. Beside the
+runs are a page (report.html) and its tables as CSV and LaTeX. A run that fails does not
+hide the others. With an output_dir, the same command continues after an interruption,
+and repeats nothing that is finished. Exit codes are those of
 `simulations.run`; 1 also if a run failed.
 """
 
@@ -23,21 +24,35 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
-from cfl_flower.errors import InterruptedRunError
+from cfl_flower.errors import InterruptedRunError, NoConceptsError
 from cfl_flower.runs.console import Verbosity, make_console
-from cfl_flower.runs.reading import read_finished, refuse_other_settings
+from cfl_flower.runs.reading import (
+    effective_differences,
+    read_finished,
+    read_settings,
+    refuse_other_settings,
+)
 from simulations.jobs import Job, at_once, carried_out
 from simulations.run import check_machine, refuse_nothing
 from simulations.set_files import with_files
 from simulations.superlink import PROJECT
 from simulations.terminal import Parser, command, make_error_console
 
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
+
 FOLDER = "compare"
 """The last word of a folder that is made up for a comparison."""
+
+REFERENCE = "reference="
+"""How the word begins that names the method that leads are over."""
 
 
 def default_overrides() -> list[str]:
@@ -110,20 +125,73 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     # torch with the classes of all groups, once the keys are right.
     from cfl_flower.config.compose import check_settings
 
-    configs = [check_settings(each) for each in composed]
+    checked: list[RunConfig] = []
+    for each in composed:
+        try:
+            checked.append(check_settings(each))
+        except NoConceptsError as error:
+            if len(composed) == 1:
+                raise
+            make_error_console().print(
+                f"left out: {error}", style="yellow", soft_wrap=True
+            )
+    configs = place(checked)
     for config in configs:
         check_machine(config)
         refuse_other_settings(config)
         # What is broken there would end the comparison after all other runs.
         read_finished(config)
-    if len(configs) == 1:
-        return [Job(configs[0].names["strategy"], configs[0])]
     return [Job(Path(config.output_dir).name, config) for config in configs]
+
+
+def place(configs: Sequence[RunConfig]) -> list[RunConfig]:
+    """Return the runs of a comparison, each with a folder of its own.
+
+    That is the one in which it began, whatever it is called: a comparison of one seed
+    has other names for its folders than the same of several.
+    """
+    if len(configs) == 1:
+        (only,) = configs
+        configs = [_moved(only, Path(only.output_dir, only.names["strategy"]))]
+    if all(has_begun(Path(config.output_dir)) for config in configs):
+        return list(configs)
+    root = Path(os.path.commonpath([Path(c.output_dir).parent for c in configs]))
+    known = [path.parent for path in sorted(root.glob("*/config.yaml"))]
+    begun = {
+        folder: read_settings(folder / "config.yaml")
+        for folder in filter(has_begun, known)
+    }
+    found = []
+    for config in configs:
+        alike = (
+            folder
+            for folder, settings in begun.items()
+            if settings["rounds"] == config.rounds
+            and not any(effective_differences(settings, config.resolved))
+        )
+        own = Path(config.output_dir)
+        found.append(_moved(config, own if has_begun(own) else next(alike, own)))
+    return found
+
+
+def has_begun(folder: Path) -> bool:
+    """Return whether a run has begun in a folder."""
+    return (folder / "rounds.jsonl").is_file()
+
+
+def _moved(config: RunConfig, folder: Path) -> RunConfig:
+    resolved = {**config.resolved, "output_dir": str(folder)}
+    return replace(config, output_dir=str(folder), resolved=resolved)
+
+
+def root_of(jobs: Sequence[Job]) -> Path:
+    """Return the folder that has those of all runs."""
+    return Path(os.path.commonpath([job.folder.parent for job in jobs]))
 
 
 def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
     """Say where the runs are, and what goes on with them after an interruption."""
-    root = os.path.commonpath([job.folder for job in jobs])
+    root = str(root_of(jobs))
     console = make_error_console()
     warnings = dict.fromkeys(line for job in jobs for line in job.config.warnings())
     for warning in warnings:
@@ -137,15 +205,35 @@ def announce(jobs: Sequence[Job], arguments: Sequence[str]) -> None:
     )
 
 
+def take_reference(overrides: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the method that leads are over, and the overrides without its name.
+
+    Examples
+    --------
+    >>> take_reference(["seed=0,1", "reference=ifca"]), take_reference(["seed=1"])
+    (('ifca', ['seed=0,1']), ('fedavg', ['seed=1']))
+    """
+    named = [each for each in overrides if each.startswith(REFERENCE)]
+    others = [each for each in overrides if each not in named]
+    reference = named[-1].removeprefix(REFERENCE) if named else REFERENCE_METHOD
+    return reference, others
+
+
+def check_reference(jobs: Sequence[Job], reference: str) -> None:
+    """Raise a `ConfigError` if nothing will be compared with the reference."""
+    if reference != REFERENCE_METHOD:
+        require_reference([job.config.resolved for job in jobs], reference)
+
+
 def again(jobs: Sequence[Job], arguments: Sequence[str]) -> str:
     """Return the command by which an interrupted comparison goes on."""
-    root = os.path.commonpath([job.folder for job in jobs])
+    root = str(root_of(jobs))
     placed = any(argument.startswith("output_dir=") for argument in arguments)
     folder = [] if placed else [f"output_dir={quoted(root)}"]
     return f"python -m simulations.compare {shlex.join([*arguments, *folder])}"
 
 
-def report(jobs: Sequence[Job], verbosity: Verbosity) -> None:
+def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:
     """Write the page of the runs that have begun, and its tables, above them."""
     # What draws would keep runs from beginning.
     from simulations.report import render
@@ -154,9 +242,8 @@ def report(jobs: Sequence[Job], verbosity: Verbosity) -> None:
     begun = [job.folder for job in jobs if job.rounds()]
     if not begun:
         return
-    root = Path(os.path.commonpath([job.folder for job in jobs]))
-    page = render([load_run(folder) for folder in begun])
-    paths = page.write(root / "report.html")
+    page = render([load_run(folder) for folder in begun], reference)
+    paths = page.write(root_of(jobs) / "report.html")
     if verbosity is not Verbosity.QUIET:
         make_error_console().print(
             f"report: {', '.join(map(str, paths))}", highlight=False, soft_wrap=True
@@ -180,7 +267,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def carry_out_and_show(
-    jobs: Sequence[Job], asked: argparse.Namespace
+    jobs: Sequence[Job], asked: argparse.Namespace, reference: str
 ) -> dict[str, str]:
     """Carry out what is not finished, print the tables; return why runs failed."""
     configs = [job.config for job in jobs]
@@ -191,8 +278,8 @@ def carry_out_and_show(
         console = make_console()
         if asked.markdown:
             console.width = 1000  # a cell of a document is one line
-        compare(configs, console, reasons, asked.markdown)
-        report(jobs, asked.verbosity)
+        compare(configs, console, reasons, asked.markdown, reference)
+        report(jobs, reference, asked.verbosity)
     return reasons
 
 
@@ -201,15 +288,18 @@ def main(arguments: Sequence[str]) -> int:
     """Carry out what is not finished, print the tables, and return the exit code."""
     asked = parse_arguments(arguments)
     overrides = with_files(asked.set_file, asked.overrides)
+    reference, overrides = take_reference(overrides)
     if not any(item.startswith("strategy=") for item in overrides):
         overrides = default_overrides() + overrides
     refuse_nothing(overrides)
-    overrides = with_folder(overrides if asked.bare else with_marks(overrides), FOLDER)
+    overrides = overrides if asked.bare else with_marks(overrides)
+    overrides = with_folder(overrides, FOLDER, always=True)
     jobs = make_jobs(overrides)
+    check_reference(jobs, reference)
     if asked.verbosity is not Verbosity.QUIET:
         announce(jobs, arguments)
     try:
-        reasons = carry_out_and_show(jobs, asked)
+        reasons = carry_out_and_show(jobs, asked, reference)
     except KeyboardInterrupt as error:
         raise InterruptedRunError(
             f"interrupted; go on by {again(jobs, arguments)}"

@@ -89,6 +89,8 @@ class Preview(NamedTuple):
     sizes: IntArray | None
     """Training samples in these periods, of the clients in the picture, where they
     change and no concept does."""
+    arriving: float | None
+    """Share of the training samples that ever arrive; None where all are there."""
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -158,7 +160,7 @@ def preview(stream: Stream, total: int) -> Preview:
     wants are a `ConfigError`.
     """
     timeline = stream.timeline
-    starts = period_starts(timeline.rounds, total)
+    starts = period_starts(timeline.changes, total)
     count, ends = len(starts), [round - 1 for round in starts[1:]] + [total]
     shown, sampled = shown_periods(count), evenly(count, ROUNDS)
     needed = {*shown, *(number - 1 for number in shown if number)}
@@ -173,7 +175,7 @@ def preview(stream: Stream, total: int) -> Preview:
     return Preview(
         total,
         starts,
-        late=[round for round in timeline.rounds if round > total],
+        late=[round for round in timeline.changes if round > total],
         periods=[
             summarise(starts[number], ends[number], seen[number], seen.get(number - 1))
             for number in shown
@@ -183,6 +185,7 @@ def preview(stream: Stream, total: int) -> Preview:
         sampled=rounds,
         history=concepts,
         sizes=changing_sizes(stream, rounds, concepts),
+        arriving=stream.arriving(),
     )
 
 

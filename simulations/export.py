@@ -29,7 +29,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from cfl_flower.files import write_atomically
-from cfl_flower.models import FlatModel
+from cfl_flower.models import FlatModel, build_network
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
 from simulations.assign import CENTRES, DIRECTORY, FORMAT
@@ -59,7 +59,8 @@ def export(run: Path, output: Path) -> list[int]:
     saved = load_run(run)
     (done, state), serves = saved.load_state(), saved.common_models()
     settings, dataset, kind = saved.build("strategy", "dataset", "model")
-    network = kind.build(dataset.shape, dataset.classes)
+    seed = saved.resolved["seed"]
+    network = build_network(kind, dataset.shape, dataset.classes, seed)
     example = torch.zeros(2, *dataset.shape)
     sizes = np.bincount(state.clusters, minlength=len(state.models))
     clusters = np.flatnonzero(sizes).tolist()

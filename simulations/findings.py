@@ -9,7 +9,7 @@ from statistics import fmean
 from rich.table import Table
 
 from cfl_flower.analysis.comparison import Compared, Rows
-from cfl_flower.analysis.leads import find_lead
+from cfl_flower.analysis.leads import find_leads
 from cfl_flower.analysis.tables import mean_and_deviation, new_table
 from simulations.saved import SavedRun
 
@@ -44,8 +44,14 @@ def find_winner(rows: Rows[SavedRun], key: str) -> Winner | None:
     percent = mean_and_deviation(list(values[best].values()), 100, ".1f") or ""
     if not others:
         return Winner(best, percent)
-    following = values[others[0]]
-    lead = find_lead((one, following.get(seed)) for seed, one in values[best].items())
+    # The best is chosen among all, so it is tested against all.
+    leads = find_leads(
+        {
+            other: [(one, values[other].get(s)) for s, one in values[best].items()]
+            for other in others
+        }
+    )
+    lead = leads.get(others[0])
     return Winner(best, percent, others[0], lead.in_points() if lead else "")
 
 
@@ -89,8 +95,11 @@ def _beside(rows: Rows[SavedRun], key: str) -> str:
     found = []
     for name, row in rows.items():
         values = [getattr(each.score, key) for each in row]
-        what = BOUNDS.get(row[0].run.strategy)
-        if what and None not in values:
+        method = row[0].run.strategy
+        what = BOUNDS.get(method)
+        # Where no index was measured, no clusters are known to be the true ones.
+        known = method != "oracle" or any(each.score.ari is not None for each in row)
+        if what and known and None not in values:
             percent = mean_and_deviation(values, 100, ".1f")
             found.append(f"{name}, {what}, has {percent}%")
     return f" For reference, {'; '.join(found)}." if found else ""

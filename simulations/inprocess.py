@@ -17,6 +17,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from cfl_flower.client_app import app as default_app
+from cfl_flower.errors import RaisedInStrictRunError
 
 
 class InProcessGrid(Grid):
@@ -109,6 +110,11 @@ class InProcessGrid(Grid):
         context = Context(1, node, config, RecordDict(), {})
         try:
             return self.client_app(message, context)
+        except RaisedInStrictRunError as stop:
+            raised = stop.__cause__
         except Exception as error:  # noqa: BLE001 - as Flower: an error reply
             reason = f"{type(error).__name__}: {error}"
             return Message(Error(2, reason), reply_to=message)
+        assert raised is not None
+        # Out here, for the exception to keep its own cause and context.
+        raise raised

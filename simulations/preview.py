@@ -149,6 +149,11 @@ def notes(found: Preview) -> list[str]:
         lines.append(f"After the last round, so without effect: changes at {rounds}")
     if len(found.starts) == 1:
         lines.append("Nothing changes in this run")
+    if found.arriving is not None:
+        # Here and not above: torch, which it needs, is there with the first stream.
+        from cfl_flower.data.stream import say_share
+
+        lines.append(say_share(found.arriving, found.total))
     empty = sum(not size for size in found.periods[0].sizes)
     if empty:
         lines.append(f"{empty:,} clients have no training samples in round 1")

@@ -7,8 +7,8 @@ A folder is that of a run, or has runs below it. Seeds of a method share a colou
 line, and pictures of clients are of the first of them; different streams of data are
 tabs. The page needs nothing beside itself, not even for its charts to tell values. Next
 to it are its tables for other programs, as CSV with a line for each run, and as LaTeX;
-``--figures`` names a folder for the pictures, as PDF and SVG. Exit codes as
-`simulations.run`.
+``--figures`` names a folder for the pictures, as PDF and SVG; ``--reference`` the
+method that leads are over. Exit codes as `simulations.run`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
 from cfl_flower.settings import require
@@ -36,7 +37,14 @@ from simulations.client_pictures import own_pictures
 from simulations.figures import Line
 from simulations.findings import overview
 from simulations.saved import SavedRun, find_runs, load_run
-from simulations.streams import Picture, Stream, divide, question, slug
+from simulations.streams import (
+    Picture,
+    Stream,
+    divide,
+    question,
+    slug,
+    swept_tables,
+)
 from simulations.terminal import Parser, command, writable
 
 ROUND_COLUMNS = (
@@ -90,9 +98,13 @@ class Page:
         return paths
 
 
-def render(runs: Sequence[SavedRun]) -> Page:
-    """Return the page of runs; `ConfigError` if their data contradict each other."""
-    streams = divide(runs)
+def render(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> Page:
+    """Return the page of runs; leads are over the method ``reference``.
+
+    `ConfigError` if their data contradict each other, or nothing can be compared with
+    the reference.
+    """
+    streams = divide(runs, reference)
     # Of one seed of each method: a page with those of all takes minutes to draw.
     firsts = (next(names(stream, line)) for stream in streams for line in stream.lines)
     pictures = {name: own_pictures(name, run) for name, run in firsts}
@@ -102,6 +114,8 @@ def render(runs: Sequence[SavedRun]) -> Page:
         undefined=StrictUndefined,
     )
     environment.filters |= {"slug": slug, "number": _cell, "yaml": _to_yaml}
+    swept = swept_tables(streams)
+    tables = [table for stream in streams for table in stream.tables]
     html = environment.get_template("report.html").render(
         title=question(streams),
         streams=streams,
@@ -111,13 +125,14 @@ def render(runs: Sequence[SavedRun]) -> Page:
         lines=report_tables.lines,
         measured=measured,
         overview=overview((stream.difference, stream.rows) for stream in streams),
+        swept=swept,
         dark=DARK,
         script=script(),
     )
     return Page(
         html,
         report_tables.to_csv((stream.title, stream.rows) for stream in streams),
-        report_tables.to_latex(t for stream in streams for t in stream.tables),
+        report_tables.to_latex([*tables, *swept]),
         [*chain.from_iterable([s.pictures for s in streams] + [*pictures.values()])],
     )
 
@@ -152,6 +167,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("runs", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--output", type=Path, default=Path("report.html"))
     parser.add_argument("--figures", type=Path, help="a folder for PDF and SVG files")
+    parser.add_argument("--reference", metavar="METHOD", default=REFERENCE_METHOD)
     return parser.parse_args(arguments)
 
 
@@ -166,7 +182,7 @@ def main(arguments: Sequence[str]) -> None:
             f"{runs[0].folder} has no finished round: {runs[0].failure}; mend it, and "
             "repeat its command"
         )
-    page = render(runs)
+    page = render(runs, asked.reference)
     paths = page.write(asked.output, asked.figures)
     print(f"saved in {', '.join(map(str, paths))}")
 

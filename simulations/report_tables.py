@@ -39,10 +39,17 @@ def to_latex(tables: Iterable[Table]) -> str:
             rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
             *(r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"),
             r"\end{tabular}",
+            *_notes(table),
             r"\end{table}",
             "",
         ]
     return "\n".join(found)
+
+
+def _notes(table: Table) -> list[str]:
+    """Return what stands below a table, a paragraph for each line of it."""
+    lines = str(table.caption).splitlines() if table.caption else []
+    return [rf"\par\footnotesize {_escape(line)}" for line in lines]
 
 
 def _escape(text: str) -> str:

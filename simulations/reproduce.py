@@ -27,7 +27,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cfl_flower.analysis.drift_metrics import score
-from cfl_flower.analysis.leads import find_lead
+from cfl_flower.analysis.leads import TESTED, Pair, find_leads
 from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.analysis.tables import mean_and_deviation
 from cfl_flower.config.compose import RunConfig
@@ -46,7 +46,8 @@ from simulations.terminal import Parser, command, count
 NUMBERS = ("ours", "last ten", "lead", "published", "difference")
 HEADER = ("row", "method", *NUMBERS, "verdict")
 """Last ten: the mean accuracy of the last ten tests, beside a final or best one. Lead:
-over fedavg in the same row, or over what the figure is relative to, paired by seed."""
+over fedavg in the same row, or over what the figure is relative to, paired by seed; the
+methods of a row are tested together."""
 
 
 @dataclass
@@ -87,9 +88,7 @@ class Outcome:
         if tail is not None and table.is_share and table.against is None:
             self.last_ten[seed] = 100 * tail
 
-    def line(
-        self, table: PublishedTable, cell: Cell, reference: Outcome | None = None
-    ) -> list[str]:
+    def line(self, table: PublishedTable, cell: Cell, lead: str = "-") -> list[str]:
         """Return the entries of the printed row, in the order of `HEADER`."""
         form, published = f".{table.decimals}f", cell.published
         known = "-" if published is None else f"{published:{form}}"
@@ -103,22 +102,35 @@ class Outcome:
         judged += f", without {self.never} never" if self.never else ""
         judged += f", without {len(self.reasons)} failed" if self.reasons else ""
         difference = "-" if gap is None else f"{gap:+{form}}"
-        lead = self._lead(table, reference)
         return [cell.row, cell.method, ours, tail, lead, known, difference, judged]
 
-    def _lead(self, table: PublishedTable, reference: Outcome | None) -> str:
-        """Write the lead over the reference; a difference is one already."""
-        if not table.is_share:
-            return "-"
+    def pairs(self, table: PublishedTable, reference: Outcome | None) -> list[Pair]:
+        """Return shares beside the reference's; a difference is relative already."""
+        if not table.is_share or reference is self:
+            return []
         if table.against is not None:
-            pairs = [(value, 0.0) for value in self.values.values()]
-        elif reference is not None:
-            both = sorted(self.values.keys() & reference.values.keys())
-            pairs = [(self.values[seed], reference.values[seed]) for seed in both]
-        else:
-            return "-"
-        found = find_lead((ours / 100, other / 100) for ours, other in pairs)
-        return found.in_points() if found else "-"
+            return [(value / 100, 0.0) for value in self.values.values()]
+        if reference is None:
+            return []
+        others = reference.values
+        both = sorted(self.values.keys() & others.keys())
+        return [(self.values[seed] / 100, others[seed] / 100) for seed in both]
+
+
+def find_row_leads(
+    table: PublishedTable, outcomes: Sequence[tuple[Cell, Outcome]]
+) -> dict[tuple[str, str], str]:
+    """Return the leads over the reference of the row, in words, by row and method."""
+    rows: dict[str, dict[str, Outcome]] = {}
+    for cell, outcome in outcomes:
+        rows.setdefault(cell.row, {})[cell.method] = outcome
+    found = {}
+    for row, methods in rows.items():
+        reference = methods.get(REFERENCE_METHOD)
+        pairs = {name: each.pairs(table, reference) for name, each in methods.items()}
+        for name, lead in find_leads(pairs).items():
+            found[row, name] = lead.in_points()
+    return found
 
 
 def verdict(gap: float | None, tolerance: float) -> str:
@@ -155,7 +167,8 @@ def compose_cell(cell: Cell, seed: int, options: argparse.Namespace) -> RunConfi
         return config
     rounds = max(1, round(config.rounds * options.scale))
     drift = scaled_drift(config.resolved["drift"], options.scale)
-    scaled = [*cell.overrides, f"rounds={rounds}", *drift, *fixed]
+    start = scaled_start(config.resolved["strategy"], options.scale)
+    scaled = [*cell.overrides, f"rounds={rounds}", *drift, *start, *fixed]
     return compose_here(scaled, options)
 
 
@@ -190,6 +203,22 @@ def scaled_drift(drift: Mapping[str, Json], scale: float) -> list[str]:
     if first := drift.get("first"):
         found.append(f"drift.first={moment(first)}")
     return found
+
+
+def scaled_start(strategy: Mapping[str, Json], scale: float) -> list[str]:
+    """Return the override that lets a method's later part start as early in a run.
+
+    FedCCFA and FedFM align features from a round T_s on.
+
+    Examples
+    --------
+    >>> scaled_start({"start": 20}, 0.3), scaled_start({"start": "omega"}, 0.3)
+    (['strategy.start=6'], [])
+    """
+    start = strategy.get("start")
+    if not isinstance(start, int):
+        return []
+    return [f"strategy.start={round(start * scale)}"]
 
 
 def reproduce(
@@ -263,7 +292,12 @@ def parse(arguments: Sequence[str], tables: Iterable[str]) -> argparse.Namespace
     add("--rows", nargs="+", default=[], help="names of rows, or how they begin")
     add("--methods", nargs="+", default=[])
     add("--seeds", type=count, default=1, help="number of seeds, from 0 on")
-    add("--scale", type=float, default=1.0, help="of the rounds and the drift's rounds")
+    add(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="of the rounds, the drift's rounds and T_s",
+    )
     add("--output", type=Path, default=Path("outputs/reproduce"))
     add("--data-dir", type=Path, help="where the datasets are")
     add("--download", action="store_true", help="fetch missing data by torchvision")
@@ -293,19 +327,19 @@ def main(arguments: Sequence[str]) -> int:
     table = tables[options.table]
     cells = table.cells(options.rows, options.methods)
     outcomes = reproduce(table, cells, options, tables)
-    found = {(cell.row, cell.method): outcome for cell, outcome in outcomes}
-    rows = []
-    for cell, outcome in outcomes:
-        reference = found.get((cell.row, REFERENCE_METHOD))
-        other = None if reference is outcome else reference
-        rows.append(outcome.line(table, cell, other))
+    leads = find_row_leads(table, outcomes)
+    rows = [
+        outcome.line(table, cell, leads.get((cell.row, cell.method), "-"))
+        for cell, outcome in outcomes
+    ]
     reasons = [reason for _, outcome in outcomes for reason in outcome.reasons]
+    notes = [TESTED, *reasons] if leads else reasons
     if options.markdown:
-        print(markdown(rows), *(f"\n{reason}" for reason in reasons), sep="\n")
+        print(markdown(rows), *(f"\n{note}" for note in notes), sep="\n")
     else:
         part = "" if options.scale == 1 else f", after {options.scale:g} of the rounds"
         title = f"{table.title}; {table.unit}{part}"
-        console.print(draw(title, rows, "\n".join(reasons)))
+        console.print(draw(title, rows, "\n".join(notes)))
     return int(bool(reasons))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -22,6 +22,7 @@ from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.plugins import allowed_packages
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command
+from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.runs.reading import (
     read_rounds,
     read_settings,
@@ -71,6 +72,18 @@ class SavedRun:
     def command(self) -> str:
         """What trains it once more, into a new folder, whatever lies in this one."""
         return repeat_command(self.overrides, ["output_dir"])
+
+    @property
+    def made_by(self) -> str:
+        """The version of this project that made it, with its commit, if known."""
+        entries = read_provenance(self.folder)
+        if not entries:
+            return "an earlier version of cfl-flower"
+        last = entries[-1]
+        name = f"code {last.get('code')}"
+        if last.get("commit"):
+            name = f"commit {last['commit']}"
+        return f"cfl-flower {last.get('version')} ({name})"
 
     @property
     def command_to_go_on(self) -> str:
@@ -190,7 +203,7 @@ class SavedRun:
         if self._known:
             begins, _, later = self._known
             return [*begins[1:], *later]
-        return [round for round in self.timeline.rounds if round > 1]
+        return self.timeline.changes
 
     @property
     def drifts(self) -> list[int]:
@@ -271,16 +284,31 @@ def find_runs(folder: Path) -> list[Path]:
 def group_seeds(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
     """Return the runs of each method, which differ in their seed alone, by its label.
 
-    A seed that a method has twice is another method of the same settings.
+    In an order that is the same for all pages: fedavg and local first, then by label,
+    oracle last. Of a seed that a method has twice, the run with the most rounds counts.
     """
-    groups: dict[tuple[str, int], list[SavedRun]] = {}
-    seen: Counter[tuple[str, int]] = Counter()
+    groups: dict[str, dict[int, SavedRun]] = {}
     for run in runs:
-        method, seed = method_of(run.resolved), int(run.resolved["seed"])
-        groups.setdefault((method, seen[method, seed]), []).append(run)
-        seen[method, seed] += 1
-    firsts = [group[0] for group in groups.values()]
+        seeds = groups.setdefault(method_of(run.resolved), {})
+        earlier = seeds.setdefault(int(run.resolved["seed"]), run)
+        if len(run.rounds) > len(earlier.rounds):
+            seeds[int(run.resolved["seed"])] = run
+    firsts = [next(iter(seeds.values())) for seeds in groups.values()]
     names = name_methods([(run.strategy, run.folder.name) for run in firsts])
     if len(set(names)) < len(names):
         names = [f"{name} {number}" for number, name in enumerate(names, 1)]
-    return dict(zip(names, groups.values(), strict=True))
+    found = {
+        name: [seeds[seed] for seed in sorted(seeds)]
+        for name, seeds in zip(names, groups.values(), strict=True)
+    }
+    return {
+        name: found[name] for name in sorted(found, key=lambda n: _place(found[n], n))
+    }
+
+
+def _place(runs: Sequence[SavedRun], label: str) -> tuple[int, list[tuple[int, str]]]:
+    """Return what methods are ordered by; numbers in labels count as such."""
+    ranks = {"fedavg": 0, "local": 1, "oracle": 3}
+    words = re.split(r"(\d+)", label)
+    numbers = [(int(word) if word.isdigit() else 0, word) for word in words]
+    return ranks.get(runs[0].strategy, 2), numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
@@ -15,11 +15,14 @@ from rich.table import Table
 
 from cfl_flower.analysis.comparison import (
     Compared,
+    find_failures,
     make_tables,
     require_same_data,
     stream_of,
     with_references,
 )
+from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
+from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.types import Json
 from simulations import figures
 from simulations.charts import Chart
@@ -79,6 +82,8 @@ class Stream:
     lines: Sequence[Line]
     difference: str = ""
     """What is different on it, in a few words, if there are others."""
+    reference: str = REFERENCE_METHOD
+    """The method that leads are over."""
 
     @property
     def name(self) -> str:
@@ -115,7 +120,8 @@ class Stream:
     @cached_property
     def rows(self) -> dict[str, list[Compared[SavedRun]]]:
         """The runs with finished rounds, each beside its reference."""
-        return with_references({line.label: line.runs for line in self.begun})
+        runs = {line.label: line.runs for line in self.begun}
+        return with_references(runs, self.reference)
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -131,9 +137,22 @@ class Stream:
             for name, caption, figure in _common_figures(self.begun)
         ]
 
+    @property
+    def failures(self) -> list[str]:
+        """How many trainings and tests of its methods failed, a line for each."""
+        return find_failures(self.rows)
+
     def findings(self) -> Iterator[str]:
         """Yield who leads, by how much, and at what cost, a sentence each."""
         yield from sentences(self.rows)
+
+
+def swept_tables(streams: Iterable[Stream]) -> list[Table]:
+    """Return tables of methods by what differs between streams, such as the drift."""
+    runs = [run for each in streams for line in each.lines for run in line.runs]
+    return sweep_tables(
+        [(run.resolved, run.rounds if run.complete else ()) for run in runs]
+    )
 
 
 MEASURED = {
@@ -193,27 +212,43 @@ def _differences(firsts: Sequence[Mapping[str, Json]]) -> list[str]:
     return words if len(words) > 1 else [""] * len(words)
 
 
-def divide(runs: Iterable[SavedRun]) -> list[Stream]:
+def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[Stream]:
     """Divide runs into streams of data, and each of them into methods.
 
-    Raises `ConfigError` if runs of one seed of a stream saw different data.
+    Leads are over the method ``reference``. Raises `ConfigError` if runs of one seed of
+    a stream saw different data, or if no run can be compared with the reference.
     """
+    if reference != REFERENCE_METHOD:
+        require_reference([run.resolved for run in runs], reference)
     found: dict[str, list[SavedRun]] = {}
     for run in runs:
         found.setdefault(stream_of(run.resolved), []).append(run)
-    numbers: dict[str, int] = {}
     streams = []
-    words = _differences([some[0].resolved for some in found.values()])
-    for number, some in enumerate(found.values(), 1):
-        seeds = {str(run.folder): int(run.resolved["seed"]) for run in some}
-        data = {str(run.folder): run.data for run in some}
-        require_same_data({name: (seeds[name], data[name]) for name in seeds})
-        lines = [
-            Line(label, group, numbers.setdefault(label, len(numbers)))
-            for label, group in group_seeds(some).items()
-        ]
-        streams.append(Stream(number, lines, words[number - 1]))
-    return streams
+    # In an order that does not depend on that of the runs.
+    order = sorted(found, key=lambda name: (_describe(found[name][0].resolved), name))
+    words = _differences([found[name][0].resolved for name in order])
+    for number, name in enumerate(order, 1):
+        some = found[name]
+        require_same_data(
+            {str(run.folder): (int(run.resolved["seed"]), run.data) for run in some}
+        )
+        lines = [Line(label, group, 0) for label, group in group_seeds(some).items()]
+        streams.append(Stream(number, lines, words[number - 1], reference))
+    return _numbered(streams)
+
+
+def _numbered(streams: Sequence[Stream]) -> list[Stream]:
+    """Give a method the same number on all streams, whichever of them comes first."""
+    longest = sorted(streams, key=lambda each: (-len(each.lines), each.title))
+    labels = dict.fromkeys(line.label for each in longest for line in each.lines)
+    numbers = {label: number for number, label in enumerate(labels)}
+    return [
+        replace(
+            each,
+            lines=[replace(line, number=numbers[line.label]) for line in each.lines],
+        )
+        for each in streams
+    ]
 
 
 def question(streams: Sequence[Stream]) -> str:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TextIO
 
 from cfl_flower import plugins
+from cfl_flower.code_version import COMMIT, commit
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.errors import ERROR_MARK, RunFailedError
 from cfl_flower.runs.console import CONSOLE, DONE_MARK
@@ -78,6 +79,8 @@ def private_superlink(home: Path, **variables: str) -> Iterator[dict[str, str]]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         # Ray would keep an account of 100,000 tasks, kilobytes each, that nobody reads.
         "RAY_task_events_report_interval_ms": "0",
+        # The app's copy is in no checkout.
+        COMMIT: commit() or "",
         **variables,
     }
     command = [

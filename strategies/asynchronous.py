@@ -255,6 +255,10 @@ class AsynchronousStrategy(ClusteredStrategy):
         newcomers = [each for each in self.find_newcomers() if each not in away]
         self._dispatcher.send("query", round - 1, newcomers, self.hello)
 
+    def admissible(self, answers: list[Result]) -> list[Result]:
+        """Return all answers: nobody is drawn, and who has no samples uploads none."""
+        return answers
+
     def _waiting(self) -> list[ClientId]:
         """Return whose task is to be sent, the most urgent first."""
         state, rows = self.state, range(len(self.state.clients))

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from cfl_flower.communication.results import Results
 from cfl_flower.settings import Count, Fraction, Positive, settings
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, Weighting
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
 from strategies.auxo_sides import (
     NEITHER,
@@ -44,6 +44,8 @@ from strategies.base import (
 class AuxoSettings(StrategySettings):
     """Auxo's settings."""
 
+    weighting: Weighting = "plain"
+    """Weights of a cohort's mean: the clients' training samples, or all alike."""
     split_rounds: list[Count] = field(default_factory=lambda: [50, 100])
     """A cohort's own rounds in which it splits; empty: whenever it has `split_at`
     members and both sides are large enough."""

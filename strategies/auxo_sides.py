@@ -50,9 +50,11 @@ def first_sides(units: FloatArray, members: BoolArray) -> IntArray:
 
 
 def assign_sides(units: FloatArray, known: IntArray) -> IntArray:
-    """Return the side, 0, 1 or `NEITHER`, of each update, by those of known sides.
+    """Return the side, 0, 1 or `NEITHER`, that each participant is found on, (m,).
 
-    ``units`` are centred updates of length 1, (m, d), ``known`` the sides so far, (m,).
+    Only those without a side take that of the nearest participant that has one: whoever
+    has a side keeps it, as in the authors' `knn_update_subR`. ``units`` are centred
+    updates of length 1, (m, d), ``known`` the sides so far, (m,).
     """
     from scipy.spatial.distance import cdist
 
@@ -60,14 +62,14 @@ def assign_sides(units: FloatArray, known: IntArray) -> IntArray:
     if len(have) == 0:
         return known
     gaps = cdist(units, units[have])
+    sides = np.full(len(units), NEITHER)
     if len(np.unique(known[have])) == 1:
         near = np.argsort(gaps.min(axis=1), kind="stable")[: len(units) // 4]
-        sides = np.full(len(units), NEITHER)
         sides[near] = known[have[0]]
         return sides
-    gaps[have, np.arange(len(have))] = np.inf
-    nearest: IntArray = known[have[gaps.argmin(axis=1)]]
-    return nearest
+    without = known == NEITHER
+    sides[without] = known[have[gaps[without].argmin(axis=1)]]
+    return sides
 
 
 def cohort_rewards(

@@ -274,7 +274,9 @@ class ClusteredStrategy(Method, Strategy):
         plan = self.plan_evaluate(round, test)
         if self._guard:
             plan = self._guard.plan_tests(plan, self.state.privacy)
-        plan.config.update(test=test, keep_from=self.keep_from)
+        # What is not accounted for is not told where an account is kept.
+        tell = self._guard is None
+        plan.config.update(test=test, keep_from=self.keep_from, tell_empty=tell)
         parts = [plan]
         if self.fleet.simulated:
             parts = portions(plan, shared=self._shared_memory, by_model=True)
@@ -294,6 +296,7 @@ class ClusteredStrategy(Method, Strategy):
             self._guard.count_reports(results, self.state.privacy)
         rows = self._note_tests([result for result in results if result.num_examples])
         self._note_clusters()
+        self._note_empty(results)
         results[:] = self.screen("evaluate", results)
         self.absorb_evaluate(self.record.round, results)
         if self._guard:
@@ -312,11 +315,20 @@ class ClusteredStrategy(Method, Strategy):
     def _meet_newcomers(self, round: int) -> None:
         """Ask every client that is not in the state yet for its sizes."""
         if newcomers := self.find_newcomers():
-            self._welcome(round, self.ask(round, self.hello(newcomers)))
+            answers = self.ask(round, self.hello(newcomers))
+            self._welcome(round, self.admissible(answers))
         for client in self.fleet.disputes.keys() - set(self.state.clients):
             detail = self.fleet.disputes[client]
             self.record.failures.append(Failure(client, "query", "node", detail))
         self.require_any(self.state.clients, "query")
+
+    def admissible(self, answers: list[Result]) -> list[Result]:
+        """Return the answers to a hello of those who have samples.
+
+        Who has none is in no cluster, is not drawn and not tested, and is asked again
+        before the next round.
+        """
+        return [answer for answer in answers if answer.num_examples]
 
     def find_newcomers(self) -> list[ClientId]:
         """Return the clients that are there and not in the state."""
@@ -408,6 +420,12 @@ class ClusteredStrategy(Method, Strategy):
         clusters = self.state.clusters[self.rows(result.client for result in tested)]
         return note_tests(self.record, tested, clusters, self._malicious)
 
+    def _note_empty(self, results: Sequence[Result]) -> None:
+        """Note who has no samples in the next round, of those who answer."""
+        told = {result.client: bool(result.metrics.get("empty")) for result in results}
+        before, state = set(self.state.empty), self.state
+        state.empty = [c for c in state.clients if told.get(c, c in before)]
+
     def _note_clusters(self) -> None:
         from sklearn.metrics import adjusted_rand_score
 
@@ -421,7 +439,8 @@ class ClusteredStrategy(Method, Strategy):
         clients, clusters = described.class_clusters or (state.clients, None)
         if clusters is None:
             truth = self.true_concepts(record.round)
-            record.ari = float(adjusted_rand_score(truth, state.clusters))
+            if self.timeline.has_concepts:
+                record.ari = float(adjusted_rand_score(truth, state.clusters))
             shape = len(clients), meanings.shape[1]
             clusters = np.broadcast_to(state.clusters[:, None], shape)
         # Clusters of whole clients are compared where any class has several meanings.

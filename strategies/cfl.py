@@ -121,8 +121,9 @@ class CFL(ClusteredStrategy):
         self.join(newcomers, np.full(len(newcomers), largest))
 
     def choose_participants(self, round: int) -> list[int]:
-        """Return everyone."""
-        return list(range(len(self.state.clients)))
+        """Return everyone who has samples."""
+        chosen: list[int] = np.flatnonzero(self.with_samples()).tolist()
+        return chosen
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Split clusters whose clients disagree, then average within each."""

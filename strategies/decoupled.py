@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from strategies.base import ClusteredStrategy, Description, Published, StrategyS
 @settings("strategy")
 class DecoupledSettings(StrategySettings):
     """The settings of all methods with personal classifiers."""
+
+    needs_extractor: ClassVar[bool] = True
 
     classifier_epochs: Count = 1
     """Passes over the data with the extractor frozen; then `local.epochs` with the

@@ -4,24 +4,29 @@ Jothimurugesan et al., "Federated Learning under Distributed Concept Drift" (AIS
 2023; Algorithm 1). A participant receives all models, and trains the one with the
 smallest loss, or a new one if that loss rose by more than delta. The server averages
 each model's results, and merges models that fit each other's data as well as their own.
+The data of a client belong to the model that it trained on them, for good.
 
 Server keeps: the models, of which there are as many as there were drifts that nobody
-shared. Leaves the device: the trained model (d floats), the loss of each model on its
-data (K floats), which one it trained.
+shared; to which of them each client's data of each time step belong. Leaves the device:
+the trained model (d floats), the loss of each model on its data of each (K^2 floats)
+and their numbers (K), which one it trained, and since which round it has its data.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
+import json
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from cfl_flower.clustering.algorithms import number_by_appearance
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.communication.results import Results
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Positive, settings
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, IntArray, Plan, Result
 from strategies.base import ClusteredStrategy, StrategySettings
 from strategies.method import read_number, with_all_models
@@ -37,25 +42,36 @@ class FedDriftSettings(StrategySettings):
     delta: Positive = 0.5
     """The rise of the loss that is a drift, and the distance below which models
     merge."""
+    form: Literal["original", "simplified"] = "original"
+    """`simplified` is what FedCCFA's authors compare with: models are trained and
+    measured on the round's data alone, a new one starts from the common first model,
+    and a client that is not drawn in the round of a drift never notices it."""
 
 
-def model_distances(
-    losses: FloatArray, chosen: IntArray, samples: FloatArray
-) -> FloatArray:
+@dataclass
+class FedDriftState(ClusteredState):
+    """FedDrift's state."""
+
+    steps: IntArray = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    """The time steps of clients, shape (s, 3): a client's row, the round in which it
+    first trained on the data, and the model that these belong to."""
+
+
+def model_distances(losses: FloatArray, samples: FloatArray) -> FloatArray:
     """Return how badly models do on each other's data, (K, K): Algorithm 1, line 12.
 
-    ``losses`` are each model's on each participant's data, (m, K); ``chosen`` is what
-    each trained, negative for a new one. Infinite for a model that nobody trained.
+    ``losses`` are those of m participants, (m, K, K): on the data of model j, of model
+    i. ``samples`` are the numbers of these data, (m, K). Infinite for a model of whose
+    data nobody has any.
     """
-    count = losses.shape[1]
-    shares = np.where(chosen == np.arange(count)[:, None], samples, 0).astype(float)
-    totals = shares.sum(axis=1)
-    trained = totals > 0
-    # L_ij: model i on the data of those who trained j.
-    on = losses.T @ (shares / np.where(trained, totals, 1)[:, None]).T
+    totals = samples.sum(axis=0)
+    measured = totals > 0
+    shares = samples / np.where(measured, totals, 1)
+    # L_ij: model i on the data of model j.
+    on = np.einsum("cji,cj->ij", losses, shares)
     rise = on - np.diagonal(on)[:, None]
     gaps: FloatArray = np.maximum(np.maximum(rise, rise.T), 0)
-    gaps[~trained] = gaps[:, ~trained] = np.inf
+    gaps[~measured] = gaps[:, ~measured] = np.inf
     np.fill_diagonal(gaps, 0)
     return gaps
 
@@ -80,16 +96,23 @@ def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
 
 
 class ChoiceReport(NamedTuple):
-    """Which model a participant trained, or `NEW`; its loss with each, shape (K,)."""
+    """What a participant tells."""
 
     model: int
+    """Which it trained, or `NEW`."""
+    step: int
+    """The round in which it first trained on its data."""
     losses: FloatArray
+    """On its data of model j, of model i, shape (K, K)."""
+    samples: FloatArray
+    """Its samples of each model, shape (K,)."""
 
 
 class FedDrift(ClusteredStrategy):
     """Algorithm 1, the server's part."""
 
     Settings = FedDriftSettings
+    State = FedDriftState
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read which model a participant trained, and what it lost with each."""
@@ -97,12 +120,23 @@ class FedDrift(ClusteredStrategy):
             return result
         count = len(self.state.models)
         chosen = read_number(result, "chosen", range(NEW, count))
-        losses = parse_vector(result.metrics.get("losses"), count, "losses")
-        return replace(result, report=ChoiceReport(chosen, losses.astype(float)))
+        step = read_number(result, "step", range(1, self.record.round + 1))
+        losses = parse_vector(result.metrics.get("losses"), count**2, "losses")
+        samples = parse_vector(result.metrics.get("counts"), count, "counts")
+        if samples.min() < 0 or (chosen != NEW and samples[chosen] == 0):
+            raise InvalidResultError("representation", "counts of no samples")
+        table = losses.reshape(count, count).astype(float)
+        report = ChoiceReport(chosen, step, table, samples.astype(float))
+        return replace(result, report=report)
 
     def plan_train(self, round: int) -> Plan:
-        """Send all models to the participants."""
-        return with_all_models(super().plan_train(round))
+        """Send all models to participants, and which their earlier data belong to."""
+        plan, steps = with_all_models(super().plan_train(round)), self.state.steps
+        rows = self.rows(task.client for task in plan.tasks)
+        own = [json.dumps(steps[steps[:, 0] == row, 1:].tolist()) for row in rows]
+        pairs = zip(plan.tasks, own, strict=True)
+        tasks = [replace(task, config={"assigned": each}) for task, each in pairs]
+        return replace(plan, tasks=tasks)
 
     def absorb_train(self, round: int, results: Results) -> None:
         """Average per model, merge what fits, then take in the new models."""
@@ -110,31 +144,37 @@ class FedDrift(ClusteredStrategy):
             return
         state, record = self.state, self.record
         rows = self.rows(result.client for result in results)
-        chosen = np.array([result.report.model for result in results], np.int64)
-        losses = np.stack([result.report.losses for result in results])
-        samples = np.array([float(result.num_examples) for result in results])
+        reports: list[ChoiceReport] = [result.report for result in results]
+        chosen = np.array([report.model for report in reports], np.int64)
+        losses = np.stack([report.losses for report in reports])
+        samples = np.stack([report.samples for report in reports])
         old, isolated = np.flatnonzero(chosen != NEW), np.flatnonzero(chosen == NEW)
         record.moved = int(np.count_nonzero(state.clusters[rows] != chosen))
         record.drifted = len(isolated)
-        state.clusters[rows[old]] = chosen[old]
+        for place in old.tolist():
+            self.assign(rows[place], reports[place].step, chosen[place])
         kept = Results(results[place] for place in old.tolist())
         super().absorb_train(round, kept)
-        gaps = model_distances(losses, chosen, samples)
-        merged = merge_closest(gaps, self.settings.delta)
+        merged = merge_closest(model_distances(losses, samples), self.settings.delta)
         record.reclustered = int(merged.max()) + 1 < len(state.models)
         if record.reclustered:
-            count = len(state.models)
-            trained = np.bincount(chosen[old], samples[old], count).astype(float)
-            self.merge(merged, trained)
+            self.merge(merged, samples.sum(axis=0))
         for place in isolated.tolist():
-            state.clusters[rows[place]] = len(state.models)
+            self.assign(rows[place], reports[place].step, len(state.models))
             # A copy: what came is a view of all that a worker sent.
             state.models = [*state.models, results[place].arrays[0].copy()]
+
+    def assign(self, row: int, step: int, model: int) -> None:
+        """Note that a client has a model, and that data of a time step belong to it."""
+        state = self.state
+        state.clusters[row] = model
+        others = (state.steps[:, :2] != [row, step]).any(axis=1)
+        state.steps = np.vstack([state.steps[others], [row, step, model]])
 
     def merge(self, merged: IntArray, samples: FloatArray) -> None:
         """Replace models that merge by their mean, and renumber everyone's.
 
-        ``samples`` are those that each model was trained on in this round, (K,).
+        ``samples`` are those that participants have of each model, (K,).
         """
         state, models = self.state, []
         for group in range(int(merged.max()) + 1):
@@ -143,3 +183,5 @@ class FedDrift(ClusteredStrategy):
             alone = len(parts) == 1
             models.append(parts[0] if alone else mean_model(parts, samples[members]))
         state.models, state.clusters = models, merged[state.clusters]
+        steps, belongs = state.steps[:, :2], merged[state.steps[:, 2]]
+        state.steps = np.column_stack([steps, belongs])

@@ -13,7 +13,7 @@ its anchors, its label counts (L floats).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from cfl_flower.communication.results import Results
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
@@ -27,6 +27,8 @@ from strategies.decoupled import AnchorState
 @settings("strategy")
 class FedFMSettings(StrategySettings):
     """FedFM's settings."""
+
+    needs_extractor: ClassVar[bool] = True
 
     alignment_weight: NonNegative = 1.0
     """lambda, weight of the contrastive loss."""

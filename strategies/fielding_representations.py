@@ -24,7 +24,7 @@ from cfl_flower.clustering.representations import (
 from cfl_flower.clustering.similarity import sketch
 from cfl_flower.learning.decoupling import represent
 from cfl_flower.learning.training import full_gradient
-from cfl_flower.models import FlatModel, split_module
+from cfl_flower.models import FlatModel, count_weights, split_module
 from cfl_flower.settings import Fraction, Natural, NonNegative, require, settings
 from cfl_flower.types import FloatArray, IntArray, Vector
 from strategies.fielding_shared_model import SharedModel
@@ -161,7 +161,7 @@ class Gradient(Embedding):
 
     def width(self, network: nn.Module, classes: int) -> int:
         """Return the length of a representation."""
-        return self.sketch or sum(each.numel() for each in network.parameters())
+        return self.sketch or count_weights(network)
 
     def make(
         self, model: FlatModel, x: Tensor, y: Tensor, distance: Distance, seed: int

@@ -15,7 +15,7 @@ import torch
 from cfl_flower.data.reading import intact
 from cfl_flower.learning.decoupling import balanced_batch
 from cfl_flower.learning.training import LocalTraining, pretrain
-from cfl_flower.models import FlatModel, initial_vector
+from cfl_flower.models import FlatModel, build_network, initial_vector
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, Positive, require, settings
 from cfl_flower.types import Vector
@@ -78,7 +78,8 @@ class SharedModel:
         chosen = balanced_batch(pool.labels, self.samples, rng)
         dataset = config.dataset
         seed_torch(torch_seed(config.seed, "shared-model"))
-        network = config.model.build(dataset.shape, dataset.classes)
+        shape, classes = dataset.shape, dataset.classes
+        network = build_network(config.model, shape, classes, config.seed)
         local = LocalTraining(
             epochs=self.epochs,
             batch_size=self.batch_size,

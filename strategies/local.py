@@ -27,9 +27,9 @@ class Local(ClusteredStrategy):
     def plan_train(self, round: int) -> Plan:
         """Let M random clients train their own models; none is sent either way."""
         state, rng = self.state, self.rng("selection", round)
-        everyone = np.arange(len(state.clients))
-        count = min(self.config.participants, len(everyone))
-        chosen = self.config.selection.choose(everyone, count, rng, self.known(round))
+        able = np.flatnonzero(self.with_samples())
+        count = min(self.config.participants, len(able))
+        chosen = self.config.selection.choose(able, count, rng, self.known(round))
         return Plan([Task(state.clients[row]) for row in chosen])
 
     def absorb_train(self, round: int, results: Results) -> None:

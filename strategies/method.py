@@ -19,12 +19,21 @@ from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
 from cfl_flower.learning.selection import Known, share_participants
-from cfl_flower.models import hollow_network, initial_vector
+from cfl_flower.models import count_weights, hollow_network, initial_vector
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.seeding import generator
 from cfl_flower.settings import locate, require
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
-from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
+from cfl_flower.types import (
+    BoolArray,
+    ClientId,
+    FloatArray,
+    IntArray,
+    Plan,
+    Result,
+    Task,
+    Vector,
+)
 from strategies.privacy import Disclosure, PrivacyGuard, check_privacy
 from strategies.secure_sums import SecureSums, check_secure_sums
 
@@ -240,8 +249,10 @@ class Method:
         strata, sizes = state.clusters, state.sizes
         if self.settings.sampling == "all":
             strata, sizes = np.zeros_like(strata), np.array([len(strata)])
+        able = self.with_samples()
         if self._guard:
-            able = self._guard.able(state.privacy, state.clients)
+            able &= self._guard.able(state.privacy, state.clients)
+        if not able.all():
             sizes = np.bincount(strata[able], minlength=len(sizes))
             strata = np.where(able, strata, -1)
         known = self.known(round)
@@ -255,6 +266,12 @@ class Method:
         self._strata = {state.clients[row]: k for row, k in chosen.items()}
         self._shares = shares
         return sorted(chosen)
+
+    def with_samples(self) -> BoolArray:
+        """Return which clients can train, shape (n,): all if nobody has samples."""
+        empty = set(self.state.empty)
+        able = np.array([each not in empty for each in self.state.clients], bool)
+        return able if able.any() else ~able
 
     def send_to_participants(self, round: int, arrays: list[Vector]) -> Plan:
         """Sample participants; each receives all arrays, and replies with as many."""
@@ -295,8 +312,8 @@ class Method:
 
     @cached_property
     def weights(self) -> int:
-        """The number of the network's weights, without running statistics."""
-        return sum(each.numel() for each in self.hollow_network().parameters())
+        """The number of the network's trainable weights, without running statistics."""
+        return count_weights(self.hollow_network())
 
     def average(self, results: list[Result]) -> Vector:
         """Return the mean of the results' first arrays, weighted as configured."""

@@ -8,17 +8,20 @@ Fielding's global re-clustering, so that only the clusters differ.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cfl_flower.clustering.algorithms import mixing_matrix
 from cfl_flower.communication.results import Results
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, NoConceptsError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import IntArray, Result
 from strategies.base import ClusteredStrategy, Disclosure, no_clusters
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
 
 
 @dataclass
@@ -34,6 +37,20 @@ class Oracle(ClusteredStrategy):
 
     State = OracleState
     discloses = Disclosure()
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Raise `NoConceptsError` where there is a single concept, so nothing to know.
+
+        Other settings are checked as those of other methods.
+        """
+        super().check(config)
+        if not config.timeline.has_concepts:
+            raise NoConceptsError(
+                "strategy=oracle is not allowed; use it where there are several true "
+                f"concepts: with partition={config.names['partition']} and drift="
+                f"{config.names['drift']} there is one, and the oracle would be fedavg"
+            )
 
     def initial_state(self) -> Any:
         """Return the state before any client is known."""

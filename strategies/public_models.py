@@ -14,7 +14,7 @@ from cfl_flower.data.public import Samples, distributions, public_sets, sets_in_
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import LocalTraining, pretrain
-from cfl_flower.models import FlatModel
+from cfl_flower.models import FlatModel, build_network
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, require, settings
 from cfl_flower.types import Vector
@@ -123,5 +123,5 @@ class PublicModels:
         return pretrain(model, start, samples.x, samples.y, settings, rng, key)
 
     def _network(self) -> Any:
-        dataset = self._config.dataset
-        return self._config.model.build(dataset.shape, dataset.classes)
+        config, dataset = self._config, self._config.dataset
+        return build_network(config.model, dataset.shape, dataset.classes, config.seed)

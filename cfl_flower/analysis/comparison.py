@@ -26,8 +26,10 @@ from cfl_flower.analysis.drift_metrics import (
 from cfl_flower.analysis.reference import REFERENCE_METHOD, find_reference_runs
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.analysis.tables import (
+    ACCURACIES,
     CLUSTERS,
     COSTS,
+    FAILURES,
     curve_table,
     drift_table,
     lead_table,
@@ -75,6 +77,8 @@ class Compared(Generic[R]):
     run: R
     single: R | None
     """Itself if it is one."""
+    rival: R | None = None
+    """The run of its seed and settings that its lead is over; itself if it is one."""
 
     @cached_property
     def reference(self) -> Reference | None:
@@ -97,26 +101,32 @@ def compare(
     console: Console,
     reasons: Mapping[str, str] | None = None,
     markdown: bool = False,
+    reference: str = REFERENCE_METHOD,
 ) -> None:
     """Print the scorecards of several runs; seeds of one method share a row.
 
     Runs on different data are in different tables. Where a setting was swept, tables of
     methods by its values follow. Raises `ConfigError` if runs of one seed and one data
     configuration saw different data nevertheless. ``reasons`` say why runs failed, by
-    their output_dir.
+    their output_dir; leads are over the method ``reference``.
     """
     streams: dict[str, list[RunConfig]] = {}
     for config in configs:
         streams.setdefault(stream_of(config.resolved), []).append(config)
-    found = [_tables_of_one_stream(each, reasons or {}) for each in streams.values()]
-    for each in [*chain.from_iterable(found), *sweep_tables(configs)]:
+    found = [
+        _tables_of_one_stream(each, reasons or {}, reference)
+        for each in streams.values()
+    ]
+    finished = [(each.resolved, read_finished(each)) for each in configs]
+    swept = [(settings, run.rounds if run else ()) for settings, run in finished]
+    for each in [*chain.from_iterable(found), *sweep_tables(swept)]:
         if markdown:
             each.box = box.MARKDOWN
         console.print(each)
 
 
 def _tables_of_one_stream(
-    configs: Sequence[RunConfig], reasons: Mapping[str, str]
+    configs: Sequence[RunConfig], reasons: Mapping[str, str], reference: str
 ) -> list[Table]:
     saved = {config.output_dir: read_finished(config) for config in configs}
     done = {name: run for name, run in saved.items() if run is not None}
@@ -139,22 +149,32 @@ def _tables_of_one_stream(
             for c in group
             if c.output_dir not in done
         ]
-    tables = make_tables(_heading(configs[0]), with_references(runs), failed)
+    rows = with_references(runs, reference)
+    tables = make_tables(_heading(configs[0]), rows, failed)
     lines = {label: [run.rounds for run in seeds] for label, seeds in runs.items()}
     return [*tables, curve_table("accuracy over the rounds, in %", lines)]
 
 
-def with_references(runs: Mapping[str, Sequence[R]]) -> dict[str, list[Compared[R]]]:
-    """Put the single global model of its seed and settings beside each run."""
+def with_references(
+    runs: Mapping[str, Sequence[R]], reference: str = REFERENCE_METHOD
+) -> dict[str, list[Compared[R]]]:
+    """Put beside each run those of its seed and settings that it is measured by.
+
+    The single global model, and the run of the method that leads are over.
+    """
     every = [run for seeds in runs.values() for run in seeds]
-    places = iter(find_reference_runs([run.resolved for run in every]))
-    return {
-        label: [
-            Compared(run, None if place is None else every[place])
-            for run, place in zip(seeds, places, strict=False)
-        ]
-        for label, seeds in runs.items()
-    }
+    settings = [run.resolved for run in every]
+    singles = find_reference_runs(settings)
+    rivals = find_reference_runs(settings, reference)
+
+    def at(place: int | None) -> R | None:
+        return None if place is None else every[place]
+
+    compared = (
+        Compared(run, at(single), at(rival))
+        for run, single, rival in zip(every, singles, rivals, strict=True)
+    )
+    return {label: [next(compared) for _ in seeds] for label, seeds in runs.items()}
 
 
 def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list[Table]:
@@ -167,9 +187,11 @@ def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list
     drifts = next(iter(changes)) if len(changes) == 1 else ()
     when = _when(drifts) if len(changes) < 2 else " at each seed's own rounds"
     scores = {label: [each.score for each in row] for label, row in rows.items()}
-    caption = "\n".join([*_catching_up(rows), *failed])
+    failures = find_failures(rows)
+    caption = "\n".join([*_catching_up(rows), *failures, *failed])
     title = f"{heading}{when}, accuracy in %"
-    found = [table(title, scores, caption=caption), *_leads(rows)]
+    columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
+    found = [table(title, scores, columns, caption), *_leads(rows)]
     if 1 < len(drifts) <= MOST_DRIFTS:
         what = "accuracy before each drift, in its first round, and at its end, in %"
         lines = {
@@ -181,32 +203,52 @@ def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list
     return [*found, table(what, scores, CLUSTERS)]
 
 
+def find_failures(rows: Rows[R]) -> list[str]:
+    """Say of each method with failures how many of its trainings and tests failed."""
+    found = []
+    for label, row in rows.items():
+        scores = [each.score for each in row]
+        trainings = sum(each.trainings for each in scores)
+        tested = sum(each.tested for each in scores)
+        pairs = {
+            "trainings": (sum(each.failed_trainings for each in scores), trainings),
+            "tests": (sum(each.failed_tests for each in scores), tested),
+        }
+        words = [
+            f"{failed} of {total} {what} ({failed / max(total, failed):.0%})"
+            for what, (failed, total) in pairs.items()
+            if failed
+        ]
+        if words:
+            found.append(f"{label}: failed {' and '.join(words)}")
+    return found
+
+
 def _leads(rows: Rows[R]) -> list[Table]:
-    """Return the table of leads over the single global model, with several seeds."""
+    """Return the table of leads over the reference, with several seeds."""
     pairs = {label: _pairs(row, rows) for label, row in rows.items()}
     if max(map(len, pairs.values()), default=0) < 2:
         return []
-    title = (
-        f"lead over {REFERENCE_METHOD}, in points, paired by seed, ± its standard "
-        "error (no lead: within two of them)"
-    )
+    rivals = (each.rival for row in rows.values() for each in row)
+    name = next(str(run.resolved["strategy"]["name"]) for run in rivals if run)
+    title = f"lead over {name}, in points"
     return [lead_table(title, {name: each for name, each in pairs.items() if each})]
 
 
 def _pairs(row: Sequence[Compared[R]], rows: Rows[R]) -> list[tuple[Score, Score]]:
-    """Return the scores of a method's runs and of their references."""
+    """Return the scores of a method's runs and of those that leads are over."""
     every = [each for row in rows.values() for each in row]
     return [
         (each.score, other.score)
         for each in row
         for other in every
-        if other.run is each.single and each.single is not each.run
+        if other.run is each.rival and each.rival is not each.run
     ]
 
 
 def _heading(first: RunConfig) -> str:
     """Name the data of a comparison by its first run."""
-    changes, drift = first.timeline.rounds, first.names["drift"]
+    changes, drift = first.timeline.changes, first.names["drift"]
     late = bool(changes) and changes[0] > first.rounds
     when = f" (after the last round: it starts at {changes[0]})" if late else ""
     return f"{first.names['dataset']}, {first.clients} clients, drift {drift}{when}"
@@ -262,8 +304,12 @@ def stream_of(resolved: Mapping[str, Json]) -> str:
 
 
 def method_of(resolved: Mapping[str, Json]) -> str:
-    """Return what runs of one method share: all settings but seed and folder."""
-    same = {k: v for k, v in resolved.items() if k not in ("seed", "output_dir")}
+    """Return what runs of one method share: all settings but seed and folder.
+
+    A run that was continued has the settings of one that was not.
+    """
+    own = ("seed", "output_dir", "resume")
+    same = {k: v for k, v in resolved.items() if k not in own}
     return json.dumps(same, sort_keys=True)
 
 

@@ -96,6 +96,22 @@ class Score:
     """The accuracy to reach."""
     epsilon: float | None = None
     """The largest of a client, by all that it sent."""
+    trainings: int = 0
+    """Clients that were asked to train, in all rounds."""
+    failed_trainings: int = 0
+    tested: int = 0
+    """Clients that were asked to test, in all tested rounds."""
+    failed_tests: int = 0
+
+    @property
+    def failed_trainings_share(self) -> float | None:
+        """The share of the trainings that failed; None without any training."""
+        return self.failed_trainings / self.trainings if self.trainings else None
+
+    @property
+    def failed_tests_share(self) -> float | None:
+        """The share of the tests that failed; None without any test."""
+        return self.failed_tests / self.tested if self.tested else None
 
 
 def score(
@@ -120,6 +136,7 @@ def score(
     complete = len(spent) == len(recoveries)
     sent = [sum(row["bytes_up"] + row["bytes_down"] for row in rows) for rows in spent]
     waited = [device_seconds(rows, rows[-1]["round"]) for rows in spent]
+    failed_tests = _count_failures(rounds, "evaluate")
     reached = None if reference is None else stays_above(curve, reference.target)
     seconds = device_seconds(rounds, reached)
     return Score(
@@ -145,6 +162,19 @@ def score(
         never_recovered=any(each.never for each in recoveries),
         target=None if reference is None else reference.target,
         epsilon=rounds[-1].get("epsilon") if rounds else None,
+        trainings=sum(row.get("participants") or 0 for row in rounds),
+        failed_trainings=_count_failures(rounds, "train"),
+        tested=len(tests) + failed_tests,
+        failed_tests=failed_tests,
+    )
+
+
+def _count_failures(rounds: Sequence[Mapping[str, Json]], phase: str) -> int:
+    """Return how many clients failed in a phase, in all rounds."""
+    return sum(
+        len({each["client"] for each in row["failures"] if each["phase"] == phase})
+        for row in rounds
+        if "failures" in row
     )
 
 

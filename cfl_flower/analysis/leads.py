@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from math import sqrt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf, sqrt
 from statistics import fmean, stdev
 
-ERRORS = 2.0
-"""Standard errors that a lead must exceed."""
+LEVEL = 0.05
+"""The largest share of comparisons of equal methods in which something may lead."""
+
+FEWEST = 3
+"""Seeds below which nothing is called a lead: a test of two tells next to nothing."""
+
+TESTED = (
+    "±: half the 95% interval of the differences paired by seed (Student's t). No "
+    "lead: p above 5% in the paired t-test, with Holm's correction for the number of "
+    "methods. One or two seeds are not tested."
+)
+"""What a lead is, for those who read a table of them."""
+
+Pair = tuple[float | None, float | None]
+"""The values of two methods with one seed; None where one was not measured."""
 
 
 @dataclass(frozen=True)
@@ -23,30 +36,44 @@ class Lead:
     """In the unit of what is compared."""
     error: float | None
     """The standard error of the mean; None with a single seed."""
+    seeds: int
+    p: float | None = None
+    """Of the paired t-test, two-sided, corrected if several methods are compared; None
+    with fewer than three seeds."""
 
     @property
     def holds(self) -> bool:
-        """Whether it is larger than two standard errors; never with a single seed."""
-        return self.error is not None and abs(self.mean) > ERRORS * self.error
+        """Whether the test rejects that the methods are equal."""
+        return self.p is not None and self.p <= LEVEL
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the 95% interval of the mean; None with fewer than three seeds."""
+        from scipy.special import stdtrit
+
+        if self.error is None or self.seeds < FEWEST:
+            return None
+        return float(stdtrit(self.seeds - 1, 1 - LEVEL / 2)) * self.error
 
     def in_points(self) -> str:
         """Write a difference of shares in points, with what it is worth.
 
         Examples
         --------
-        >>> Lead(0.021, 0.004).in_points(), Lead(0.004, 0.004).in_points()
-        ('+2.1 ± 0.4', '+0.4 ± 0.4, no lead')
-        >>> Lead(-0.03, None).in_points()
-        '-3.0, one seed'
+        >>> Lead(0.021, 0.004, 3, 0.03).in_points(), Lead(0.01, 0.002, 5).in_points()
+        ('+2.1 ± 1.7', '+1.0 ± 0.6, no lead')
+        >>> Lead(-0.03, None, 1).in_points(), Lead(-0.03, 0.001, 2).in_points()
+        ('-3.0, one seed', '-3.0, two seeds')
         """
         mean = f"{100 * self.mean:+.1f}"
-        if self.error is None:
-            return f"{mean}, one seed"
+        half = self.half_width
+        if half is None:
+            return f"{mean}, {'one seed' if self.seeds == 1 else 'two seeds'}"
         worth = "" if self.holds else ", no lead"
-        return f"{mean} ± {100 * self.error:.1f}{worth}"
+        return f"{mean} ± {100 * half:.1f}{worth}"
 
 
-def find_lead(pairs: Iterable[tuple[float | None, float | None]]) -> Lead | None:
+def find_lead(pairs: Iterable[Pair]) -> Lead | None:
     """Return the lead of the first of each pair, which are of one seed.
 
     None if no seed has both values.
@@ -54,12 +81,58 @@ def find_lead(pairs: Iterable[tuple[float | None, float | None]]) -> Lead | None
     Examples
     --------
     >>> find_lead([(0.9, 0.8), (0.8, 0.8), (None, 0.7)])
-    Lead(mean=0.05, error=0.05)
+    Lead(mean=0.05, error=0.05, seeds=2, p=None)
     """
     gaps = [
         one - other for one, other in pairs if one is not None and other is not None
     ]
     if not gaps:
         return None
-    error = stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else None
-    return Lead(round(fmean(gaps), 12), None if error is None else round(error, 12))
+    # Rounded: differences that are equal but for their last bit have no spread.
+    mean = round(fmean(gaps), 12)
+    if len(gaps) == 1:
+        return Lead(mean, None, 1)
+    error = round(stdev(gaps) / sqrt(len(gaps)), 12)
+    return Lead(mean, error, len(gaps), _p_value(mean, error, len(gaps)))
+
+
+def _p_value(mean: float, error: float, seeds: int) -> float | None:
+    """Return that of the two-sided t-test of differences; None with too few seeds."""
+    from scipy.special import stdtr
+
+    if seeds < FEWEST:
+        return None
+    if mean == 0:
+        return 1.0
+    t = abs(mean) / error if error else inf
+    return 2 * float(stdtr(seeds - 1, -t))
+
+
+def find_leads(pairs: Mapping[str, Iterable[Pair]]) -> dict[str, Lead]:
+    """Return the leads of several methods over one, those that have a seed with both.
+
+    Their p-values are corrected by Holm's method for the number of methods that are
+    tested: if all are equal, any of them is called a lead in at most 5% of comparisons
+    (Holm, 1979, A simple sequentially rejective multiple test procedure).
+    """
+    each = {name: find_lead(some) for name, some in pairs.items()}
+    found = {name: lead for name, lead in each.items() if lead is not None}
+    tested = {name: lead.p for name, lead in found.items() if lead.p is not None}
+    corrected = correct(tested)
+    return {n: replace(lead, p=corrected.get(n)) for n, lead in found.items()}
+
+
+def correct(values: Mapping[str, float]) -> dict[str, float]:
+    """Return p-values corrected by Holm's method.
+
+    Examples
+    --------
+    >>> correct({"a": 0.03, "b": 0.01, "c": 0.5})
+    {'b': 0.03, 'a': 0.06, 'c': 0.5}
+    """
+    found: dict[str, float] = {}
+    largest = 0.0
+    for done, name in enumerate(sorted(values, key=values.__getitem__)):
+        largest = max(largest, min(1.0, (len(values) - done) * values[name]))
+        found[name] = largest
+    return found

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cfl_flower.errors import ConfigError
 from cfl_flower.runs.reading import MAY_DIFFER
+from cfl_flower.settings import require
 from cfl_flower.types import Json
 
 REFERENCE_METHOD = "fedavg"
 """The single global model, which other methods are timed against."""
 
 
-def find_reference_runs(configs: Sequence[Mapping[str, Json]]) -> list[int | None]:
-    """Return the index of each run's reference: fedavg of its seed, with its settings.
+def find_reference_runs(
+    configs: Sequence[Mapping[str, Json]], method: str = REFERENCE_METHOD
+) -> list[int | None]:
+    """Return the index of each run's reference: a method's of its seed and settings.
 
     All settings outside of `strategy` that affect numbers are equal. Where several such
-    runs of fedavg differ in their local training, that is equal, too. A run of fedavg
-    is its own reference. Where this leaves a choice, there is no reference. The
+    runs of the method differ in their local training, that is equal, too. A run of the
+    method is its own reference. Where this leaves a choice, there is no reference. The
     configurations are resolved ones.
 
     Examples
@@ -35,12 +39,28 @@ def find_reference_runs(configs: Sequence[Mapping[str, Json]]) -> list[int | Non
         candidates = [
             other
             for other, each in enumerate(configs)
-            if each["strategy"]["name"] == REFERENCE_METHOD
-            and settings[other] == settings[index]
+            if each["strategy"]["name"] == method and settings[other] == settings[index]
         ]
         own = index in candidates
         found.append(index if own else _choose(config, candidates, configs))
     return found
+
+
+def require_reference(configs: Sequence[Mapping[str, Json]], method: str) -> None:
+    """Refuse a reference that no other method of the runs can be compared with.
+
+    Raises `ConfigError`. The configurations are resolved ones.
+    """
+    names = list(dict.fromkeys(str(each["strategy"]["name"]) for each in configs))
+    require(method in names, "reference", method, f"one of {', '.join(names)}")
+    found = find_reference_runs(configs, method)
+    if len(names) > 1 and not any(
+        place not in (None, index) for index, place in enumerate(found)
+    ):
+        raise ConfigError(
+            f"reference={method} is not one run for each seed: settings of {method} "
+            "are swept; compare with one value of each"
+        )
 
 
 def _choose(

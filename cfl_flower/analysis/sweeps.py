@@ -9,15 +9,16 @@ from rich.table import Table
 
 from cfl_flower.analysis.drift_metrics import mean_of_known
 from cfl_flower.analysis.tables import FAILED, mean_and_deviation, new_table
-from cfl_flower.config.compose import RunConfig
-from cfl_flower.runs.reading import read_finished
 from cfl_flower.settings import show_value
 from cfl_flower.types import Json
 
 MOST_KEYS = 3
 """Settings that columns can differ in: runs that differ in more are no sweep."""
 
-Rounds = list[dict[str, Json]]
+Rounds = Sequence[Mapping[str, Json]]
+
+Swept = tuple[Mapping[str, Json], Rounds]
+"""The resolved configuration of a run, and its rounds; none if it is not complete."""
 
 
 def mean_accuracy(rounds: Rounds, key: str = "accuracy") -> float | None:
@@ -43,39 +44,39 @@ ATTACKED = {
 """The measure that is added if a run has malicious clients."""
 
 
-def sweep_tables(configs: Sequence[RunConfig]) -> list[Table]:
+def sweep_tables(runs: Sequence[Swept]) -> list[Table]:
     """Lay out final and mean accuracy, a row per method and a column per value.
 
     The runs are of any methods, seeds and data: those of a column saw the same ones.
     No table if only methods, their own settings and seeds differ.
     """
+    configs = [resolved for resolved, _ in runs]
     columns = [_settings(config, own=False) for config in configs]
     swept = differing(columns)
     if not 0 < len(swept) <= MOST_KEYS:
         return []
     labels = [_label(column, swept) for column in columns]
     headings = list(dict.fromkeys(labels))
-    cells: dict[str, dict[str, list[RunConfig]]] = {}
-    for config, label in zip(configs, labels, strict=True):
+    cells: dict[str, dict[str, list[Rounds]]] = {}
+    for (config, rounds), label in zip(runs, labels, strict=True):
         by_label = cells.setdefault(_method(config, configs), {})
-        by_label.setdefault(label, []).append(config)
-    runs = {
-        name: [_read(row.get(heading, [])) for heading in headings]
-        for name, row in cells.items()
-    }
-    seeds = [rounds for row in runs.values() for cell in row for rounds in cell]
-    attacked = any("accuracy_honest" in rounds[-1] for rounds in seeds)
+        by_label.setdefault(label, []).append(rounds)
+    attacked = any("accuracy_honest" in rounds[-1] for _, rounds in runs if rounds)
     tables = []
     for title, measure in (MEASURES | (ATTACKED if attacked else {})).items():
         table = new_table(f"{title}, in %, by {', '.join(swept)}", headings)
-        for name, row in runs.items():
-            table.add_row(name, *(_cell(list(map(measure, cell))) for cell in row))
+        for name, row in cells.items():
+            found = (_cell(row.get(heading, ()), measure) for heading in headings)
+            table.add_row(name, *found)
         tables.append(table)
     return tables
 
 
-def _cell(seeds: Sequence[float | None]) -> str:
-    return mean_and_deviation(seeds, 100, ".1f") or FAILED
+def _cell(seeds: Sequence[Rounds], measure: Callable[[Rounds], float | None]) -> str:
+    if not seeds:
+        return "-"
+    values = [measure(rounds) if rounds else None for rounds in seeds]
+    return mean_and_deviation(values, 100, ".1f") or FAILED
 
 
 def differing(settings: Sequence[Mapping[str, Json]]) -> list[str]:
@@ -119,12 +120,12 @@ def _differs_within_option(
     return any(len(several) > 1 for several in values.values())
 
 
-def _settings(config: RunConfig, own: bool) -> dict[str, Json]:
+def _settings(config: Mapping[str, Json], own: bool) -> dict[str, Json]:
     """Return a run's settings by their paths: the method's own ones, or all others."""
-    left_out = ("seed", "output_dir", "strategy")
+    left_out = ("seed", "output_dir", "resume", "strategy")
     nodes = {
         key: value
-        for key, value in config.resolved.items()
+        for key, value in config.items()
         if (key == "strategy" if own else key not in left_out)
     }
     return dict(_flat(nodes))
@@ -141,10 +142,10 @@ def _flat(node: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, Jso
             yield f"{prefix}{key}", value
 
 
-def _method(config: RunConfig, configs: Sequence[RunConfig]) -> str:
+def _method(config: Mapping[str, Json], configs: Sequence[Mapping[str, Json]]) -> str:
     """Name a method, with its own settings where several are compared."""
-    name = config.names["strategy"]
-    same = [_settings(c, own=True) for c in configs if c.names["strategy"] == name]
+    name = config["strategy"]["name"]
+    same = [_settings(c, own=True) for c in configs if c["strategy"]["name"] == name]
     return f"{name} {_label(_settings(config, own=True), differing(same))}".rstrip()
 
 
@@ -153,9 +154,3 @@ def _label(settings: Mapping[str, Json], keys: Sequence[str]) -> str:
         f"{key.rpartition('.')[2]}={show_value(settings.get(key))}" for key in keys
     )
     return " ".join(words)
-
-
-def _read(configs: Sequence[RunConfig]) -> list[Rounds]:
-    """Return the rounds of a cell's runs; empty unless all are complete."""
-    runs = [run for config in configs if (run := read_finished(config))]
-    return [run.rounds for run in runs] if len(runs) == len(configs) else []

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from rich.table import Table
 
 from cfl_flower.analysis.drift_metrics import Recovery, Score, measure_recoveries
-from cfl_flower.analysis.leads import find_lead
+from cfl_flower.analysis.leads import TESTED, find_leads
 from cfl_flower.types import Json
 
 Column = tuple[str, Callable[[Score], float | None], float, str, str]
@@ -43,6 +43,12 @@ CLUSTERS: tuple[Column, ...] = (
     ("class ARI", attrgetter("class_ari"), 1, ".2f", "-"),
     ("churn", attrgetter("churn"), 100, ".1f", "-"),
 )
+
+FAILURES: tuple[Column, ...] = (
+    ("failed trainings", attrgetter("failed_trainings_share"), 100, ".1f", "-"),
+    ("failed tests", attrgetter("failed_tests_share"), 100, ".1f", "-"),
+)
+"""Columns of a comparison in which anything failed."""
 
 
 LED = tuple(each for each in ACCURACIES if each[0] in ("final", "last ten", "mean"))
@@ -96,19 +102,20 @@ def lead_table(title: str, pairs: Mapping[str, Sequence[tuple[Score, Score]]]) -
 
     From the scores of a method and of the reference, for each seed that both have.
     """
-    result = new_table(title, [heading for heading, *_ in LED])
-    for name, each in pairs.items():
-        result.add_row(name, *write_leads(each))
-    return result
-
-
-def write_leads(pairs: Sequence[tuple[Score, Score]]) -> list[str]:
-    """Write the leads of a method over a reference, one for each of `LED`."""
-    found = [
-        find_lead((number(one), number(other)) for one, other in pairs)
+    result = new_table(title, [heading for heading, *_ in LED], TESTED)
+    columns = [
+        find_leads(
+            {
+                name: [(number(one), number(other)) for one, other in each]
+                for name, each in pairs.items()
+            }
+        )
         for _, number, *_ in LED
     ]
-    return [lead.in_points() if lead else "-" for lead in found]
+    for name in pairs:
+        found = [leads.get(name) for leads in columns]
+        result.add_row(name, *(lead.in_points() if lead else "-" for lead in found))
+    return result
 
 
 def drift_table(

@@ -17,7 +17,7 @@ FAULTS = ("raises", "nan", "shape", "hangs", "drops")
 
 @settings("faults")
 class Faults:
-    """Faults that are injected into clients, and attacks of malicious ones."""
+    """Faults that are injected into clients, attacks of malicious ones, strictness."""
 
     raises: Fraction = 0.0
     """Probability, per client and task, that the client raises an error."""
@@ -34,6 +34,8 @@ class Faults:
     attack: Literal["permute", "random", "flip"] = "permute"
     """Malicious clients permute the coordinates of the representation that they report;
     report a random one; or train on flipped labels, and report these."""
+    strict: bool = False
+    """The first failure of a client ends the run, injected or not."""
 
     def __post_init__(self) -> None:
         total = sum(getattr(self, name) for name in FAULTS)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from cfl_flower.files import write_atomically
 from cfl_flower.settings import require
-from cfl_flower.types import ClientId, is_client_id
+from cfl_flower.types import NAME, ClientId, is_client_id
 
 CLIENT_ID = "client-id"
 """Key of a device's node config that makes it one client."""
@@ -86,8 +86,11 @@ class NodeConfig(NamedTuple):
 
         The first message of a run removes the folders of runs without a message for
         `state_days`, so that the disk does not fill up. A later message of such a run
-        finds the client as one that just joined.
+        finds the client as one that just joined. Raises `ConfigError` if the run's
+        token, which the server sends, cannot be the name of a folder.
         """
+        allowed = "up to 64 of A-Z a-z 0-9 . _ -"
+        require(NAME.fullmatch(run) is not None, "run", run, allowed)
         folder = Path(self.state_dir) / run
         if not (folder / SIGN).exists():
             for sign in Path(self.state_dir).glob(f"*/{SIGN}"):

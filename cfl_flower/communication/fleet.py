@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,8 +38,12 @@ from cfl_flower.communication.records import (
 )
 from cfl_flower.communication.results import Results, payload_bytes
 from cfl_flower.communication.validation import validate
-from cfl_flower.errors import InvalidResultError, WorkerLostError
-from cfl_flower.models import hollow_network
+from cfl_flower.errors import (
+    ClientFailedError,
+    InvalidResultError,
+    WorkerLostError,
+)
+from cfl_flower.models import count_floats, hollow_network
 from cfl_flower.types import (
     Answer,
     ClientId,
@@ -47,6 +51,7 @@ from cfl_flower.types import (
     Plan,
     SumSpec,
     Task,
+    Trace,
     client_order,
 )
 
@@ -66,19 +71,25 @@ RESUME = "finished rounds are saved; go on with the same command and resume=true
 class Fleet(NodeRegistry):
     """The nodes of a run, and the tasks and results that travel to and from them.
 
-    ``token`` names the run to devices, which keep a state for each run.
+    ``token`` names the run to devices, which keep a state for each run. ``on_trace``
+    is told the traceback of a simulated client, with the client, phase and round.
     """
 
     def __init__(
-        self, grid: Grid | PatientGrid, config: RunConfig, token: str = ""
+        self,
+        grid: Grid | PatientGrid,
+        config: RunConfig,
+        token: str = "",
+        on_trace: Callable[[ClientId, str, int, Trace], None] | None = None,
     ) -> None:
         patience, masked = config.system.message_timeout, config.privacy.secure_sums
         super().__init__(grid, config.clients, patience, token if masked else "")
-        self._token = token
+        self._token, self._on_trace = token, on_trace
+        self._strict = config.faults.strict
         self._settings = json.dumps({**config.resolved, "run": token})
         dataset = config.dataset
         network = hollow_network(config.model, dataset.shape, dataset.classes)
-        self._floats = sum(tensor.numel() for tensor in network.state_dict().values())
+        self._floats = count_floats(network)
 
     @property
     def summing_nodes(self) -> int:
@@ -171,6 +182,10 @@ class Fleet(NodeRegistry):
                     add_result(results.sums, task, result, plan.sum_spec)
                     result = replace(result, arrays=[])
             except InvalidResultError as error:
+                # Of a device it is a text like any other, and it sends none.
+                if answer.trace and self.simulated and self._on_trace:
+                    at = pending.phase, pending.round
+                    self._on_trace(task.client, *at, answer.trace)
                 results.failures.append(self.fail(task.client, pending.phase, error))
                 continue
             results.append(result)
@@ -241,7 +256,8 @@ class Fleet(NodeRegistry):
     def fail(self, client: ClientId, phase: str, error: InvalidResultError) -> Failure:
         """Return the failure of a client, and log it for a device.
 
-        A device that is another client now is asked anew who it is.
+        A device that is another client now is asked anew who it is. Raises
+        `ClientFailedError` in a run with `faults.strict`.
         """
         failure = Failure(client, phase, error.reason, error.detail)
         if not self.simulated:
@@ -249,4 +265,9 @@ class Fleet(NodeRegistry):
             log.warning("client %s, %s: %s: %s", *logged)
             if error.reason == "identity":
                 self.doubt(client)
+        if self._strict:
+            raise ClientFailedError(
+                f"client {client} failed in phase {phase}: {error.reason}: "
+                f"{error.detail}; faults.strict=true ends the run at the first failure"
+            )
         return failure

@@ -141,7 +141,7 @@ class PartialSumBuilder:
     def take(self, task: Task, answer: Answer | None) -> Answer | None:
         """Return what is left of an answer to be sent: an invalid one's error."""
         sum_spec, plan = self._plan.sum_spec, self._plan
-        if sum_spec is None or answer is None:
+        if sum_spec is None or answer is None or answer.error is not None:
             return answer
         try:
             result = validate(answer, self._phase, plan.reply, plan.config)

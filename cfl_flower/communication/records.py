@@ -20,7 +20,16 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import Answer, IntArray, Json, Plan, SumSpec, Task, Vector
+from cfl_flower.types import (
+    Answer,
+    IntArray,
+    Json,
+    Plan,
+    SumSpec,
+    Task,
+    Trace,
+    Vector,
+)
 
 
 @dataclass(frozen=True)
@@ -193,8 +202,11 @@ def pack_answers(
                 raw[f"{index}.{name}"] = value
             else:
                 plain[name] = value
-        row = [answer.client, answer.num_examples, answer.loss, plain, answer.error]
-        rows.append([*row, [len(array) for array in answer.arrays]])
+        row: list[Json] = [answer.client, answer.num_examples, answer.loss, plain]
+        row += [answer.error, [len(array) for array in answer.arrays]]
+        if answer.trace is not None:
+            row += [answer.trace.kind, answer.trace.text]
+        rows.append(row)
         vectors.extend(answer.arrays)
     return RecordDict(
         {
@@ -279,11 +291,12 @@ def _parse_rows(content: RecordDict, name: str) -> Json:
 
 
 def _read_row(row: Json) -> Answer:
-    client, num_examples, loss, metrics, error, _ = row
+    client, num_examples, loss, metrics, error, _, *trace = row
     if not isinstance(client, int | str) or not isinstance(metrics, dict):
         raise ValueError(f"malformed row of client {client!r}")
     problem = None if error is None else (str(error[0]), str(error[1]))
-    return Answer(client, (), num_examples, loss, metrics, problem)
+    found = Trace(*map(str, trace)) if trace else None
+    return Answer(client, (), num_examples, loss, metrics, problem, found)
 
 
 def _read_vectors(content: RecordDict) -> Vector:

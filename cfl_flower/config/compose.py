@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+
+import torch
+from torch import nn
 
 from cfl_flower.client.faults import Faults
 from cfl_flower.client.model_privacy import ModelPrivacy
@@ -23,19 +27,22 @@ from cfl_flower.config.composition import (
 from cfl_flower.config.overrides import parse
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
+from cfl_flower.data.holdings import Holdings
 from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.timeline import Timeline
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
-from cfl_flower.models import ModelSettings, check_network
+from cfl_flower.learning.training import least_batch
+from cfl_flower.models import FlatModel, ModelSettings, check_network, has_extractor
 from cfl_flower.plugins import allow
 from cfl_flower.settings import (
     Count,
     Natural,
     NonNegative,
     System,
+    as_declared,
     locate,
     located,
     require,
@@ -117,11 +124,17 @@ class RunConfig(Basics):
     def warnings(self) -> list[str]:
         """Return what makes the run probably not what was meant, a line each."""
         found = []
-        changes, drift = self.timeline.rounds, self.names["drift"]
-        if not changes and drift != "none":
+        changes, drift = self.timeline.changes, self.names["drift"]
+        if not self.timeline.rounds and drift != "none":
             found.append(
                 f"nothing changes with drift={drift}: no event has a time; name some "
                 "in drift.rounds, or say drift=none"
+            )
+        elif not changes and self.timeline.rounds[-1:] > [1]:
+            found.append(
+                f"nothing changes with drift={drift}: its events until round "
+                f"{self.timeline.rounds[-1]} leave all as it is; see "
+                "simulations.preview, or say drift=none"
             )
         if changes and changes[0] > self.rounds:
             found.append(
@@ -134,6 +147,15 @@ class RunConfig(Basics):
             found.append(
                 f"dataset.partitioner has no effect with partition={partition}; add "
                 "partition=natural"
+            )
+        shape, classes = self.dataset.shape, self.dataset.classes
+        needs = getattr(self.strategy, "needs_extractor", False)
+        if needs and not has_extractor(self.model, shape, classes):
+            found.append(
+                f"strategy={self.names['strategy']} is for networks with an extractor, "
+                f"and that of model={self.names['model']} has no weights: it does less "
+                "than in its paper, and than other methods; use model=mlp or a deeper "
+                "one"
             )
         return found
 
@@ -162,7 +184,9 @@ def check_settings(composition: Composition) -> RunConfig:
                 f"~{group} is not allowed, since every run needs one; write {group}= "
                 f"with an option, or {group}._target_= with a class"
             )
-    basics = _typed("", Basics, {k: v for k, v in plain.items() if k not in GROUPS})
+    own = {key: value for key, value in plain.items() if key not in GROUPS}
+    basics = _typed("", Basics, own)
+    plain.update(own)
     if choices["drift"] == "none":
         plain["drift"] = _nothing(plain["drift"], overrides)
     plain["drift"] = _in_rounds(plain["drift"], basics.rounds)
@@ -185,9 +209,10 @@ def check_settings(composition: Composition) -> RunConfig:
     groups["dataset"] = _known_dataset(groups["dataset"], paths["data_dir"], plain)
     groups["devices"].check(paths["data_dir"])
     groups["logger"].check()
-    timeline = _timeline(basics, groups)
+    timeline = _timeline(basics, groups, paths["data_dir"])
     dataset = groups["dataset"]
-    check_network(groups["model"], dataset.shape, dataset.classes)
+    network = check_network(groups["model"], dataset.shape, dataset.classes)
+    _check_batches(groups["strategy"].local.batch_size, network, dataset)
     plain.update(paths)
     resolved = {
         key: _with_names(key, value, choices) if key in GROUPS else value
@@ -233,7 +258,9 @@ def _nothing(drift: Mapping[str, Json], overrides: Sequence[str]) -> dict[str, J
 
 
 def _in_rounds(drift: Any, total: int) -> Any:
-    """Return a drift's settings with shares of the run in `rounds` as rounds.
+    """Return a drift's settings with shares of the run as rounds.
+
+    They may stand in `rounds`, and in `every` and `window`, which count rounds.
 
     Rounds in `config.yaml` stay what they are when a run is continued for longer.
 
@@ -241,8 +268,8 @@ def _in_rounds(drift: Any, total: int) -> Any:
     --------
     >>> _in_rounds({"rounds": [2, 0.5], "steps": {"first": {"rounds": [0.5]}}}, 12)
     {'rounds': [2, 7], 'steps': {'first': {'rounds': [7]}}}
-    >>> _in_rounds({"rounds": [0.29, 0.57]}, 100)
-    {'rounds': [30, 58]}
+    >>> _in_rounds({"rounds": [0.29, 0.57], "every": 0.1, "window": 0.001}, 100)
+    {'rounds': [30, 58], 'every': 10, 'window': 1}
     """
     if not isinstance(drift, Mapping):
         return drift
@@ -255,6 +282,10 @@ def _in_rounds(drift: Any, total: int) -> Any:
             else time
             for time in found["rounds"]
         ]
+    for key in ("every", "window"):
+        share = found.get(key)
+        if isinstance(share, float) and 0 < share < 1:
+            found[key] = max(1, round(share * total))
     return found
 
 
@@ -269,18 +300,29 @@ def _known_dataset(dataset: Dataset, data_dir: str, plain: dict[str, Any]) -> Da
     return known
 
 
-def _timeline(basics: Basics, groups: Mapping[str, Any]) -> Timeline:
+def _check_batches(size: int, network: nn.Module, dataset: Dataset) -> None:
+    """Refuse batches of one sample where BatchNorm could be trained on none of them."""
+    example = torch.zeros(1, *dataset.shape)
+    ok = size > 1 or least_batch(FlatModel(network), example) == 1
+    why = f"{type(network).__name__} has BatchNorm, which cannot take one sample alone"
+    require(ok, "strategy.local.batch_size", size, f"at least 2: {why}")
+
+
+def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timeline:
     """Draw every world once, so that its errors appear before any training."""
-    dataset = groups["dataset"]
+    dataset, partition = groups["dataset"], groups["partition"]
+    # Drifts of the labels that clients hold load the samples, and no others do.
+    holdings = Holdings(partition, basics.seed, partial(dataset.load, data_dir))
     timeline = Timeline(
-        groups["partition"],
+        partition,
         groups["drift"].events,
         basics.clients,
         dataset.classes,
         basics.seed,
         basics.rounds,
+        holdings.labels,
     )
-    images, turns = len(dataset.shape) == 3, groups["partition"].turns
+    images, turns = len(dataset.shape) == 3, partition.turns
     for round in [1, *timeline.rounds]:
         turned = timeline.world(round).degrees.any() or any(turns)
         require(
@@ -301,14 +343,20 @@ def _target(group: str, node: Json) -> Any:
     return settings_class(str(path))
 
 
-def _typed(where: str, cls: Any, node: Mapping[str, Json]) -> Any:
-    """Build settings from plain data, nested ones included."""
-    inner = {key: value for key, value in node.items() if isinstance(value, Mapping)}
+def _typed(where: str, cls: Any, node: dict[str, Json]) -> Any:
+    """Build settings from plain data, nested ones included.
+
+    The data become what was declared: 100.0 and "100" are 100 where a whole number is
+    meant.
+    """
+    inner = {key: value for key, value in node.items() if isinstance(value, dict)}
     outer = {key: value for key, value in node.items() if key not in inner}
     outer.pop("_target_", None)
     with located(where):
         # Before the inner ones, which may refer to it: errors name the key as set.
         typed = cls(**outer)
+    for key, value in outer.items():
+        node[key] = as_declared(value, getattr(typed, key, value))
     nested = {}
     for key, value in inner.items():
         place = f"{where}.{key}"

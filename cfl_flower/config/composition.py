@@ -6,8 +6,10 @@ of all groups and with them torch. A misspelt key is found here, in a second les
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +30,7 @@ from cfl_flower.config.overrides import (
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF, CONFIGURATION, conf_folders
-from cfl_flower.settings import known_names, require
+from cfl_flower.settings import known_names, require, settings_class
 from cfl_flower.types import Json
 
 GROUPS = {
@@ -46,6 +48,10 @@ GROUPS = {
     "privacy": "on",
 }
 """The groups of settings, each with an attribute that its settings must have."""
+
+OPTIONS = "options"
+"""Where an experiment has settings for single options of a group, such as a table's own
+``options.strategy.fedprox.local.mu``: they hold where that option is chosen."""
 
 
 class Composition(NamedTuple):
@@ -68,12 +74,12 @@ def compose_plain(overrides: Sequence[str]) -> Composition:
     _refuse_hydras(parsed)
     _check_options(parsed)
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            lines = [*overrides, search_path()]
-            node = compose("config", lines, return_hydra_config=True)
-        choices = {key: str(value) for key, value in node.hydra.runtime.choices.items()}
+        node, choices = _compose(overrides)
+        if own := list(_of_options(node, choices)):
+            node, choices = _compose([*own, *overrides])
         _refuse_doubles(choices)
-        run = OmegaConf.masked_copy(node, [str(key) for key in node if key != "hydra"])
+        kept = [str(key) for key in node if key not in ("hydra", OPTIONS)]
+        run = OmegaConf.masked_copy(node, kept)
         plain: Any = OmegaConf.to_container(run, resolve=True)
     except ConfigCompositionException as error:
         raise ConfigError(_unknown_key(parsed, error)) from error
@@ -85,6 +91,36 @@ def compose_plain(overrides: Sequence[str]) -> Composition:
         reason = " ".join(str(error).split())
         raise ConfigError(f"a configuration file is no yaml: {reason}") from error
     return Composition(plain, choices, list(overrides))
+
+
+def _compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Let Hydra compose; return the settings and the chosen option of each group."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        lines = [*overrides, search_path()]
+        node = compose("config", lines, return_hydra_config=True)
+    choices = node.hydra.runtime.choices
+    return node, {key: str(value) for key, value in choices.items()}
+
+
+def _of_options(node: DictConfig, choices: Mapping[str, str]) -> Iterator[str]:
+    """Yield an experiment's settings for the chosen options, as overrides."""
+    of_groups: Any = OmegaConf.to_container(node.get(OPTIONS) or OmegaConf.create())
+    for group in of_groups:
+        known, of_options = list_options(group), settings_at(group, of_groups)
+        for name in of_options:
+            if name not in known:
+                hint = known_names(name, known)
+                raise ConfigError(f"{OPTIONS}.{group}.{name} is no {group}; {hint}")
+        yield from _lines(of_options.get(choices.get(group, ""), {}), group)
+
+
+def _lines(node: Any, place: str) -> Iterator[str]:
+    """Yield plain settings as overrides, which may come before the user's."""
+    if not isinstance(node, Mapping):
+        yield f"{place}={json.dumps(node)}"
+        return
+    for key, value in node.items():
+        yield from _lines(value, f"{place}.{key}")
 
 
 def compose_plain_sweep(text: str) -> list[Composition]:
@@ -224,8 +260,17 @@ def _unknown_key(overrides: Sequence[Override], error: Exception) -> str:
     if option := composition.choices.get(parent):
         others = [f"{parent}={each}" for each in _options_with(parent, name)]
         also = f"it belongs to {' and '.join(others)}; " if others else ""
+        if others and name in _fields_of(there):
+            also = f"write +{key}= to set it; "
         return f"{key} is not a setting of {parent}={option}; {also}{hint}"
     return f"{key} is not a setting; {hint}"
+
+
+def _fields_of(node: Mapping[str, Json]) -> set[str]:
+    """Return all settings of an option's class, those outside of its file included."""
+    if "_target_" not in node:
+        return set()
+    return {field.name for field in fields(settings_class(node["_target_"]))}
 
 
 def _too_few(settings: DictConfig, error: InterpolationKeyError) -> str:

@@ -121,13 +121,15 @@ def own_folder(job: Sequence[str], swept: set[str]) -> list[str]:
     return [own if i == places[-1] else item for i, item in enumerate(job)]
 
 
-def with_folder(overrides: Sequence[str], word: str = "sweep") -> list[str]:
-    """Add a common output_dir to a sweep without one.
+def with_folder(
+    overrides: Sequence[str], word: str = "sweep", always: bool = False
+) -> list[str]:
+    """Add a common output_dir to a sweep without one, or ``always``.
 
     The default folders of its runs would differ by strategy, drift and seed only.
     """
     placed = any(item.key_or_group == "output_dir" for item in parse(overrides))
-    if placed or not swept_keys(overrides):
+    if placed or not (always or swept_keys(overrides)):
         return list(overrides)
     path = Path(f"outputs/{datetime.now():%Y-%m-%d/%H-%M-%S}-{word}").absolute()
     return [*overrides, f"output_dir={quoted(str(path))}"]

@@ -86,7 +86,8 @@ class Change(ABC):
     """The rounds at whose start it happens; in overrides and presets a number between
     0 and 1 is a share of the run, so that 0.5 is the first round of its second half."""
     every: Count | None = None
-    """It also happens every so many rounds, from round ``first`` on."""
+    """It also happens every so many rounds, from round ``first`` on; a number between 0
+    and 1 is a share of the run, as in `rounds`."""
     first: Count = 2
     """The round from which `every` and `chance` count."""
     chance: Fraction = 0.0
@@ -152,8 +153,9 @@ class Change(ABC):
 class Regroup(Change):
     """Label distributions are replaced by those of a new layout of the partition.
 
-    With label groups: clients go to label groups that did not exist before. With
-    mixtures: a new mixture and new samples, the main distribution remains.
+    With label groups: clients go to label groups that did not exist before, or are
+    spread anew over those that did where the labels allow no others. With mixtures: a
+    new mixture and new samples, the main distribution remains.
     """
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
@@ -192,7 +194,7 @@ class Relabel(Change):
         if not self.random_swaps:
             return world
         # Labels that a client holds come first.
-        points = occasion.rng.random(world.relabel.shape) + (world.groups < 0)
+        points = occasion.rng.random(world.relabel.shape) + ~occasion.held(world)
         pairs = points.argsort(axis=1)[:, : 2 * self.random_swaps]
         names = np.tile(np.arange(world.classes), (world.clients, 1))
         swapped = pairs.reshape(world.clients, -1, 2)[:, :, ::-1].reshape(pairs.shape)
@@ -261,8 +263,8 @@ class Exchange(Change):
     part: bool = False
     """Exchange two labels only: one that the first holds and the second does not, for
     one the other way round; nothing if only one of them has such a label, and any two
-    labels if neither has, as where everyone holds all. Rotations and names of labels
-    stay with the client."""
+    that they hold if neither has, as where everyone holds all. Rotations and names of
+    labels stay with the client."""
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
@@ -271,18 +273,20 @@ class Exchange(Change):
         pairs = met[: len(met) // 2 * 2].reshape(-1, 2)
         pairs = pairs[rng.random(len(pairs)) < self.probability]
         if self.part:
-            return _exchange_labels(world, pairs, rng)
+            return _exchange_labels(world, pairs, occasion.held(world), rng)
         order = np.arange(world.clients)
         order[pairs] = pairs[:, ::-1]
         return replace(world, **{name: of[order] for name, of in traits(world).items()})
 
 
-def _exchange_labels(world: World, pairs: IntArray, rng: np.random.Generator) -> World:
+def _exchange_labels(
+    world: World, pairs: IntArray, held: BoolArray, rng: np.random.Generator
+) -> World:
     """Let pairs of clients exchange two labels each, drawn for every pair."""
-    holding = world.groups >= 0
-    one, two = holding[pairs[:, 0]], holding[pairs[:, 1]]
+    one, two = held[pairs[:, 0]], held[pairs[:, 1]]
     own = np.stack([one & ~two, two & ~one], axis=1)
-    own[~own.any(axis=(1, 2))] = True
+    alike = ~own.any(axis=(1, 2))
+    own[alike] = one[alike, None]
     able = own[:, 0].any(axis=1) & own[:, 1].any(axis=1)
     points = np.where(own, rng.random(own.shape), -1.0)
     labels = points.argmax(axis=2)
@@ -302,8 +306,9 @@ class Arrival(Change):
     """Something arrives with each event, part by part, and may be forgotten again."""
 
     window: Count | None = None
-    """Rounds for which a part is remembered; as much is there at first. None: for ever,
-    and one part is there at first."""
+    """Rounds for which a part is remembered, as the nearest number of parts; as much is
+    there at first. A number between 0 and 1 is a share of the run. null: for ever, and
+    one part is there at first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -314,7 +319,9 @@ class Arrival(Change):
     @property
     def kept(self) -> int:
         """Parts that are there at first, and remembered if not all are."""
-        return -(-(self.window or 1) // (self.every or 1)) if self.window else 1
+        if self.window is None or self.every is None:
+            return 1
+        return max(1, int(self.window / self.every + 0.5))
 
     def present(self, occurrence: int) -> tuple[int, int]:
         """Return the number of the first part that is there, and the last one's + 1."""
@@ -328,9 +335,12 @@ ORDERS = {"random": AT_RANDOM, "own": BY_RANK, "time": BY_TIME}
 class Release(Arrival):
     """Samples arrive in equal parts: FlexCFL's "incremental", Fielding's streams.
 
-    After the last part nothing more arrives, and nothing is forgotten.
+    The first parts are there in round 1, whenever the others come. After the last part
+    nothing more arrives, and nothing is forgotten.
     """
 
+    first: Count = 1
+    """The round from which `every` and `chance` count."""
     periods: Count = 4
     """Number of the parts."""
     order: Literal["random", "own", "time"] = "random"
@@ -341,8 +351,10 @@ class Release(Arrival):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.fraction == 1, "drift.fraction", self.fraction, "1, ids or modulo")
-        ok = 1 in self.rounds or (self.every is not None and self.first == 1)
-        require(ok, "drift.first", self.first, "1: samples arrive from round 1 on")
+
+    def times(self, total: int, seed: int, number: int) -> list[int]:
+        """Return the rounds at whose start it happens, the first of them included."""
+        return sorted({1, *super().times(total, seed, number)})
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
@@ -375,7 +387,7 @@ class LabelBuckets(Arrival):
         # The same buckets in every round, over the labels that a client holds.
         rng = generator(occasion.seed, f"buckets/{occasion.number}")
         points = rng.random(world.groups.shape)
-        held = world.groups >= 0
+        held = occasion.held(world)
         rank = np.where(held, points, 2.0).argsort(axis=1).argsort(axis=1)
         count = held.sum(axis=1, keepdims=True)
         buckets = np.minimum(self.buckets, np.maximum(count, 1))

@@ -23,7 +23,7 @@ from cfl_flower.data.reading import (
     intact,
     reason_of,
 )
-from cfl_flower.data.scaling import check_scaling, normalised, standardised
+from cfl_flower.data.scaling import Scaling, check_scaling, normalised, standardised
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 
@@ -40,9 +40,9 @@ class TorchvisionImages(FileDataset):
     standardise: bool = False
     """Take (x - mean) / (deviation + 0.001) of every pixel, from 0 to 255, over both
     sets, instead of x / 255; so do FedProx's recipes."""
-    normalise: list[float] | None = None
+    normalise: Scaling | None = None
     """The mean and deviation in (x / 255 - mean) / deviation, which then is taken
-    instead; of all pixels of all images, as many recipes have it."""
+    instead: two numbers for all pixels, or two lists with one for each channel."""
     remedy: ClassVar[str] = "put the files there or add dataset.download=true"
     folder: ClassVar[str]
     stems: ClassVar[tuple[str, ...]]
@@ -50,7 +50,7 @@ class TorchvisionImages(FileDataset):
     classes: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
-        check_scaling(self.normalise, self.standardise)
+        check_scaling(self.normalise, self.standardise, self.shape)
 
     def files(self) -> tuple[str, ...]:
         """Return torchvision's files, unpacked or as .gz."""
@@ -95,7 +95,7 @@ class TorchvisionImages(FileDataset):
         if self.test_fraction is not None:
             parts = split_anew(parts, self.test_fraction)
         if self.normalise is not None:
-            parts = normalised(parts, *self.normalise)
+            parts = normalised(parts, self.normalise)
         return standardised(parts) if self.standardise else parts
 
     @contextmanager

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cfl_flower.data.pool import PARTS, Arrays, Parts, Pool, divide, pools
 from cfl_flower.data.reading import FileDataset, TestFraction, held_out
 from cfl_flower.data.scaling import (
+    Scaling,
     check_scaling,
     normalised,
     standardised_by_training,
@@ -57,13 +58,14 @@ class InferredDataset(FileDataset):
     test_fraction: TestFraction = 0.2
     """Share of each owner's samples, or without owners of each label's, that is held
     out for testing where the files have no test set."""
-    normalise: list[float] | None = None
-    """The mean and deviation in (x - mean) / deviation; pixels count from 0 to 1."""
+    normalise: Scaling | None = None
+    """The mean and deviation in (x - mean) / deviation, two numbers, or two lists with
+    one for each channel; pixels count from 0 to 1."""
     standardise: bool = False
     """Shift and scale each input to mean 0 and deviation 1 of the training set."""
 
     def __post_init__(self) -> None:
-        check_scaling(self.normalise, self.standardise)
+        check_scaling(self.normalise, self.standardise, self.shape)
         ok = not self.names or self.classes in (0, len(self.names))
         allowed = f"0 or {len(self.names)}, as dataset.names has"
         require(ok, "dataset.classes", self.classes, allowed)
@@ -166,7 +168,9 @@ class InferredDataset(FileDataset):
     def scaled(self, parts: Parts) -> Parts:
         """Return the parts with their inputs shifted and scaled."""
         if self.normalise is not None:
-            parts = normalised(parts, *self.normalise)
+            shape = parts["train"]["x"].shape[1:]
+            check_scaling(self.normalise, self.standardise, shape)
+            parts = normalised(parts, self.normalise)
         return standardised_by_training(parts) if self.standardise else parts
 
     def _require_samples(self, part: str, arrays: Arrays) -> None:

@@ -215,33 +215,35 @@ class LabelGroups(Partition):
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Split the labels into groups that never existed, and spread the clients.
 
-        A client's new group does not depend on its old one.
+        A client's new group does not depend on its old one. Where the labels allow no
+        new groups, as five labels and five groups do, some or all are old ones.
 
         Raises
         ------
         ConfigError
-            If there are more groups than labels, or no new groups.
+            If there are more groups than labels, or a single one, which is every one.
         """
         ok, allowed = self.groups <= classes, f"at most the {classes} labels"
         require(ok, "partition.groups", self.groups, f"{allowed} of the dataset")
+        ok, allowed = self.groups > 1 or not known, "at least 2 with drift=regroup"
+        require(ok, "partition.groups", self.groups, f"{allowed}, or drift=none")
         rng = generator(seed, "layout", len(known))
         layouts = [allocation.layout for allocation in known]
         existed = {
-            old.demand[client].tobytes()
+            old.demand[client].tobytes(): int(old.groups[client])
             for old in layouts
             for client in np.unique(old.groups, return_index=True)[1]
         }
         for _ in range(1000):
             rows = self._distributions(classes, rng)
             if not any(row.tobytes() in existed for row in rows):
-                groups = rng.permutation(np.arange(clients) % self.groups)
-                first = 1 + max((old.groups.max() for old in layouts), default=-1)
-                return Layout(rows[groups], groups + first)
-        raise ConfigError(
-            f"partition.groups={self.groups} leaves none of the {classes} labels' "
-            f"groups that did not exist before for event {len(known)} of drift.rounds; "
-            "use other groups, fewer events or drift=none"
-        )
+                break
+        groups = rng.permutation(np.arange(clients) % self.groups)
+        first = 1 + max((old.groups.max() for old in layouts), default=-1)
+        numbers = [
+            existed.get(row.tobytes(), first + group) for group, row in enumerate(rows)
+        ]
+        return Layout(rows[groups], np.array(numbers, np.int64)[groups])
 
     def wishes(self, demand: FloatArray, labels: IntArray) -> FloatArray:
         """Return the demand, which is a distribution of labels already."""

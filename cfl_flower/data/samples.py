@@ -17,6 +17,7 @@ from PIL import Image
 
 from cfl_flower.data.pool import PARTS, Arrays, Parts
 from cfl_flower.data.reading import FileDataset, blank, held_out, intact, numbered
+from cfl_flower.data.scaling import Scaling, check_scaling, normalised
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
 
@@ -88,8 +89,21 @@ class SampleTable(FileDataset):
         return parts
 
 
+@settings("dataset")
 class ImageTable(SampleTable):
     """A dataset whose files list images, or boxes in them."""
+
+    normalise: Scaling | None = None
+    """The mean and deviation in (x / 255 - mean) / deviation, instead of x / 255: two
+    numbers for all pixels, or two lists with one for each channel."""
+
+    def __post_init__(self) -> None:
+        check_scaling(self.normalise, False, self.shape)
+
+    def arrays(self, data_dir: str) -> Parts:
+        """Read the samples, and scale their pixels if asked."""
+        parts = super().arrays(data_dir)
+        return parts if self.normalise is None else normalised(parts, self.normalise)
 
     def inputs(self, contents: Sequence[Crop], data_dir: str) -> NDArray[np.uint8]:
         """Read the images, each resized to the dataset's shape."""

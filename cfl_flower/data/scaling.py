@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +10,16 @@ from numpy.typing import NDArray
 from cfl_flower.data.pool import PARTS, Parts
 from cfl_flower.settings import require
 
+Scaling: TypeAlias = list[float] | list[list[float]]
+"""A mean and a deviation: two numbers, or two lists with a number for each channel."""
 
-def check_scaling(normalise: list[float] | None, standardise: bool) -> None:
+
+def check_scaling(
+    normalise: Scaling | None, standardise: bool, shape: tuple[int, ...]
+) -> None:
     """Require a mean and a deviation, or none where inputs are standardised.
+
+    The ``shape`` of an input, channels first, may be () while it is not known.
 
     Raises
     ------
@@ -20,20 +27,32 @@ def check_scaling(normalise: list[float] | None, standardise: bool) -> None:
     """
     if normalise is None:
         return
-    allowed = "[mean, deviation above 0] of pixels from 0 to 1, or null"
-    ok = len(normalise) == 2 and normalise[1] > 0
+    both = [np.atleast_1d(each) for each in normalise]
+    sizes = {each.size for each in both}
+    channels = shape[0] if shape else max(sizes, default=1)
+    ok = len(both) == 2 and sizes in ({1}, {channels}) and bool((both[1] > 0).all())
+    allowed = (
+        "[mean, deviation above 0] of pixels from 0 to 1, or null; each is a number, "
+        f"or a list with one for each channel{f', of {channels}' * bool(shape)}"
+    )
     require(ok, "dataset.normalise", normalise, allowed)
     allowed = "null with dataset.standardise=true"
     require(not standardise, "dataset.normalise", normalise, allowed)
 
 
-def normalised(parts: Parts, mean: float, deviation: float) -> Parts:
-    """Shift and scale all inputs alike; of pixels in bytes, once they are in [0, 1]."""
+def normalised(parts: Parts, scaling: Scaling) -> Parts:
+    """Shift and scale all inputs alike, or each channel; pixels in bytes as in [0, 1].
+
+    Of inputs with the shape (n, channels, ...).
+    """
 
     def scaled(x: NDArray[Any]) -> NDArray[np.float32]:
         top = 255 if x.dtype == np.uint8 else 1
-        found: NDArray[np.float32]
-        found = (x - np.float32(top * mean)) / np.float32(top * deviation)
+        beside = (-1, *(1 for _ in x.shape[2:]))
+        mean, deviation = (
+            np.float32(top * np.asarray(each)).reshape(beside) for each in scaling
+        )
+        found: NDArray[np.float32] = (x - mean) / deviation
         return found
 
     return {part: {**of, "x": scaled(of["x"])} for part, of in parts.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,14 +15,34 @@ from torch import Tensor
 
 from cfl_flower.data.datasets import Dataset
 from cfl_flower.data.drift import Drift
-from cfl_flower.data.partition import Partition, SamplePair
+from cfl_flower.data.holdings import Holdings
+from cfl_flower.data.partition import Partition
 from cfl_flower.data.pool import Pool
 from cfl_flower.data.rotation import rotate
 from cfl_flower.data.timeline import Timeline
-from cfl_flower.data.world import AT_RANDOM, BY_RANK, World, traits
+from cfl_flower.data.world import AT_RANDOM, BY_RANK, World, alter, differs, traits
 from cfl_flower.errors import ConfigError
 from cfl_flower.seeding import generator
 from cfl_flower.types import FloatArray, IntArray
+
+EVERYTHING: dict[str, Any] = {"since": 0.0, "until": 1.0, "visible": True}
+"""The traits of clients of whom everything has arrived, and nothing is forgotten."""
+
+HALF = 0.5
+"""The share of the samples below which a run warns."""
+
+
+def say_share(share: float, rounds: int) -> str:
+    """Say what share of the training samples a run shows, and what to do for more.
+
+    Examples
+    --------
+    >>> say_share(0.9, 36)
+    '90% of the training samples ever arrive in the 36 rounds'
+    """
+    said = f"{share:.0%} of the training samples ever arrive in the {rounds:,} rounds"
+    remedy = "; take fewer drift.periods, a smaller drift.every or a longer window"
+    return said + remedy * (share < HALF)
 
 
 @dataclass(frozen=True)
@@ -119,11 +140,12 @@ class Stream:
     ) -> None:
         self.classes, self.rounds = dataset.classes, rounds
         events, size = drift.events, (clients, dataset.classes)
-        self.timeline = Timeline(partition, events, *size, seed, rounds)
         self._partition, self._seed = partition, seed
         train, test = dataset.load(data_dir)
-        self._pools = train.to(device), test.to(device)
-        self._allocated: dict[int, SamplePair] = {}
+        pools = train.to(device), test.to(device)
+        self._pools, self._holdings = pools, Holdings(partition, seed, lambda: pools)
+        labels = self._holdings.labels
+        self.timeline = Timeline(partition, events, *size, seed, rounds, labels)
         self._shared = partition.shared_samples(train.labels, seed)
         # Those of a round and of the next one.
         self._views = lru_cache(maxsize=2 * clients)(self._make_view)
@@ -136,6 +158,30 @@ class Stream:
         """Return what names the samples that there are, whoever holds them."""
         return "-".join(pool.digest() for pool in self._pools)
 
+    def arriving(self) -> float | None:
+        """Return the share of the clients' training samples that the run ever shows.
+
+        Of what clients hold at first; None where nothing has yet to arrive.
+        """
+        first = self.timeline.world(1)
+        whole = alter(first, np.ones(first.clients, bool), **EVERYTHING)
+        since, until, visible = first.since, first.until, first.visible
+        for round in self.timeline.changes:
+            if round <= self.rounds:
+                world = self.timeline.world(round)
+                since = np.minimum(since, world.since)
+                until = np.maximum(until, world.until)
+                visible = visible | world.visible
+        if not differs(first, whole):
+            return None
+        # What is shown of a stream has no gaps.
+        shown = replace(first, since=since, until=until, visible=visible)
+        ever, held = (
+            sum(len(self._indices(each, client, 0)) for client in range(first.clients))
+            for each in (shown, whole)
+        )
+        return ever / held if held else None
+
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""
         state = blake2b(digest_size=16)
@@ -147,7 +193,7 @@ class Stream:
             for _, value in sorted(traits(world).items()):
                 state.update(np.ascontiguousarray(value).tobytes())
         for number in range(len(world.allocations)):
-            for samples in self._samples_of_allocation(world, number):
+            for samples in self._holdings.samples(world, number):
                 for client in range(world.clients):
                     state.update(samples[client].tobytes())
         state.update(self._shared.tobytes())
@@ -178,7 +224,7 @@ class Stream:
         streaming = (since, until) != (0, 1) and (part == 0 or order != AT_RANDOM)
         origins = zip(allocations.tolist(), sources.tolist(), strict=True)
         for number, source in sorted(set(origins)):
-            hand = self._samples_of_allocation(world, number)[part][source]
+            hand = self._holdings.samples(world, number)[part][source]
             if streaming:
                 place = self._places(order, part, number, source, hand)
                 hand = hand[(since <= place) & (place < until)]
@@ -211,12 +257,3 @@ class Stream:
                 "another drift"
             )
         return [(each - first) / (last + 1 - first) for each in times]
-
-    def _samples_of_allocation(self, world: World, number: int) -> SamplePair:
-        """Return who holds what after an allocation; made once, whatever the round."""
-        if number not in self._allocated:
-            first = self._samples_of_allocation(world, 0) if number else None
-            self._allocated[number] = self._partition.allocate_samples(
-                self._pools, world.allocations[number], self._seed, first
-            )
-        return self._allocated[number]

@@ -7,7 +7,7 @@ drift that returns to an earlier world restores the very same data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -91,10 +91,21 @@ class World:
     def demand(self) -> FloatArray:
         """What each client was allocated by, label by label, shape (clients, L)."""
         taken = np.zeros(self.groups.shape)
-        for layout, mask in self._origins():
-            label = np.nonzero(mask)[1]
+        for number, mask in self._origins():
+            layout, label = self.allocations[number].layout, np.nonzero(mask)[1]
             taken[mask] = layout.demand[self.source[mask], label]
         return taken
+
+    def held(self, labels: Callable[[World, int], BoolArray]) -> BoolArray:
+        """Return of which original labels each client has samples, shape (clients, L).
+
+        ``labels`` returns what each client got in an allocation of this world.
+        """
+        found = np.zeros(self.groups.shape, bool)
+        for number, mask in self._origins():
+            label = np.nonzero(mask)[1]
+            found[mask] = labels(self, number)[self.source[mask], label]
+        return found
 
     @property
     def mixture(self) -> FloatArray:
@@ -106,9 +117,10 @@ class World:
         if first is None:
             return np.ones((self.clients, 1))
         taken = np.zeros((*self.groups.shape, first.shape[1]))
-        for layout, mask in self._origins():
-            if layout.mixture is not None:
-                taken[mask] = layout.mixture[self.source[mask]]
+        for number, mask in self._origins():
+            mixture = self.allocations[number].layout.mixture
+            if mixture is not None:
+                taken[mask] = mixture[self.source[mask]]
         mean: FloatArray = taken.mean(axis=1)
         return mean
 
@@ -141,10 +153,10 @@ class World:
         by_client: IntArray = found[kind.reshape(-1)]
         return by_client
 
-    def _origins(self) -> Iterator[tuple[Layout, BoolArray]]:
-        """Yield each layout that anything is held by, and where it is."""
-        for number in np.unique(self.allocation):
-            yield self.allocations[number].layout, self.allocation == number
+    def _origins(self) -> Iterator[tuple[int, BoolArray]]:
+        """Yield the number of each allocation that anything is of, and where it is."""
+        for number in np.unique(self.allocation).tolist():
+            yield number, self.allocation == number
 
 
 def first_world(
@@ -205,6 +217,13 @@ def traits(world: World) -> dict[str, Any]:
     """Return what describes each client, by name: arrays with a row for each."""
     names = [each.name for each in fields(world) if each.name != "allocations"]
     return {name: getattr(world, name) for name in names}
+
+
+def differs(one: World, two: World) -> bool:
+    """Return whether any client holds something else in two worlds."""
+    others = traits(two)
+    pairs = ((value, others[name]) for name, value in traits(one).items())
+    return one is not two and not all(np.array_equal(*pair) for pair in pairs)
 
 
 def relabel_clients(world: World, clients: BoolArray, names: IntArray) -> World:

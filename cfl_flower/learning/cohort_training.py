@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from cfl_flower.learning.training import (
     LocalTraining,
@@ -38,9 +39,11 @@ are, (k, b): the gradient of each client's mean cross-entropy, (k, p)."""
 
 def cohort_gradient(module: nn.Module) -> CohortGradient:
     """Return the gradient of many models of one network."""
-    names = [name for name, _ in module.named_parameters()]
-    shapes = [each.shape for each in module.parameters()]
-    lengths = [each.numel() for each in module.parameters()]
+    # What is frozen is the same in all models, and stays in the module.
+    named = [each for each in module.named_parameters() if each[1].requires_grad]
+    names = [name for name, _ in named]
+    shapes = [each.shape for _, each in named]
+    lengths = [each.numel() for _, each in named]
 
     def loss(weights: Tensor, x: Tensor, y: Tensor, there: Tensor) -> Tensor:
         parts = zip(torch.split(weights, lengths), shapes, strict=True)
@@ -57,9 +60,11 @@ def can_train_together(model: FlatModel, shape: Sequence[int]) -> bool:
     """Return whether a network's gradient can be mapped over models.
 
     That is, whether torch maps all of its operations, and training neither draws
-    (dropout) nor keeps statistics (BatchNorm). Inputs have ``shape``.
+    (dropout) nor mixes the samples of a batch (BatchNorm), in which a smaller batch is
+    filled up. Inputs have ``shape``.
     """
-    if len(model.vector) > len(model.weights):
+    norms = any(isinstance(each, _BatchNorm) for each in model.module.modules())
+    if norms or len(model.vector) > len(model.weights):
         return False
     weights = model.weights.detach().expand(2, -1)
     x, y = weights.new_zeros(2, 2, *shape), torch.zeros(2, 2).to(weights).long()
@@ -181,8 +186,10 @@ def batch_rows(
     The batch at the end of a pass is filled up with `NOTHING`.
     """
     steps, size = settings.count_steps(samples), min(settings.batch_size, samples)
-    in_a_pass = -(-samples // size)
-    orders = np.full((-(-steps // in_a_pass), in_a_pass * size), NOTHING)
+    in_a_pass, width = settings.count_batches(samples), -(-samples // size)
+    orders = np.full((-(-steps // in_a_pass), width * size), NOTHING)
     for order in orders:
         order[:samples] = rng.permutation(samples)
-    return orders.reshape(-1, size)[:steps]
+    # An incomplete batch at the end may be left out.
+    passes = orders.reshape(len(orders), width, size)[:, :in_a_pass]
+    return passes.reshape(-1, size)[:steps]

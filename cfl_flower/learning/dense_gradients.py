@@ -26,7 +26,8 @@ def dense_layers(module: nn.Module) -> list[nn.Linear] | None:
     """Return the linear layers of a network that is nothing but these and ReLUs.
 
     That is, flattened inputs, layers with biases, and a ReLU between two of them. None
-    for any other network, which may have a gradient of another form.
+    for any other network, which may have a gradient of another form, and for one with
+    frozen parameters.
     """
     if type(module).forward not in FORWARDS:
         return None
@@ -38,7 +39,9 @@ def dense_layers(module: nn.Module) -> list[nn.Linear] | None:
     kinds = [type(first), *map(type, rest)]
     if kinds != [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(layers) - 1)]:
         return None
-    return layers if all(layer.bias is not None for layer in layers) else None
+    whole = all(layer.bias is not None for layer in layers)
+    frozen = any(not each.requires_grad for each in module.parameters())
+    return layers if whole and not frozen else None
 
 
 def dense_gradient_writer(layers: list[nn.Linear]) -> Callable[[Tensor, Tensor], None]:

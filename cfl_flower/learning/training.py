@@ -18,6 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from cfl_flower.learning.dense_gradients import dense_gradient_writer, dense_layers
 from cfl_flower.models import FlatModel
@@ -53,6 +54,9 @@ class LocalTraining:
     """Mini-batches in each round (L in Fielding), cycling over the data."""
     batch_size: Count = 10
     """B; the last batch of a pass may be smaller."""
+    last_batch: Literal["keep", "drop"] = "keep"
+    """Whether a last batch of fewer than B samples is trained on; the only batch of a
+    pass always is. A batch of one sample is left out where BatchNorm cannot take it."""
     learning_rate: NonNegative = 0.1
     """eta, the step size."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -70,11 +74,31 @@ class LocalTraining:
         allowed = "0 with optimizer=adam, which has moments of its own"
         require(ok, "strategy.momentum", self.momentum, allowed)
 
-    def count_steps(self, samples: int) -> int:
-        """Return the mini-batches of one training."""
-        return self.steps or self.epochs * -(-samples // self.batch_size)
+    def count_batches(self, samples: int, least: int = 1) -> int:
+        """Return the mini-batches of one pass over the data.
 
-    def count_samples(self, samples: int) -> int:
+        ``least`` is the fewest samples of which the network can take a step:
+        `least_batch`.
+
+        Examples
+        --------
+        >>> LocalTraining(batch_size=10).count_batches(21)
+        3
+        >>> LocalTraining(batch_size=10).count_batches(21, least=2)
+        2
+        >>> LocalTraining(batch_size=10, last_batch="drop").count_batches(29)
+        2
+        """
+        whole, rest = divmod(samples, self.batch_size)
+        kept = rest >= least and (self.last_batch == "keep" or whole == 0)
+        return whole + (rest > 0 and kept)
+
+    def count_steps(self, samples: int, least: int = 1) -> int:
+        """Return the mini-batches of one training."""
+        in_a_pass = self.count_batches(samples, least)
+        return (self.steps or self.epochs * in_a_pass) if in_a_pass else 0
+
+    def count_samples(self, samples: int, least: int = 1) -> int:
         """Return the samples in the mini-batches of one training, repeated ones too.
 
         Examples
@@ -82,28 +106,61 @@ class LocalTraining:
         >>> LocalTraining(steps=3, batch_size=10).count_samples(15)
         25
         """
-        in_a_pass = -(-samples // self.batch_size)
-        passes, rest = divmod(self.count_steps(samples), max(in_a_pass, 1))
-        return passes * samples + min(rest * self.batch_size, samples)
+        in_a_pass = self.count_batches(samples, least)
+        used = min(in_a_pass * self.batch_size, samples)
+        passes, rest = divmod(self.count_steps(samples, least), max(in_a_pass, 1))
+        return passes * used + min(rest * self.batch_size, used)
+
+
+def least_batch(model: FlatModel, x: Tensor) -> int:
+    """Return the fewest samples of which a network can take a training step.
+
+    It is 2 where BatchNorm has one number for each channel of a sample, of which there
+    is no variance. ``x`` has shape (n, ...), with n of at least 1.
+    """
+    if model.least_batch is None:
+        norms = any(isinstance(each, _BatchNorm) for each in model.module.modules())
+        model.least_batch = 2 if norms and not _takes_one(model, x[:1]) else 1
+    return model.least_batch
+
+
+@torch.no_grad()
+def _takes_one(model: FlatModel, x: Tensor) -> bool:
+    # Of a copy: a forward pass changes running statistics.
+    module = model.twin().module.train()
+    devices = [x.device] if x.is_cuda else []
+    with torch.random.fork_rng(devices=devices):
+        try:
+            module(x)
+        except ValueError:
+            return False
+    return True
 
 
 def batches(
-    x: Tensor, y: Tensor, settings: LocalTraining, rng: np.random.Generator
+    x: Tensor,
+    y: Tensor,
+    settings: LocalTraining,
+    rng: np.random.Generator,
+    least: int = 1,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield mini-batches of n samples; every pass shuffles them again.
 
-    A batch is a view of memory that the next pass overwrites.
+    A batch is a view of memory that the next pass overwrites. ``least`` is that of
+    `LocalTraining.count_batches`.
     """
-    total = settings.count_steps(y.shape[0])
-    return islice(_endless_batches(x, y, settings.batch_size, rng), total)
+    in_a_pass = settings.count_batches(y.shape[0], least)
+    total = settings.count_steps(y.shape[0], least)
+    return islice(_endless_batches(x, y, settings.batch_size, in_a_pass, rng), total)
 
 
 def _endless_batches(
-    x: Tensor, y: Tensor, size: int, rng: np.random.Generator
+    x: Tensor, y: Tensor, size: int, in_a_pass: int, rng: np.random.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
     # One buffer for all passes: memory of its own for each cost as much as its copy.
     shuffled = [torch.empty_like(data) for data in (x, y)]
-    parts = list(zip(*(torch.split(data, size) for data in shuffled), strict=True))
+    split = (torch.split(data, size) for data in shuffled)
+    parts = list(zip(*split, strict=True))[:in_a_pass]
     while True:
         order = torch.from_numpy(rng.permutation(y.shape[0])).to(y.device)
         for data, buffer in zip((x, y), shuffled, strict=True):
@@ -207,7 +264,8 @@ def train(
     """
     if y.shape[0] == 0 or model.weights[part].shape[0] == 0:
         return
-    model.passes += TRAINING_PASSES * settings.count_samples(len(y))
+    least = least_batch(model, x)
+    model.passes += TRAINING_PASSES * settings.count_samples(len(y), least)
     job = TrainingJob(model, x, y, settings, rng, anchor, loss, part, correction)
     TRAINER.get(train_alone)(job)
 
@@ -221,7 +279,8 @@ def train_alone(job: TrainingJob) -> None:
     centre = job.centre()
     step = stepper(weights, gradient, settings)
     write_gradient = gradient_writer(model, job.loss)
-    for x_batch, y_batch in batches(job.x, job.y, settings, job.rng):
+    least = least_batch(model, job.x)
+    for x_batch, y_batch in batches(job.x, job.y, settings, job.rng, least):
         write_gradient(x_batch, y_batch)
         add_penalties(gradient, weights, settings, centre, correction)
         step()

@@ -18,10 +18,15 @@ from cfl_flower.models.dense import Mclr, Mlp, SoftmaxRegression
 from cfl_flower.models.flat import (
     FlatModel,
     Split,
+    build_network,
     check_network,
+    count_floats,
+    count_weights,
+    has_extractor,
     hollow_network,
     initial_vector,
     split_module,
+    trainable,
 )
 from cfl_flower.models.recurrent import Recurrent
 from cfl_flower.models.vision import ResNet18, ShuffleNetV2, VisionTransformer
@@ -43,8 +48,13 @@ __all__ = [
     "SoftmaxRegression",
     "Split",
     "VisionTransformer",
+    "build_network",
     "check_network",
+    "count_floats",
+    "count_weights",
+    "has_extractor",
     "hollow_network",
     "initial_vector",
     "split_module",
+    "trainable",
 ]

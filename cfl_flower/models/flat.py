@@ -73,7 +73,7 @@ def split_module(module: nn.Module) -> Split:
     Raises
     ------
     ConfigError
-        If it does not end with a linear classifier with a bias.
+        If it does not end with a linear classifier with a bias, to be trained.
     """
     classifier: Any = getattr(module, "classifier", None)
     linear = isinstance(classifier, nn.Linear) and classifier.bias is not None
@@ -86,6 +86,12 @@ def split_module(module: nn.Module) -> Split:
     *rest, last_weight, last_bias = module.parameters()
     if last_weight is not weight or last_bias is not bias:
         raise ConfigError("model: its classifier's parameters must be its last ones")
+    if not (weight.requires_grad and bias.requires_grad):
+        raise ConfigError(
+            f"model: {type(module).__name__} has a frozen classifier, which the "
+            "strategy trains by itself; use another"
+        )
+    rest = [each for each in rest if each.requires_grad]
     start = _count(rest)
     stop = start + _count([weight, bias])
     classes, width = weight.shape
@@ -98,14 +104,16 @@ class FlatModel:
     The vector is what travels and is averaged. A network with BatchNorm carries its
     running means and variances behind the parameters, or a device would test a mean of
     models with the statistics of another one; training's optimiser must step on
-    ``weights`` alone.
+    ``weights`` alone. Frozen parameters (``requires_grad`` is false) are in neither:
+    they stay what the network was built with, which `build_network` makes the same in
+    every process of a run.
 
     Attributes
     ----------
     module : torch.nn.Module
     vector : Tensor, shape (d,)
-        All parameters in the order of ``module.parameters()``, then all persistent
-        floating-point buffers in the order of ``module.buffers()``.
+        All trainable parameters in the order of ``module.parameters()``, then all
+        persistent floating-point buffers in the order of ``module.buffers()``.
     weights : Tensor, shape (p,)
         The p <= d parameters: the first entries of ``vector``, not a copy.
     gradient : Tensor, shape (p,)
@@ -113,6 +121,8 @@ class FlatModel:
     passes : int
         Forward passes over one sample that were done with it, a training step's forward
         and backward pass counting three: what `devices` makes seconds of.
+    least_batch : int or None
+        The fewest samples of a training step, once `learning.training` has found out.
     alike : Hashable
         Networks with an equal one compute the same function of their vectors.
     """
@@ -124,7 +134,7 @@ class FlatModel:
         alike: Hashable = None,
     ) -> None:
         self.module, self.alike = module.to(device), alike or module
-        parameters = list(module.parameters())
+        parameters = trainable(module)
         tensors = [*parameters, *_statistics(module)]
         self.vector = torch.cat([tensor.detach().flatten() for tensor in tensors])
         # Sets the data of a tensor, be it a parameter or a buffer, to its part.
@@ -132,6 +142,7 @@ class FlatModel:
         self.weights = self.vector[: _count(parameters)]
         self.gradient = torch.zeros_like(self.weights)
         self.passes = 0
+        self.least_batch: int | None = None
         parts = torch.split(self.gradient, [each.numel() for each in parameters])
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter)
@@ -163,6 +174,21 @@ class FlatModel:
         return array
 
 
+def trainable(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that training changes, in their order."""
+    return [each for each in module.parameters() if each.requires_grad]
+
+
+def count_weights(module: nn.Module) -> int:
+    """Return p, the number of trainable weights."""
+    return _count(trainable(module))
+
+
+def count_floats(module: nn.Module) -> int:
+    """Return d, the length of a network's vector."""
+    return count_weights(module) + _count(_statistics(module))
+
+
 def _count(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors)
 
@@ -175,6 +201,17 @@ def _statistics(module: nn.Module) -> list[Tensor]:
         for name, buffer in module.named_buffers()
         if name in kept and buffer.is_floating_point()
     ]
+
+
+def has_extractor(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int
+) -> bool:
+    """Return whether a network has weights below its classifier.
+
+    One that is not divided into extractor and classifier counts as having some.
+    """
+    extractor = getattr(hollow_network(settings, shape, classes), "extractor", None)
+    return extractor is None or any(True for _ in extractor.parameters())
 
 
 def hollow_network(
@@ -193,10 +230,10 @@ def hollow_network(
 
 def check_network(
     settings: ModelSettings, shape: tuple[int, ...], classes: int
-) -> None:
-    """Raise `ConfigError` for a network that does not fit a dataset.
+) -> nn.Module:
+    """Return a network, or raise `ConfigError` for one that does not fit a dataset.
 
-    It must give ``classes`` numbers for each input.
+    It must give ``classes`` numbers for each input, and have something to train.
     """
     # Not a hollow one: what torch maps to other operations there imports its compiler.
     with torch.random.fork_rng(devices=[]):
@@ -210,19 +247,37 @@ def check_network(
             f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); mend its "
             "build(shape, classes) or its forward"
         ) from error
+    name = type(network).__name__
+    if not trainable(network):
+        raise ConfigError(
+            f"model: {name} has no trainable parameters; leave requires_grad true for "
+            "those that are to be trained"
+        )
     shape_found = tuple(getattr(found, "shape", ()))
     if shape_found != (2, classes):
         raise ConfigError(
-            f"model: {type(network).__name__} returns {shape_found} for 2 inputs; it "
-            f"must return (2, {classes}), a number for each of the dataset's classes"
+            f"model: {name} returns {shape_found} for 2 inputs; it must return "
+            f"(2, {classes}), a number for each of the dataset's classes"
         )
+    return network
+
+
+def build_network(
+    settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
+) -> nn.Module:
+    """Build a run's network, with its initial weights and its frozen parameters.
+
+    They follow from the run's seed, so that frozen parameters need not be sent: every
+    process of the run has them. Torch's own generator is left alone.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, "initial-model"))
+        return settings.build(shape, classes)
 
 
 def initial_vector(
     settings: ModelSettings, shape: tuple[int, ...], classes: int, seed: int
 ) -> Vector:
-    """Draw the run's common initial model, leaving torch's own generator alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, "initial-model"))
-        vector = FlatModel(settings.build(shape, classes)).to_vector()
+    """Return the run's common initial model, shape (d,)."""
+    vector = FlatModel(build_network(settings, shape, classes, seed)).to_vector()
     return np.ascontiguousarray(vector, dtype=np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from torch import nn
 
@@ -13,26 +13,39 @@ from cfl_flower.settings import Count, require, settings
 SMALL = 64
 """Images with fewer pixels than this on a side keep their resolution in the stem."""
 
+Stem: TypeAlias = Literal["auto", "small", "imagenet"]
+"""First layers for small images, as on ImageNet, or by the image's size."""
+
 SMALLEST = 9
 """Pixels that leave the last stage, 8 times smaller, more than one position.
 
 BatchNorm fails on a single value per channel, which a batch of one would be.
 """
 
+SMALLEST_STEM = {
+    "auto": SMALLEST,
+    "small": SMALLEST,
+    "imagenet": 4 * (SMALLEST - 1) + 1,
+}
+"""The same for each stem; that of ImageNet leaves a quarter of the pixels."""
+
 
 @settings("model")
 class ResNet18:
     """ResNet-18 (He et al., 2016): 11,689,512 parameters on ImageNet.
 
-    Images smaller than 64 pixels meet a 3x3 convolution without stride and no pooling
-    in place of the 7x7 stem, as usual on CIFAR: 11,173,962 parameters there.
+    The small stem is a 3x3 convolution without stride and no pooling in place of the
+    7x7 one, as usual on CIFAR: 11,173,962 parameters there.
     """
+
+    stem: Stem = "auto"
+    """The small one keeps the image's resolution; `auto` takes it below 64 pixels."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for images of ``shape``."""
-        require_image("resnet18", shape, SMALLEST)
+        require_image("resnet18", shape, SMALLEST_STEM[self.stem])
         network = _torchvision_models().resnet18(num_classes=classes)
-        kernel, stride = (3, 1) if min(shape[1:]) < SMALL else (7, 2)
+        kernel, stride = (3, 1) if _is_small(self.stem, shape) else (7, 2)
         stem = nn.Conv2d(shape[0], 64, kernel, stride, kernel // 2, bias=False)
         nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
         network.conv1 = stem
@@ -43,14 +56,17 @@ class ResNet18:
 class ShuffleNetV2:
     """ShuffleNet v2 1.0x (Ma et al., 2018): 2,278,604 parameters on ImageNet.
 
-    Images smaller than 64 pixels keep their resolution in the stem, as in `ResNet18`.
+    In the small stem images keep their resolution, as in `ResNet18`.
     """
+
+    stem: Stem = "auto"
+    """The small one keeps the image's resolution; `auto` takes it below 64 pixels."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for images of ``shape``."""
-        require_image("shufflenet_v2", shape, SMALLEST)
+        require_image("shufflenet_v2", shape, SMALLEST_STEM[self.stem])
         network = _torchvision_models().shufflenet_v2_x1_0(num_classes=classes)
-        stride = 1 if min(shape[1:]) < SMALL else 2
+        stride = 1 if _is_small(self.stem, shape) else 2
         network.conv1[0] = nn.Conv2d(shape[0], 24, 3, stride, 1, bias=False)
         return _without_pooling(network, stride)
 
@@ -100,6 +116,11 @@ def _torchvision_models() -> Any:
     from cfl_flower.data.vision import models  # noqa: PLC0415
 
     return models
+
+
+def _is_small(stem: Stem, shape: tuple[int, ...]) -> bool:
+    """Return whether images of a shape get the small stem."""
+    return min(shape[1:]) < SMALL if stem == "auto" else stem == "small"
 
 
 def _without_pooling(network: Any, stride: int) -> Network:

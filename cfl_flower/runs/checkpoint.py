@@ -68,7 +68,13 @@ def pack(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Json:
         return {"pairs": [[k, pack(v, arrays, f"{path}.{i}")] for i, (k, v) in items]}
     if isinstance(value, list | tuple):
         return [pack(item, arrays, f"{path}.{i}") for i, item in enumerate(value)]
-    return value
+    plain = value.item() if isinstance(value, np.generic) else value
+    if not (plain is None or isinstance(plain, bool | int | float | str)):
+        raise TypeError(
+            f"state{path} is a {type(value).__name__}, which no checkpoint can hold; "
+            "use numpy arrays, numbers, texts, bytes, lists, mappings and dataclasses"
+        )
+    return plain
 
 
 def unpack(node: Json, arrays: Mapping[str, np.ndarray], annotation: Any = Any) -> Any:

@@ -9,7 +9,6 @@ import resource
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
@@ -21,6 +20,7 @@ from cfl_flower.errors import CflError, ConfigError, RunFailedError
 from cfl_flower.files import append_durably, write_atomically
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.lines import check_stamp
+from cfl_flower.runs.provenance import code_changes, library_versions
 from cfl_flower.runs.reading import (
     read_lines,
     refuse_links_out,
@@ -51,8 +51,6 @@ RUN = ("python", "-m", "simulations.run")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk, a spent quota, and a file that may not grow."""
-
-PACKAGES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
 
 class RunDirectory:
@@ -105,7 +103,9 @@ class RunDirectory:
         Raises `RunFailedError` if the disk is full.
         """
         if isinstance(error, Exception):
-            reason = " ".join(str(error).split()) or type(error).__name__
+            text = " ".join(str(error).split())
+            kind = type(error).__name__
+            reason = text if isinstance(error, CflError) else f"{kind}: {text}"
             # On a full disk the line on the terminal has to do.
             with suppress(OSError):
                 write_atomically(self.path / FAILURE, f"{reason}\n".encode())
@@ -125,8 +125,8 @@ class RunDirectory:
         first change that would come after the run is its ``next``, null without one.
         """
         last = self._config.rounds
-        rounds = [1, *(round for round in timeline.rounds if 1 < round <= last)]
-        later = next((round for round in timeline.rounds if round > last), None)
+        rounds = [1, *(round for round in timeline.changes if round <= last)]
+        later = next((round for round in timeline.changes if round > last), None)
         concepts = [timeline.concepts(round).tolist() for round in rounds]
         found = {"rounds": rounds, "next": later, "concepts": concepts}
         text = json.dumps(found)
@@ -175,7 +175,8 @@ class RunDirectory:
             "virtual_seconds": device_seconds(rounds, len(rounds)),
             "peak_rss_mb": round(usage / unit, 1),
             "num_clusters": rounds[-1]["num_clusters"] if rounds else None,
-            "versions": {name: version(name) for name in PACKAGES},
+            "versions": library_versions(),
+            "code_changed_after": code_changes(self.path),
         }
         # Only where it was measured, with `privacy=`.
         if rounds and "epsilon" in rounds[-1]:

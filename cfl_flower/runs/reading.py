@@ -36,9 +36,10 @@ MAY_DIFFER = frozenset(
         "output_dir",
         "data_dir",
         "system",
+        "faults.strict",
     }
 )
-"""Settings without effect on the numbers of the rounds that are done."""
+"""Groups and settings without effect on the numbers of the rounds that are done."""
 
 ADDED = {"privacy": "none"}
 """Groups that runs of earlier versions do not name, and the option that they had."""
@@ -71,8 +72,8 @@ class Finished:
     @cached_property
     def drifts(self) -> list[int]:
         """The rounds at whose start the data changed."""
-        changes = self.config.timeline.rounds
-        return [round for round in changes if 1 < round <= self.config.rounds]
+        changes = self.config.timeline.changes
+        return [round for round in changes if round <= self.config.rounds]
 
     @cached_property
     def rounds(self) -> list[dict[str, Json]]:
@@ -146,7 +147,7 @@ def effective_differences(
     for difference in differences(
         {**saved, **{g: resolved[g] for g in same}}, resolved
     ):
-        if difference[0].partition(".")[0] not in MAY_DIFFER:
+        if MAY_DIFFER.isdisjoint({difference[0], difference[0].partition(".")[0]}):
             yield difference
 
 

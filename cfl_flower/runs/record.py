@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+
+import numpy as np
 
 from cfl_flower.types import ClientId, Failure, Json
 
@@ -52,8 +55,7 @@ class RoundRecord:
     def row(self) -> dict[str, Json]:
         """Return the line as a mapping, with the strategy's measures among its keys."""
         row = asdict(self)
-        measures: dict[str, Json] = row.pop("measures")
-        return row | measures
+        return row | plain_measures(row.pop("measures"))
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,27 @@ class ClientRow:
     def row(self) -> dict[str, Json]:
         """Return the line as a mapping, with the strategy's measures among its keys."""
         row = dict(vars(self))
-        measures: dict[str, Json] = row.pop("measures")
-        return row | measures
+        return row | plain_measures(row.pop("measures"))
+
+
+def plain_measures(measures: Mapping[str, object]) -> dict[str, Json]:
+    """Return what a method measured as JSON has it: numpy's numbers as Python's.
+
+    Raises `TypeError`, which names the measure, for a value that JSON cannot hold, and
+    for NaN or infinity.
+    """
+    found: dict[str, Json] = {}
+    for name, value in measures.items():
+        plain = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        try:
+            json.dumps(plain, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"measures[{name!r}]={value!r} cannot be written to rounds.jsonl "
+                f"({error}); use finite numbers, texts, lists and mappings, or None"
+            ) from error
+        found[name] = plain
+    return found
 
 
 def device_seconds(

@@ -2,6 +2,7 @@
 
     python -m simulations.benchmark            # everything, an hour
     python -m simulations.benchmark clustering # one part: a module beside this one
+    python -m simulations.benchmark equal      # not a cost: false leads among equals
     python -m simulations.benchmark peers      # other libraries at the same work
 
 The reference does the same local training and the same tests with the same code, and

@@ -14,6 +14,7 @@ from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.code_version import code_digest
 from cfl_flower.communication.records import encode_models, pack_tasks, unpack_answers
 from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.errors import ConfigError
 from cfl_flower.models import initial_vector
 from cfl_flower.types import Answer, Plan, Scalar, Task, Vector
 from simulations.inprocess import InProcessGrid
@@ -191,3 +192,12 @@ def test_failing_client_gives_its_reason(
 def test_client_that_drops_out_sends_nothing(compose: Composer) -> None:
     config = compose("faults.drops=1")
     assert work(config, "train", plan(config, 0, 1)) == []
+
+
+def test_a_message_cannot_make_a_folder_where_the_process_stands(
+    compose: Composer,
+) -> None:
+    config = compose()
+    forged = json.dumps({**config.resolved, "run": "", "output_dir": "elsewhere"})
+    with pytest.raises(ConfigError, match=r"output_dir=elsewhere .* an absolute path"):
+        open_resources(forged)

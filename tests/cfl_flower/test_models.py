@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from cfl_flower.models import (
 from cfl_flower.settings import build
 
 MNIST, CIFAR, IMAGENET, TWEET = (1, 28, 28), (3, 32, 32), (3, 224, 224), (25, 300)
+MINI_IMAGENET = (3, 84, 84)
 
 NATURAL = {
     "ccfl_cnn": (MNIST, 10),
@@ -63,6 +65,8 @@ ADAPTED = [
     (ResNet18(), (4, 64, 65)),
     (ShuffleNetV2(), (1, 9, 10)),
     (ShuffleNetV2(), (4, 64, 65)),
+    (ResNet18(stem="imagenet"), (1, 33, 34)),
+    (ShuffleNetV2(stem="imagenet"), (1, 33, 34)),
     (TINY_VIT, (1, 8, 8)),
     (Recurrent("gru"), (1, 4)),
     (Recurrent("lstm"), (3, 2)),
@@ -90,6 +94,7 @@ def draw(settings: ModelSettings, shape: tuple[int, ...], classes: int) -> nn.Mo
         (Recurrent("lstm"), TWEET, 2, 233_154),
         (ResNet18(), CIFAR, 10, 11_173_962),
         (ResNet18(), IMAGENET, 1000, 11_689_512),
+        (ResNet18(stem="small"), MINI_IMAGENET, 100, 11_173_962 + 90 * 513),
         (ShuffleNetV2(), IMAGENET, 1000, 2_278_604),
         (VisionTransformer(), IMAGENET, 1000, 86_567_656),
     ],
@@ -109,6 +114,26 @@ def test_every_option_builds_for_its_natural_shape(option: str) -> None:
     with torch.device("meta"):
         module = settings.build(shape, classes)
         assert module(torch.zeros(2, *shape)).shape == (2, classes)
+
+
+@pytest.mark.parametrize("network", [ResNet18, ShuffleNetV2])
+def test_the_small_stem_keeps_the_resolution_of_any_image(network: Any) -> None:
+    def stem(name: str, size: int) -> nn.Module:
+        with torch.device("meta"):
+            found: nn.Module = network(stem=name).build((3, size, size), 10).extractor
+        return found
+
+    for name, size, stride, pooled in (
+        ("auto", 63, (1, 1), False),
+        ("auto", 64, (2, 2), True),
+        ("small", 84, (1, 1), False),
+        ("imagenet", 63, (2, 2), True),
+    ):
+        module = stem(name, size)
+        first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
+        assert first.stride == stride
+        pools = any(isinstance(m, nn.MaxPool2d) for m in module.modules())
+        assert pools == pooled
 
 
 def test_no_option_is_left_out() -> None:
@@ -153,6 +178,7 @@ def test_logits_are_the_classifier_of_the_extractor(
         (FedCcfaCnn(blocks=3), (3, 15, 15), r"model=fedccfa_cnn .* 16x16"),
         (ResNet18(), (1, 8, 8), r"model=resnet18 .* 9x9"),
         (ShuffleNetV2(), (60,), r"model=shufflenet_v2 .* 9x9"),
+        (ResNet18(stem="imagenet"), (3, 32, 32), r"model=resnet18 .* 33x33"),
         (VisionTransformer(), (60,), r"model=vit_b_16 .*square"),
         (VisionTransformer(), (3, 32, 16), r"model=vit_b_16 .*square"),
         (VisionTransformer(), (1, 28, 28), r"model\.patch=16 .*divisor .* 28"),

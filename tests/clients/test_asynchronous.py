@@ -163,13 +163,6 @@ def test_upload_is_due_as_computed_by_hand(tmp_path: Path) -> None:
     assert touched(tmp_path) == 0
 
 
-@pytest.mark.parametrize("options", [{"wait": -1}, {"poll": 0}, {"drift": np.inf}])
-def test_policies_out_of_range_name_themselves(options: dict[str, float]) -> None:
-    (name,) = options
-    with pytest.raises(ConfigError, match=rf"strategy\.{name}="):
-        UploadPolicy(**options)
-
-
 def test_server_needs_public_sets_of_its_own(
     run_small: Runner, tmp_path: Path, sites: Sites
 ) -> None:

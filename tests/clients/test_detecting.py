@@ -4,9 +4,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cfl_flower.errors import ConfigError
-from clients.detecting import AdwinClient, DetectingClient, KswinClient, rises
+from clients.base import Samples
+from clients.detecting import (
+    WINDOW,
+    AdwinClient,
+    DetectingClient,
+    KswinClient,
+    rises,
+)
 from tests.clients.conftest import MakeContext
 from tests.conftest import Runner
 
@@ -48,6 +56,46 @@ def test_a_detected_drift_is_reported_once(
     assert again.numbers == [row for row in run.numbers if row["round"] <= 6]
     resumed = run_small(*asked, "resume=true", folder="again")
     assert resumed.numbers == run.numbers
+
+
+class Always:
+    """A detector that finds drift in every loss."""
+
+    drift_detected = True
+
+    def update(self, loss: float) -> None:
+        """Look at nothing."""
+
+
+class AlwaysClient(DetectingClient):
+    """A client of many equal samples, which are of another label from round 3 on."""
+
+    detector = Always
+    count = 0
+
+    def samples(self, round: int) -> Samples:
+        x = torch.ones(self.count, 1, 8, 8)
+        model = self.context.model.load(self.context.initial())
+        order = model.module(x[:1]).argsort()[0]
+        return x, order[-1 if round < 3 else 0].expand(self.count)
+
+
+@pytest.mark.parametrize("samples", [1, 100, 1999, 2000, 5000])
+def test_a_drift_is_found_with_any_number_of_samples(
+    samples: int, make_context: MakeContext
+) -> None:
+    config = {"representation": "label_histogram", "held": "0"}
+
+    def ask(round: int) -> dict[str, Any]:
+        client = AlwaysClient(make_context(round))
+        client.count = samples
+        return client.report(config, round + 1, [client.context.initial()])
+
+    assert not ask(1), "there is nothing to compare with"
+    assert "representation" in ask(2), "the losses of round 3 are larger"
+    assert not ask(3), "they are the same as those that were reported"
+    kept = make_context(9).state.part("losses").load(before=9)["losses"]
+    assert len(kept) == min(2 * samples, WINDOW)
 
 
 def test_a_client_without_river_names_the_missing_package(

@@ -12,7 +12,12 @@ from torch.nn.functional import cross_entropy, normalize, softmax
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.data.stream import Stream
-from cfl_flower.learning.decoupling import balanced_batch, represent, train_classifier
+from cfl_flower.learning.decoupling import (
+    balanced_batch,
+    class_means,
+    represent,
+    train_classifier,
+)
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import FlatModel, Mlp, initial_vector
 from cfl_flower.types import Vector
@@ -78,7 +83,7 @@ def test_the_first_own_classifier_goes_on_from_the_balanced_one(
         client = equip(round)
         extractor, _ = parts(client)
         before = client.context.state.load(round).get("classifier")
-        (_, own, *_, balanced), _, _ = client.fit([extractor], {})
+        (trained, own, anchors, balanced), _, _ = client.fit([extractor], {})
         x, y = stream.view(2, round).train()
         z = represent(client.context.model.load(INITIAL), x)
         start = balanced if before is None else before
@@ -87,6 +92,10 @@ def test_the_first_own_classifier_goes_on_from_the_balanced_one(
         expected = train_classifier(client.split, start, z, y, local, rng)
         assert np.array_equal(own, expected)
         assert np.array_equal(client.context.state.at(round)["classifier"], own)
+        # Anchors are the classes' means under the extractor that was just trained.
+        model = client.context.model.load(client.split.join(trained, own))
+        points = class_means(represent(model, x), y, 10).points
+        assert anchors == pytest.approx(points.ravel(), abs=1e-6)
 
 
 KEPT = {

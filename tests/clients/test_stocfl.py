@@ -96,6 +96,14 @@ def test_a_sketched_psi_is_the_normalised_sketch_of_psi(
     assert told == pytest.approx(normalise(sketch(psi, 64, 0)), abs=1e-6)
 
 
+def test_a_malicious_clients_psi_has_the_length_of_an_honest_one(
+    make_context: MakeContext,
+) -> None:
+    context = replace(make_context(0), settings=STO, attack="random")
+    (psi,), _, _ = StoCFLClient(context).answer([INITIAL], {"represent": True})
+    assert np.linalg.norm(psi) == pytest.approx(1, abs=1e-6)
+
+
 def test_psi_after_a_drift_is_at_the_first_anchor_not_at_a_trained_model(
     make_context: MakeContext,
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -20,7 +21,10 @@ from cfl_flower.learning.cohort_training import train_cohort
 from cfl_flower.learning.training import TrainingJob
 from cfl_flower.plugins import CONF
 from cfl_flower.server_app import execute
+from cfl_flower.settings import locate
 from simulations.inprocess import InProcessGrid
+from strategies.asynchronous import AsynchronousStrategy
+from tests.conftest import Run
 
 pytestmark = pytest.mark.contract
 
@@ -76,6 +80,7 @@ SUMMARY_KEYS = {
     "peak_rss_mb",
     "num_clusters",
     "versions",
+    "code_changed_after",
 }
 
 Runner = Callable[..., Any]
@@ -311,6 +316,46 @@ def test_late_client_joins(
     }
     assert 11 not in seen[1]
     assert 11 in seen[4]
+
+
+COMING = [0, 0, 0, 0, 0, 0, 2, 2, 2, 0, 0, 0]
+GOING = [4, 4, 4, 4, 4, 4, 4, 4, 4, 2, 2, 2]
+"""The first of four rounds, from 0, in which each of 12 owners has samples, and the
+first after which it has none."""
+
+
+def write_coming_and_going(folder: Path) -> None:
+    """Write a table of owners that have samples in some rounds only."""
+    rng, lines = np.random.default_rng(0), ["a,b,label,who,when"]
+    for owner, (first, last) in enumerate(zip(COMING, GOING, strict=True)):
+        for time in range(first, last):
+            for _ in range(10):
+                label = (owner + int(rng.integers(2))) % 3
+                a, b = rng.normal(label, 0.3, 2)
+                lines.append(f"{a:.3f},{b:.3f},{label},{owner:02d},{time}")
+    (folder / "data.csv").write_text("\n".join(lines))
+
+
+def test_who_has_no_samples_takes_no_place(strategy: str, tmp_path: Path) -> None:
+    write_coming_and_going(tmp_path)
+    needs = [*NEEDS.get(strategy, []), *("clients=12", "participants=12", "rounds=4")]
+    data = ["dataset=csv", "dataset.owner=who", "dataset.time=when"]
+    stream = ["drift=timestamps", "drift.every=1", "drift.periods=4", "drift.window=1"]
+    folders = [f"data_dir={tmp_path}", f"output_dir={tmp_path}/run"]
+    own = ["partition=natural", "strategy.local.epochs=1", "clusters=2"]
+    config = compose_config([strategy, *needs, *data, *stream, *folders, *own])
+    if issubclass(
+        locate(config.resolved["strategy"]["_target_"]), AsynchronousStrategy
+    ):
+        pytest.skip("nobody is drawn: who has no samples uploads nothing")
+    execute(InProcessGrid(), config, Console(file=io.StringIO()))
+    rows = Run(tmp_path / "run").rounds
+    for round, row in enumerate(rows):
+        present = [c <= round < g for c, g in zip(COMING, GOING, strict=True)]
+        assert row["participants"] == sum(present)
+        assert row["failures"] == []
+        # Who had samples before keeps its cluster; who never had any is in none.
+        assert sum(row["cluster_sizes"]) == sum(c <= round for c in COMING)
 
 
 NORMALISED = [

@@ -79,10 +79,3 @@ def test_every_other_group_with_a_table_is_described() -> None:
     tables = [TABLE.findall(path.read_text()) for path in OTHER_PAGES]
     assert [group for ((_, group, _),) in tables] == list(OTHERS)
     assert all(row.meaning for group in OTHERS for row in group_settings(group))
-
-
-def test_links_lead_to_existing_files() -> None:
-    for page in PAGES.parent.rglob("*.md"):
-        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-            if not link.startswith("http"):
-                assert (page.parent / link).exists(), f"{page.name}: {link}"

@@ -8,11 +8,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cfl_flower as cfl
 from cfl_flower.errors import ConfigError
-from simulations.api import Comparison, Run
+from simulations.api import Comparison, Run, to_overrides
 
 SMALL = {"clients": 6, "participants": 3, "partition__groups": 3}
 
@@ -141,14 +142,49 @@ def test_names_are_there_and_cost_nothing_until_used() -> None:
     assert said == "False\n"
 
 
+def test_numbers_may_be_numpys(tmp_path: Path) -> None:
+    run = cfl.run(
+        strategy="fedavg",
+        drift="none",
+        engine="inprocess",
+        seed=np.int64(1),
+        rounds=np.int64(1),
+        clients=np.int32(6),
+        participants=np.float64(3),
+        partition__groups=np.array(3),
+        strategy__local__learning_rate=np.float32(0.1),
+        strategy__local__momentum=np.float64(0.05),
+        resume=np.bool_(False),
+        output_dir=tmp_path / "run",
+    )
+    saved = cfl.load(run.folder).settings
+    chosen = {key: saved[key] for key in ("seed", "rounds", "clients", "participants")}
+    assert chosen == {"seed": 1, "rounds": 1, "clients": 6, "participants": 3}
+    assert saved["strategy"]["local"]["learning_rate"] == 0.1
+    assert all(type(value) is int for value in chosen.values())
+    assert run.resume(rounds=np.int32(2)).rounds.shape[0] == 2
+
+
+def test_arrays_are_sweeps() -> None:
+    rates = np.logspace(-2, -1, 2)
+    assert to_overrides({"strategy__local__learning_rate": rates}, sweep=True) == [
+        "strategy.local.learning_rate=0.01,0.1"
+    ]
+    swept = {"seed": np.arange(2), "drift__rounds": np.array([3, 9])}
+    assert to_overrides(swept, sweep=True) == ["seed=0,1", "drift.rounds=[3,9]"]
+    jobs = {"seed": np.float32([0.1, 0.7])}
+    assert to_overrides(jobs, sweep=True) == ["seed=0.1,0.7"]
+
+
 @pytest.mark.slow
 def test_a_comparison_has_its_scores_and_failures(tmp_path: Path) -> None:
     found = cfl.compare(
         strategy=["fedavg", "fielding"],
-        seeds=2,
-        rounds=2,
+        seeds=np.arange(2),
+        rounds=np.int64(2),
         drift="none",
         marks=False,
+        reference="fielding",
         engine="inprocess",
         output_dir=tmp_path / "c",
         **SMALL,
@@ -158,6 +194,9 @@ def test_a_comparison_has_its_scores_and_failures(tmp_path: Path) -> None:
         *(("fedavg", 0), ("fedavg", 1), ("fielding", 0), ("fielding", 1))
     ]
     assert found.tables[0].index.tolist() == ["fedavg", "fielding"]
+    leads = found.tables[1]
+    assert leads.index.tolist() == ["fedavg"]  # over fielding
+    assert leads["final"].str.endswith(", two seeds").all()
     assert found.plot()._repr_svg_().count("fielding") >= 1
     asked = "2 methods under no drift on digits, 2 seeds"
     assert asked in found._repr_html_()

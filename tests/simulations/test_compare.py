@@ -45,6 +45,18 @@ def test_bad_input_is_one_line_before_any_run(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_reference_without_a_run_for_each_seed_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["strategy=ifca", "reference=ifc", f"output_dir={tmp_path}"]) == 2
+    known = "use one of fedavg, local, ifca, oracle"
+    assert f"reference=ifc is not allowed; {known}\n" in capsys.readouterr().err
+    swept = ["strategy=ifca", "strategy.clusters=2,3", f"output_dir={tmp_path}"]
+    assert main([*swept, "reference=ifca"]) == 2
+    assert "compare with one value of each\n" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
 def test_a_drift_that_starts_too_late_is_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +67,40 @@ def test_a_drift_that_starts_too_late_is_said_once(
     said = capsys.readouterr().err
     late = "drift=regroup: it starts in round 13, after the last of rounds=3"
     assert said.replace("\n", " ").count(late) == 1
+
+
+def test_methods_that_do_less_with_a_linear_network_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = ["strategy=fedavg,fedccfa,fedfm", "seed=0,1", f"output_dir={tmp_path}"]
+    announce(make_jobs([*SMALL, *sweep, "model=mclr"]), sweep)
+    said = capsys.readouterr().err
+    for method in ("fedccfa", "fedfm"):
+        line = f"strategy={method} is for networks with an extractor, and that of "
+        assert said.count(f"{line}model=mclr has no weights") == 1
+    assert "strategy=fedavg is" not in said
+    announce(make_jobs([*SMALL, *sweep, "model=mlp"]), sweep)
+    assert "extractor" not in capsys.readouterr().err
+
+
+def test_a_run_keeps_its_folder_when_more_seeds_and_settings_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    asked = [*SMALL, "strategy=fedavg", "rounds=2", f"output_dir={tmp_path}"]
+    (job,) = make_jobs(asked)
+    assert job.folder == tmp_path / "fedavg"
+    settings = {**job.config.resolved, "resume": False}
+    (job.folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    (job.folder / "rounds.jsonl").write_text("")
+
+    def names(*more: str) -> list[str]:
+        return [job.folder.name for job in make_jobs([*asked, *more])]
+
+    assert names() == ["fedavg"]
+    assert names("seed=0,1") == ["fedavg", "seed1"]
+    assert names("strategy.local.epochs=10,2") == ["fedavg", "strategy.local.epochs2"]
+    # Fewer rounds are another run.
+    assert names("rounds=1,2") == ["rounds1", "fedavg"]
 
 
 @pytest.mark.parametrize("marks", [[], ["--bare"]])

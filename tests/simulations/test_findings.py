@@ -29,13 +29,14 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
         key: value for key, value in single.resolved.items() if key != "strategy"
     }
     other = replace(other, resolved=other.resolved | settings, rounds=single.rounds)
-    runs = [single, again(single, 1), again(other, 0, 0.03), again(other, 1, 0.01)]
+    seeds = [again(single, 1), again(single, 2), again(other, 0, 0.03)]
+    runs = [single, *seeds, again(other, 1, 0.01), again(other, 2, 0.02)]
     (stream,) = divide(runs)
     end, _ = stream.findings()  # all sent the same
     last = 100 * single.rounds[-1]["accuracy"] + 2
     assert end == (
-        f"At the end, fielding has {last:.1f} ± 1.4% accuracy, the most; its lead over "
-        "fedavg, in points: +2.0 ± 1.0, no lead."
+        f"At the end, fielding has {last:.1f} ± 1.0% accuracy, the most; its lead over "
+        "fedavg, in points: +2.0 ± 2.5, no lead."
     )
     more = [{**row, "bytes_up": row["bytes_up"] + 10**6} for row in other.rounds]
     (dear,) = divide([single, replace(other, rounds=more)])
@@ -46,8 +47,12 @@ def test_leads_and_costs_are_said_first(folders: list[Path]) -> None:
         cost,
     )
     leads = stream.tables[1]
-    assert [[*column.cells] for column in leads.columns][1] == ["+2.0 ± 1.0, no lead"]
-    assert question([stream]) == "2 methods under drift regroup on digits, 2 seeds"
+    assert [[*column.cells] for column in leads.columns][1] == ["+2.0 ± 2.5, no lead"]
+    assert question([stream]) == "2 methods under drift regroup on digits, 3 seeds"
+    (own,) = divide(runs, "fielding")
+    leads = own.tables[1]
+    assert leads.title == "lead over fielding, in points"
+    assert [[*column.cells] for column in leads.columns][1] == ["-2.0 ± 2.5, no lead"]
 
 
 def test_references_stand_beside_who_leads(folders: list[Path]) -> None:
@@ -59,6 +64,14 @@ def test_references_stand_beside_who_leads(folders: list[Path]) -> None:
     high = 100 * local.rounds[-1]["accuracy"] + 5
     assert end.startswith(f"At the end, {first.strategy} has ")
     assert end.endswith(f" local, which shares nothing, has {high:.1f}%.")
+    # It knows the true clusters only where there are some.
+    knows = {**other.resolved["strategy"], "name": "oracle"}
+    oracle = replace(other, resolved={**other.resolved, "strategy": knows})
+    (stream,) = divide([first, oracle])
+    assert "oracle, which knows the true clusters, has" in next(stream.findings())
+    blind = [{**row, "ari": None} for row in oracle.rounds]
+    (stream,) = divide([first, replace(oracle, rounds=blind)])
+    assert "oracle" not in next(stream.findings())
 
 
 def test_overview_has_a_row_for_each_stream(folders: list[Path]) -> None:

@@ -22,7 +22,7 @@ from simulations.data_summary import (
     shares,
     shown_periods,
 )
-from simulations.preview import bars, main, ruler
+from simulations.preview import bars, main, notes, ruler
 
 
 def test_periods_are_the_rounds_between_changes_within_the_run() -> None:
@@ -59,6 +59,23 @@ def test_changes_after_the_run_are_told() -> None:
     found = preview(stream, 9)
     assert found.late == [30]
     assert len(found.periods) == 2
+
+
+@pytest.mark.parametrize(("every", "share"), [(1, 1.0), (2, 0.6), (5, 0.3)], ids=str)
+def test_the_share_of_samples_that_ever_arrive_is_told(
+    every: int, share: float
+) -> None:
+    drift = Release(every=every, periods=10, window=2 * every)
+    found = preview(Stream(Digits(), Partition(), drift, 4, seed=0, rounds=9), 9)
+    assert found.arriving == pytest.approx(share, abs=0.01)
+    (said,) = notes(found)
+    assert said.startswith(f"{share:.0%} of the training samples")
+    assert ("fewer drift.periods" in said) is (share < 0.5)
+
+
+def test_without_a_stream_all_samples_are_there() -> None:
+    stream = Stream(Digits(), Partition(), Rotate([3]), 4, seed=0, rounds=9)
+    assert preview(stream, 9).arriving is None
 
 
 def test_text_shows_shares_as_blocks() -> None:

@@ -21,7 +21,9 @@ import yaml
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.directory import FAILURE
+from simulations import report_tables
 from simulations.report import main, measured, render
+from simulations.report_tables import _escape
 from simulations.run import main as run_main
 from simulations.saved import SavedRun, find_runs, group_seeds, load_run
 from simulations.streams import divide
@@ -120,6 +122,33 @@ def test_tables_have_headers_with_a_scope_and_the_numbers_of_the_runs(
         assert f"{100 * summary['best']['accuracy']:.1f}" in text
     assert "python -m simulations.run" in text
     assert "output_dir" in text
+
+
+def test_failures_are_counted_first_and_in_every_table(folders: list[Path]) -> None:
+    runs = [load_run(folder) for folder in folders]
+    rows = runs[1].rounds
+    of = [each["phase"] for row in rows for each in row["failures"]]
+    trained, failed = sum(row["participants"] for row in rows), of.count("train")
+    tested = len(runs[1].tests) + of.count("evaluate")
+    assert failed and tested > len(runs[1].tests)
+    line = (
+        f"fielding: failed {failed} of {trained} trainings ({failed / trained:.0%}) "
+        f"and {of.count('evaluate')} of {tested} tests "
+        f"({of.count('evaluate') / tested:.0%})"
+    )
+    page = render(runs)
+    text, _, _ = page.html.partition("<table>")
+    assert line in text
+    assert _escape(line) in page.latex
+    assert f",{trained},{failed},{tested}," in page.csv
+    (stream,) = divide(runs)
+    scores = {row[0]: row for row in report_tables.lines(stream.tables[0])}
+    place = report_tables.headings(stream.tables[0]).index("failed trainings")
+    assert scores["fielding"][place] == f"{100 * failed / trained:.1f}"
+    assert scores["fedavg"][place] == "0.0"
+    sound = render(runs[:1])
+    assert "failed" not in sound.html.partition("<table>")[2].partition("</table>")[0]
+    assert "failed" not in sound.latex
 
 
 def test_the_same_runs_give_the_same_page(folders: list[Path]) -> None:
@@ -247,6 +276,11 @@ def again(run: SavedRun, seed: int, change: float = 0.0) -> SavedRun:
     return replace(run, resolved=run.resolved | {"seed": seed}, rounds=rounds)
 
 
+def _named(run: SavedRun, name: str) -> dict[str, Any]:
+    """Return the settings of a run as another method's."""
+    return {**run.resolved, "strategy": {**run.resolved["strategy"], "name": name}}
+
+
 def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(
     folders: list[Path],
 ) -> None:
@@ -256,7 +290,16 @@ def test_seeds_of_a_method_are_one_line_and_what_differs_has_another_name(
         "fedavg": 2,
         "fielding": 1,
     }
-    assert list(group_seeds([one, one])) == ["fedavg-run 1", "fedavg-run 2"]
+    # Twice the same run is one; the longer of two counts.
+    part = replace(one, rounds=one.rounds[:2])
+    assert group_seeds([part, one, one]) == {"fedavg": [one]}
+    # Their order does not depend on that of the folders, nor do their colours.
+    local = replace(two, resolved=_named(two, "local"))
+    oracle = replace(two, resolved=_named(two, "oracle"))
+    (stream,) = divide([oracle, two, local, one])
+    labels = ["fedavg", "local", "fielding", "oracle"]
+    assert [line.label for line in stream.lines] == labels
+    assert [line.number for line in stream.lines] == [0, 1, 2, 3]
     swept = [
         replace(one, folder=Path(f"rounds{n}-seed0"), resolved=one.resolved | {"x": n})
         for n in (5, 9)
@@ -320,8 +363,18 @@ def test_runs_on_different_data_are_in_sections_of_their_own(
     folders: list[Path], undisturbed: Runner
 ) -> None:
     other = undisturbed("drift=none").folder
-    page = Page(render([load_run(folder) for folder in (*folders, other)]).html)
+    report = render([load_run(folder) for folder in (*folders, other)])
+    page = Page(report.html)
     assert page.open == []
+    runs = [load_run(folder) for folder in (other, folders[0])]
+    report = render(runs)
+    assert render(runs[::-1]).html == report.html
+    assert "final accuracy, in %, by drift" in report.html
+    latex = report.latex.partition(r"final accuracy, in \%, by drift")[2]
+    assert "strategy & drift=regroup & drift=none" in latex
+    last = f"{100 * load_run(other).rounds[-1]['accuracy']:.1f}"
+    assert re.search(r"fedavg & [\d.]+ & - ", latex)
+    assert f"fielding & - & {last} " in latex
     sections = [str(a["id"]) for tag, a in page.elements if tag == "section"]
     assert sections == ["stream-1", "stream-2"]
     links = [a["href"] for a in page.all("a")]

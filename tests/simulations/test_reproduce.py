@@ -27,7 +27,7 @@ from simulations.published import (
     load_elsewhere,
     load_tables,
 )
-from simulations.reproduce import Outcome, main
+from simulations.reproduce import Outcome, find_row_leads, main
 
 TABLES = load_tables()
 PRESETS = {
@@ -125,6 +125,61 @@ def test_every_cell_starts_from_a_preset_and_every_preset_serves_a_cell() -> Non
                 used.add(first.removeprefix("experiment="))
     assert used | BASES == PRESETS
     assert not used & BASES
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_column_named_as_a_method_is_the_preset_with_that_method(name: str) -> None:
+    for method, overrides in TABLES[name].methods.items():
+        if f"strategy={method}" in overrides:
+            assert overrides == [f"strategy={method}"]
+
+
+FEDCCFAS_BASELINES = {
+    "fedprox": {"local.mu": 0.01, "local.momentum": 0.9},
+    "scaffold": {"weighting": "plain", "local.momentum": 0, "local.weight_decay": 0},
+    "pfedme": {"tested": "local", "local.momentum": 0, "local.weight_decay": 0},
+    "ditto": {"regularisation": 5, "weighting": "samples"},
+    "ifca": {"tested": "best", "clusters": 4},
+    "fedccfa": {"start": 20, "local.momentum": 0.9},
+}
+
+
+@pytest.mark.parametrize("name", FEDCCFAS_BASELINES)
+@pytest.mark.parametrize("number", [1, 2, 13])
+def test_a_preset_has_the_tables_settings_of_each_baseline(
+    number: int, name: str
+) -> None:
+    preset = [f"experiment=fedccfa_table{number}", f"strategy={name}"]
+    node = compose_plain(preset).settings["strategy"]
+    for key, value in FEDCCFAS_BASELINES[name].items():
+        first, _, second = key.partition(".")
+        assert (node[first][second] if second else node[first]) == value, key
+
+
+def test_methods_that_are_compared_are_weighted_as_in_the_authors_code() -> None:
+    for table, row, weighting in (
+        ("fielding_figure4", "fashion_mnist", "plain"),
+        ("fielding_figure7", "mnist_50", "plain"),
+        ("fielding_figure10", "mnist_01", "plain"),
+        ("stocfl_table4", "femnist", "plain"),
+    ):
+        for method in TABLES[table].methods:
+            plain = compose_plain(TABLES[table].cell(row, method).overrides).settings
+            assert plain["strategy"]["weighting"] == weighting, (table, method)
+
+
+@pytest.mark.parametrize("method", ["fielding", "static"])
+def test_fieldings_presets_choose_clusters_by_algorithm_3(method: str) -> None:
+    for name in sorted(PRESETS):
+        if name.startswith("fielding"):
+            preset = [f"experiment={name}", f"strategy={method}"]
+            node = compose_plain(preset).settings["strategy"]
+            assert (node["scan"]["substantial"], node["significance"]) == (0, 0), name
+    ours = TABLES["fielding_figure4"].cell("mnist", "fielding_substantial").overrides
+    node = compose_plain(ours).settings["strategy"]
+    default = compose_plain(["strategy=fielding"]).settings["strategy"]
+    assert node["scan"] == default["scan"], "our rule, beside the paper's"
+    assert node["significance"] == default["significance"]
 
 
 def test_every_row_has_a_value_per_column() -> None:
@@ -272,9 +327,8 @@ def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
     table = PublishedTable("", "", "", "best", 1.5, {"a": []}, ["a"], {})
     cell = Cell("row", "a", 90.0, [])
     ours = Outcome({0: 91.0, 1: 92.0}, {0: 90.0, 1: 91.0})
-    reference = Outcome({0: 89.0, 1: 89.0})
-    assert ours.line(table, cell, reference) == [
-        *("row", "a", "91.5 ± 0.7", "90.5 ± 0.7", "+2.5 ± 0.5", "90.0", "+1.5"),
+    assert ours.line(table, cell, "+2.5") == [
+        *("row", "a", "91.5 ± 0.7", "90.5 ± 0.7", "+2.5", "90.0", "+1.5"),
         "reproduced",
     ]
     failed = Outcome(reasons=["why"]).line(table, cell)
@@ -296,14 +350,39 @@ def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
     assert never[2:] == ["never", "-", "-", "90.00", "-", ""]
 
 
-def test_a_lead_within_two_standard_errors_is_none() -> None:
+def test_the_methods_of_a_row_are_tested_together() -> None:
     table = PublishedTable("", "", "", "final", 1.5, {"a": []}, ["a"], {})
-    ours, reference = Outcome({0: 91.0, 1: 92.0, 2: 80.0}), Outcome({0: 90.0, 1: 90.0})
-    line = ours.line(table, Cell("row", "a", None, []), reference)
-    assert line[4] == "+1.5 ± 0.5"
-    other = Outcome({0: 90.5, 1: 93.0})
-    line = ours.line(table, Cell("row", "a", None, []), other)
-    assert line[4] == "-0.2 ± 0.8, no lead"
+    values = {
+        ("mnist", "fedavg"): {0: 90.0, 1: 90.0, 2: 90.0},
+        ("mnist", "a"): {0: 93.0, 1: 94.0, 2: 93.5},
+        ("mnist", "b"): {0: 91.0, 1: 92.0, 2: 91.2, 3: 70.0},
+        ("mnist", "c"): {0: 80.0, 1: 92.0, 2: 91.2},
+        ("other", "a"): {0: 93.0},
+    }
+    outcomes = [(Cell(*at, None, []), Outcome(some)) for at, some in values.items()]
+    assert find_row_leads(table, outcomes) == {
+        ("mnist", "a"): "+3.5 ± 1.2",
+        ("mnist", "b"): "+1.4 ± 1.3, no lead",  # it is one beside fewer methods
+        ("mnist", "c"): "-2.3 ± 16.7, no lead",
+    }
+    # A difference is relative already.
+    relative = replace(table, against="other table")
+    (_, _, other, _, _) = outcomes
+    assert find_row_leads(relative, [other])["mnist", "b"].startswith("+86.")
+
+
+def test_the_best_round_is_one_after_everyone_could_take_part(tmp_path: Path) -> None:
+    asked = ["clients=6", "participants=3", "partition.groups=3", "rounds=4"]
+    config = compose_config([*asked, f"output_dir={tmp_path}"])
+    row = {"cluster_sizes": [6], "failures": [], "bytes_up": 1, "bytes_down": 1}
+    accuracies = (0.9, 0.8, 0.6, None)
+    lines = [{"round": t, "accuracy": a, **row} for t, a in enumerate(accuracies, 1)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "rounds.jsonl").write_text(text)
+    table = TABLES["flexcfl_table4"]
+    assert table.value(Finished(config, {})) == pytest.approx(60.0)
+    few = Finished(replace(config, participants=1), {})
+    assert table.value(few) == pytest.approx(60.0)
 
 
 def test_bytes_are_compared_with_the_models_of_fedavg() -> None:
@@ -369,6 +448,15 @@ def test_reasons_of_failures_are_printed_below_the_table() -> None:
     console.print(reproduce.draw("title", [row], "row a seed 1 failed: no [/tmp/x]"))
     last = out.getvalue().splitlines()[-1]
     assert last.strip() == "row a seed 1 failed: no [/tmp/x]"
+
+
+def test_a_shorter_run_aligns_features_as_early_as_the_whole_one(
+    tmp_path: Path,
+) -> None:
+    cell = Cell("digits", "fedccfa", None, ["strategy=fedccfa", "model=mlp"])
+    for scale, start in ((1, 20), (0.3, 6), (0.1, 2)):
+        config = reproduce.compose_cell(cell, 0, options(tmp_path, scale=scale))
+        assert config.strategy.start == start
 
 
 @pytest.mark.slow

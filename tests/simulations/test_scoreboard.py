@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from cfl_flower.plugins import CONF
 from simulations.published import STATES, load_elsewhere, load_tables
 from simulations.scoreboard import PAGE, PAPERS, lines, page
 
@@ -18,3 +21,16 @@ def test_every_table_and_figure_has_a_line_with_a_state_and_evidence() -> None:
         assert evidence, name
         assert page().count(f"`{name}`") == 1
         assert name.partition("_")[0] in PAPERS
+
+
+def test_readme_and_the_page_of_peers_have_the_scoreboards_counts() -> None:
+    states = [state for _, _, state, _ in lines()]
+    for name in ("README.md", "docs/peers.md"):
+        text = " ".join((CONF.parent / name).read_text().split())
+        (whole,) = re.findall(r"(\d+) tables and figures", text)
+        (full,) = re.findall(r"(\d+) (?:are )?reproduced", text)
+        (part,) = re.findall(r"(\d+) in part", text)
+        (rest,) = re.findall(r"(\d+) (?:were )?not run", text)
+        found = [int(each) for each in (whole, full, part, rest)]
+        known = [states.count(each) for each in ("reproduced", "in part", "not run")]
+        assert found == [len(states), *known], name

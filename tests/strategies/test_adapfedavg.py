@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 from strategies.adapfedavg import AdapFedAvgSettings, AdapFedAvgState, follow
 from strategies.base import no_clusters
 
@@ -51,8 +49,3 @@ def test_the_rate_decays_and_drift_raises_it(run_small: Runner) -> None:
     assert rates[-1] < 0.1 * rates[0]
     after = [row["learning_rate"] * row["round"] for row in drifting]
     assert max(after[8:11]) > 1.2 * after[7]
-
-
-def test_bad_settings_are_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"strategy.beta1=1 .*from 0 to below 1"):
-        compose_config(["strategy=adapfedavg", "strategy.beta1=1"])

@@ -58,13 +58,16 @@ def test_without_sides_to_compare_with_nothing_is_learned_of_them() -> None:
     assert assign_sides(GROUPS, NOBODY).tolist() == NOBODY.tolist()
 
 
-def test_later_sides_are_those_of_the_nearest_other_participant() -> None:
+def test_later_only_those_without_a_side_take_that_of_their_nearest() -> None:
+    """As the authors' `knn_update_subR`; otherwise one side swallows the other."""
     known = np.array([1, NEITHER, 0, NEITHER, 1, 0])
-    assert assign_sides(GROUPS, known).tolist() == [1, 1, 0, 0, 1, 0]
-    # Client 5 drifted to the other group since it was last seen.
+    # 0, 2, 4 and 5 keep theirs, though 5 drifted to the other group: no reward.
     drifted = GROUPS.copy()
     drifted[5] = [1, -0.3]
-    assert assign_sides(drifted, known)[5] == 1
+    for units in (GROUPS, drifted):
+        assert assign_sides(units, known).tolist() == [-1, 1, -1, 0, -1, -1]
+    everyone = np.array([1, 1, 0, 0, 1, 0])
+    assert assign_sides(GROUPS, everyone).tolist() == NOBODY.tolist()
 
 
 def test_a_quarter_joins_the_only_side_there_is() -> None:
@@ -99,7 +102,7 @@ def test_sides_are_made_once_and_do_not_flip(tmp_path: Path) -> None:
         rows = np.roll(np.arange(6), turn)
         auxo.learn(0, rows, GROUPS[rows], own)
         assert known_sides(auxo.state.sides[:, 0]).tolist() == first.tolist()
-    assert np.ptp(auxo.state.sides[:, 0], axis=1).tolist() == [12] * 6
+    assert np.ptp(auxo.state.sides[:, 0], axis=1).tolist() == [2] * 6
 
 
 @pytest.mark.parametrize("labelled", [0, 1])
@@ -175,6 +178,15 @@ def test_cohorts_split_by_the_true_groups(run_small: Runner) -> None:
     single = run_small(*TWO, "strategy.split_rounds=[20]", folder="single")
     assert single.rounds[-1]["num_clusters"] == 1
     assert run.rounds[-1]["accuracy"] > single.rounds[-1]["accuracy"]
+
+
+def test_sides_do_not_swallow_each_other(run_small: Runner) -> None:
+    """If everyone took the nearest's side anew, one would be empty when it splits."""
+    alike = ["partition.groups=1", "clients=40", "rounds=40"]
+    run = run_small(*TWO, *alike, "strategy.split_rounds=[40]")
+    assert run.rounds[38]["cluster_sizes"] == [40]
+    assert run.rounds[39]["num_clusters"] == 2
+    assert min(run.rounds[39]["cluster_sizes"]) > 1
 
 
 def test_clients_send_models_alone(run_small: Runner) -> None:

@@ -298,16 +298,7 @@ def test_pretraining_does_not_depend_on_the_number_of_cores(tmp_path: Path) -> N
     [
         ("strategy.c1=0.8", r"c1 \+ c2=1.05"),
         ("strategy.amplifiers=[]", "amplifiers="),
-        ("strategy.l_bar=max", "l_bar=max"),
-        ("strategy.l_bar=nan", "l_bar=nan"),
-        ("strategy.d2_bar=-inf", "d2_bar=-inf"),
-        ("strategy.a=inf", "a=inf"),
-        ("strategy.tolerance=-1", "tolerance=-1"),
-        ("strategy.alpha=0", "alpha=0"),
-        ("strategy.pretraining.epochs=0", r"pretraining\.epochs=0"),
-        ("strategy.arrival=never", "arrival=never"),
         ("strategy.stream=cycles", "stream=cycles is not allowed; use rounds, or"),
-        ("strategy.percentile=101", "percentile=101"),
     ],
 )
 def test_settings_out_of_range_name_themselves(override: str, key: str) -> None:

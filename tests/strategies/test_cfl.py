@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from cfl_flower.client_app import open_resources
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import train
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
@@ -224,22 +223,3 @@ def test_splits_are_the_same_on_any_number_of_nodes(run_small: Runner) -> None:
     three = run_small(*options, folder="three", grid=InProcessGrid([{}, {}, {}]))
     assert three.numbers == run.numbers
     assert run_small(*options, "resume=true").numbers == run.numbers
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("eps1=-1", ["strategy.eps1=-1", "at least 0"]),
-        ("gamma=1.5", ["strategy.gamma=1.5", "from 0 to 1"]),
-        ("first=-1", ["strategy.first=-1", "at least 0"]),
-        ("smallest=0", ["strategy.smallest=0", "at least 1"]),
-        ("norms=scaled", ["absolute or relative"]),
-        ("service=root", ["cluster or best"]),
-    ],
-)
-def test_bad_cfl_settings_are_reported_in_one_line(
-    override: str, words: list[str]
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        compose_config(["strategy=cfl", f"strategy.{override}"])
-    assert all(word in str(caught.value) for word in words), caught.value

@@ -6,11 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 from safetensors.numpy import load_file
-
-from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 
 Runner = Callable[..., Any]
 
@@ -57,18 +53,3 @@ def test_a_larger_lambda_draws_own_models_to_the_global_model(
         own = np.stack([load_file(path)["model"] for path in kept])
         spreads.append(float(own.std(axis=0).mean()))
     assert spreads[0] > spreads[1] > spreads[2] > 0
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("regularisation=-1", ["strategy.regularisation=-1", "at least 0"]),
-        ("start=random", ["strategy.start=random", "omega or initial"]),
-    ],
-)
-def test_bad_ditto_settings_are_reported_in_one_line(
-    override: str, words: list[str]
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        compose_config(["strategy=ditto", f"strategy.{override}"])
-    assert all(word in str(caught.value) for word in words), caught.value

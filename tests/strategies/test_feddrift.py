@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,21 +12,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
-from strategies.feddrift import merge_closest, model_distances
+from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.runs.record import RoundRecord
+from cfl_flower.types import Result
+from simulations.inprocess import InProcessGrid
+from strategies.feddrift import NEW, FedDrift, merge_closest, model_distances
 
 Runner = Callable[..., Any]
 
 
 def test_distances_by_hand() -> None:
-    losses = np.array([[1.0, 5, 9], [3, 2, 9], [5, 4, 9], [0, 0, 0]])
-    chosen, samples = np.array([0, 1, 1, -1]), np.array([10.0, 30, 10, 99])
+    # Of models 0 to 2, on the data of model 0 and of model 1; nobody has any of 2.
+    none = [0.0, 0, 0]
+    losses = np.array(
+        [[[1.0, 5, 9], none, none], [none, [3, 2, 9], none], [none, [5, 4, 9], none]]
+    )
+    samples = np.array([[10.0, 0, 0], [0, 30, 0], [0, 10, 0]])
     # L_00 = 1, L_10 = 5; on the data of model 1: L_01 = 3.5, L_11 = 2.5.
-    gaps = model_distances(losses, chosen, samples)
+    gaps = model_distances(losses, samples)
     assert gaps[0, 1] == gaps[1, 0] == pytest.approx(max(3.5 - 1, 5 - 2.5, 0))
     assert np.isinf(gaps[2, :2]).all()
     assert np.diagonal(gaps).tolist() == [0, 0, 0]
+    # A client that has data of both models is measured on both.
+    losses[0, 1], samples[0, 1] = [7.5, 4.5, 9], 40
+    assert model_distances(losses, samples)[0, 1] == pytest.approx(5.5 - 1)
 
 
 def test_merging_is_by_complete_linkage_from_the_closest() -> None:
@@ -68,13 +82,105 @@ def test_drifted_clients_start_models_that_merge_by_concept(run_small: Runner) -
     assert run.rounds[-1]["accuracy"] > single.rounds[-1]["accuracy"]
 
 
+@pytest.fixture
+def server(tmp_path: Path) -> FedDrift:
+    """Return a server of three clients with two models, in round 4."""
+    sizes = ["clients=3", "participants=3", f"output_dir={tmp_path}"]
+    config = compose_config(["strategy=feddrift", *sizes])
+    server = FedDrift(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    server.welcome(1, [Result(client, 1) for client in range(3)])
+    server.state.models = [np.zeros(2, np.float32), np.ones(2, np.float32)]
+    server.record = RoundRecord(4)
+    return server
+
+
+def trained(
+    client: int, model: int, sizes: list[int], loss: float, value: float
+) -> Result:
+    """Return what a client sends that trained since round 3; all losses are alike."""
+    count = len(sizes)
+    metrics: dict[str, Any] = {
+        "chosen": model,
+        "step": 3,
+        "losses": np.full((count, count), loss, np.float32).tobytes(),
+        "counts": np.array(sizes, np.float32).tobytes(),
+    }
+    return Result(client, max(sizes), [np.full(2, value, np.float32)], metrics=metrics)
+
+
+def absorb(server: FedDrift, *results: Result) -> None:
+    server.absorb_train(4, Results(server.read_result("train", r) for r in results))
+
+
+def test_models_merge_by_samples_and_data_go_with_them(server: FedDrift) -> None:
+    """Those of earlier time steps count: client 2 has 60 samples of model 0."""
+    server.assign(2, 1, 0)
+    absorb(
+        server,
+        trained(0, 0, [20, 0], 1.0, 1.0),
+        trained(1, NEW, [0, 0], 1.0, 9.0),
+        trained(2, 1, [60, 20], 1.0, 3.0),
+    )
+    state = server.state
+    # Model 0 became 1, of 80 samples; model 1 became 3, of 20; all fit each other.
+    assert np.stack(state.models) == pytest.approx(np.array([[1.4, 1.4], [9, 9]]))
+    assert state.clusters.tolist() == [0, 1, 0]
+    assert state.steps.tolist() == [[2, 1, 0], [0, 3, 0], [2, 3, 0], [1, 3, 1]]
+
+
+def test_participants_are_told_which_model_their_data_belong_to(
+    server: FedDrift,
+) -> None:
+    for step, model in [(1, 0), (3, 0), (3, 1)]:
+        server.assign(2, step, model)
+    told = {task.client: task.config["assigned"] for task in server.plan_train(4).tasks}
+    assert told == {0: "[]", 1: "[]", 2: "[[1, 0], [3, 1]]"}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"step": 5},
+        {"step": 0},
+        {"counts": np.array([-1, 1], np.float32).tobytes()},
+        {"counts": np.zeros(2, np.float32).tobytes()},
+        {"losses": b""},
+    ],
+)
+def test_senseless_reports_are_refused(server: FedDrift, told: dict[str, Any]) -> None:
+    sound = trained(0, 0, [20, 0], 1.0, 1.0)
+    assert server.read_result("train", sound).report.step == 3
+    with pytest.raises(InvalidResultError):
+        server.read_result("train", replace(sound, metrics={**sound.metrics, **told}))
+
+
+LATER = [
+    *("strategy=feddrift", "partition.groups=1", "drift=sudden", "drift.rounds=[12]"),
+    *("clients=20", "participants=5", "rounds=24", "strategy.local.epochs=10"),
+    "seed=1",
+]
+
+
+def test_drift_is_noticed_by_who_is_drawn_later(run_small: Runner) -> None:
+    run = run_small(*LATER)
+    noticed = [row["drifted"] for row in run.rounds]
+    assert noticed[:11] == [0] * 11
+    assert 0 < noticed[11] <= 5
+    assert sum(noticed[12:]) > 0
+    assert run.rounds[-1]["ari"] == 1
+    # As FedCCFA's authors compare with it: its concepts are never told apart.
+    simplified = run_small(*LATER, "strategy.form=simplified", folder="simplified")
+    assert sum(row["drifted"] for row in simplified.rounds[12:]) == 0
+    assert simplified.rounds[-1]["ari"] < 0.6
+
+
 def test_without_drift_there_is_one_model(run_small: Runner) -> None:
     run = run_small(*DRIFT, "drift.rounds=[]", "rounds=4", "participants=5")
     assert {row["num_clusters"] for row in run.rounds} == {1}
     assert {row["drifted"] for row in run.rounds} == {0}
     model = 650 * 4
     assert {row["bytes_down"] for row in run.rounds} == {5 * model}
-    assert {row["bytes_up"] for row in run.rounds} == {5 * (model + 4)}
+    assert {row["bytes_up"] for row in run.rounds} == {5 * (model + 4 + 4)}
 
 
 def test_bad_settings_are_one_line() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.decoupling import (
     Anchors,
     mean_anchors,
@@ -57,8 +56,3 @@ def test_bytes_are_those_of_models_and_anchors(run_small: Runner) -> None:
     row = run_small(*FM).rounds[0]
     assert row["bytes_down"] == 6 * 4 * (model + anchors)
     assert row["bytes_up"] == 6 * 4 * (model + anchors + 10)
-
-
-def test_bad_settings_are_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"temperature=0 .*above 0"):
-        compose_config(["strategy=fedfm", "strategy.temperature=0"])

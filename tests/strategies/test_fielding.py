@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client_app import app as client_app
-from cfl_flower.clustering.algorithms import mixing_matrix
 from cfl_flower.clustering.centres import (
     largest_shift,
     mean_centre_distance,
@@ -24,13 +23,10 @@ from cfl_flower.clustering.centres import (
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.records import pack_answers, unpack_answers
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError, InvalidResultError
-from cfl_flower.learning.aggregation import mix_models
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import ClientId, Result
 from simulations.inprocess import InProcessGrid
-from strategies import fielding as fielding_module
-from strategies.fielding import Fielding, FieldingSettings, FieldingState
-from strategies.fielding_triggers import CentreTrigger
+from strategies.fielding import Fielding
 
 Runner = Callable[..., Any]
 
@@ -153,16 +149,19 @@ def test_a_shift_reclusters_and_new_models_are_means_over_members(
     assert np.array_equal(state.centres, state.reference)
 
 
-@given(st.integers(0, 999))
-def test_the_mixing_matrix_equals_per_client_copies(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    old = rng.integers(0, 4, 30)
-    new = np.unique(rng.integers(0, 3, 30), return_inverse=True)[1]
-    models = [rng.normal(size=5).astype(np.float32) for _ in range(4)]
-    mixed = mix_models(models, mixing_matrix(old, new, 4))
-    for cluster, model in enumerate(mixed):
-        members = [models[old[i]] for i in np.flatnonzero(new == cluster)]
-        assert model == pytest.approx(np.mean(members, axis=0), abs=1e-6)
+def test_delta_grows_with_wide_events_in_a_row_only(tmp_path: Path) -> None:
+    fielding = two_groups(tmp_path, "strategy/trigger=pairwise")
+    state, trigger = fielding.state, fielding.settings.trigger
+    narrow, wide = state.representations.copy(), state.representations.copy()
+    wide[0] = wide[4]
+    found = []
+    for points in (wide, narrow, wide, wide, narrow):
+        state.representations = points
+        fired = trigger.fires(state, state.centres, 0.0, "l1", ())
+        found.append((fired, state.consecutive, round(state.delta, 3)))
+    # From 0.1: the second in a row doubles it, any other takes 0.1, down to 0.1.
+    expected = [(True, 1, 0.1), (False, 0, 0.1), (True, 1, 0.1)]
+    assert found == [*expected, (True, 2, 0.2), (False, 0, 0.1)]
 
 
 def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path: Path) -> None:
@@ -195,10 +194,13 @@ def test_newcomers_can_trigger_a_reclustering_of_their_own(tmp_path: Path) -> No
     fielding.welcome(2, [report(c, 8, 8, 8, 9) for c in range(8, 12)])
     assert fielding.record.reclustered
     assert fielding.state.clusters.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    # A quiet end of the round does not hide it.
+    # A quiet end of the round does not hide it, nor do moves that change little.
     fielding.absorb_evaluate(2, [])
     assert fielding.record.reclustered
     assert fielding.record.moved == 0
+    fielding.absorb_evaluate(2, [report(0, 2, 2, 2, 3)])
+    assert fielding.record.reclustered
+    assert fielding.record.moved == 1
 
 
 def alike(clients: int) -> list[Result]:
@@ -237,6 +239,15 @@ def test_without_reports_nothing_changes(tmp_path: Path) -> None:
     assert fielding.state.centres is before[1]
 
 
+def test_a_threshold_is_tried_on_rounds_with_drift_only(tmp_path: Path) -> None:
+    fielding = two_groups(tmp_path, "strategy/threshold_learning=trials")
+    fielding.record.accuracy = 0.5
+    fielding.absorb_evaluate(1, [])
+    assert fielding.state.trials.before is None
+    fielding.absorb_evaluate(2, [report(0, 2, 2, 2, 3)])
+    assert fielding.state.trials.before == 0.5
+
+
 @pytest.mark.parametrize(
     "data", [b"123", np.full(10, 0.2, np.float32).tobytes(), 0.5, None]
 )
@@ -247,26 +258,6 @@ def test_a_malformed_histogram_is_refused(tmp_path: Path, data: Any) -> None:
     with pytest.raises(InvalidResultError) as caught:
         fielding.read_result("query", bad)
     assert caught.value.reason == "representation"
-
-
-@pytest.mark.parametrize("samples", [None, -1, 2.5, True, "9"])
-def test_a_histogram_without_its_number_of_samples_is_refused(
-    tmp_path: Path, samples: Any
-) -> None:
-    with pytest.raises(InvalidResultError, match="samples"):
-        strategy(tmp_path).read_result("query", report(0, 1, samples=samples))
-
-
-@pytest.mark.parametrize("options", [{"threshold": -0.1}, {"tolerance": -1.0}])
-def test_settings_out_of_range_name_themselves(options: dict) -> None:
-    with pytest.raises(ConfigError, match=rf"strategy\.{next(iter(options))}="):
-        FieldingSettings(**options)
-
-
-def test_an_unknown_reference_of_a_shift_names_itself() -> None:
-    unknown: Any = "old"
-    with pytest.raises(ConfigError, match=r"strategy\.trigger\.reference=old"):
-        CentreTrigger(reference=unknown)
 
 
 # End to end, in process
@@ -336,40 +327,6 @@ def test_bytes_are_models_of_participants_and_histograms(run_small: Runner) -> N
     up = [6 * model + 24 * histogram, 6 * model]
     assert [row["bytes_up"] for row in run.rounds] == up
     assert [row["bytes_down"] for row in run.rounds] == [6 * model] * 2
-
-
-def test_at_a_drift_new_models_are_means_of_the_members_old_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[list[np.ndarray], np.ndarray, list[np.ndarray]]] = []
-    recluster = fielding_module.recluster
-
-    def watched(
-        state: FieldingState, settings: FieldingSettings, rng: np.random.Generator
-    ) -> None:
-        old = [state.models[k] for k in state.clusters]
-        recluster(state, settings, rng)
-        seen.append((old, state.clusters, list(state.models)))
-
-    monkeypatch.setattr(fielding_module, "recluster", watched)
-
-    config = compose_config(
-        [
-            "clients=12",
-            "participants=6",
-            "rounds=3",
-            "drift.rounds=[3]",
-            "partition.groups=3",
-            "strategy.local.epochs=1",
-            f"output_dir={tmp_path}",
-        ]
-    )
-    Fielding(config, Fleet(InProcessGrid([{}]), config), config.timeline).run()
-    ((old, clusters, models),) = seen
-    assert len(models) == 3
-    for cluster, model in enumerate(models):
-        members = [old[i] for i in np.flatnonzero(clusters == cluster)]
-        assert model == pytest.approx(np.mean(members, axis=0), abs=1e-6)
 
 
 def spoiling_app() -> ClientApp:

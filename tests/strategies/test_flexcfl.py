@@ -353,7 +353,7 @@ def test_a_cold_start_without_any_samples_ends_the_run_in_one_line(
         strategy.start_groups(1, hello, np.random.default_rng(0))
 
 
-def test_a_client_without_samples_joins_group_0(tmp_path: Path) -> None:
+def test_a_client_without_samples_joins_no_group(tmp_path: Path) -> None:
     options = [*FLEX, "drift=none", "clients=30", "participants=15", "rounds=2"]
     options += ["partition=few_classes", "partition.minimum=0", "partition.sigma=4"]
     config = compose_config([*options, f"output_dir={tmp_path}"])
@@ -363,9 +363,7 @@ def test_a_client_without_samples_joins_group_0(tmp_path: Path) -> None:
     execute(InProcessGrid(), config, Console(file=io.StringIO()))
     checkpoint = Checkpoint(tmp_path / "checkpoint", config.resolved)
     _, state = checkpoint.load(FlexCFLState)
-    assert len(state.clients) == 30
-    rows = [state.clients.index(client) for client in empty]
-    assert state.clusters[rows].tolist() == [0] * len(empty)
+    assert state.clients == [client for client in range(30) if client not in empty]
 
 
 def test_discrepancy_is_measured_for_all_methods_but_local(run_small: Runner) -> None:
@@ -390,12 +388,6 @@ def test_every_grouping_runs_to_the_end(grouping: str, run_small: Runner) -> Non
     ("overrides", "words"),
     [
         (["clusters=13"], ["clusters=13", "at most the 12 clients"]),
-        (["clusters=0"], ["clusters=0", "at least 1"]),
-        (["strategy.alpha=0.5"], ["strategy.alpha=0.5", "at least 1"]),
-        (["strategy.mixing=-1"], ["strategy.mixing=-1", "at least 0"]),
-        (["strategy.grouping=emd"], ["strategy.grouping=emd", "edc or madc or random"]),
-        (["strategy.pretraining=0"], ["strategy.pretraining=0", "at least 1"]),
-        (["strategy.sketch=-1"], ["strategy.sketch=-1", "at least 0"]),
     ],
 )
 def test_bad_flexcfl_settings_are_reported_in_one_line(

@@ -26,7 +26,7 @@ MANY = ["clients=30", "participants=24"]
 SECURE = "privacy.secure_sums=true"
 RUNS = {
     "fedavg": ["strategy=fedavg"],
-    "fielding": ["strategy=fielding", *MANY],
+    "fielding": ["strategy=fielding", "strategy.scan.largest=6", *MANY],
     "stocfl": ["strategy=stocfl", "strategy.threshold=0.3", *MANY],
     "fedrep": ["strategy=fedrep", "model=mlp"],
     **{name: [f"strategy={name}"] for name in ("fedprox", "ditto", "pfedme", "local")},
@@ -102,7 +102,7 @@ def test_nothing_that_a_device_sends_is_its_model(
 def test_who_drops_out_costs_its_cluster_a_round_and_never_a_wrong_model(
     run_small: Runner, tmp_path: Path
 ) -> None:
-    options = [*RUNS["fielding"], SECURE, "drift=none", "rounds=3"]
+    options = [*RUNS["fielding"], SECURE, "drift=none", "rounds=2"]
     whole = run_small(*options, folder="whole", grid=Devices(tmp_path / "a", 30))
     grid = Devices(tmp_path / "b", 30)
 
@@ -215,9 +215,9 @@ def test_a_device_with_another_secret_is_asked_for_its_new_key(
 def test_a_run_behind_masks_goes_on_after_an_interruption(
     run_small: Runner, tmp_path: Path
 ) -> None:
-    options = [*RUNS["fielding"], SECURE]
+    options = [*RUNS["fielding"], SECURE, "rounds=2", "drift.rounds=[2]"]
     whole = run_small(*options, folder="whole", grid=Devices(tmp_path, 30))
-    run_small(*options, "rounds=2", grid=Devices(tmp_path, 30))
+    run_small(*options, "rounds=1", grid=Devices(tmp_path, 30))
     more = run_small(*options, "resume=true", grid=Devices(tmp_path, 30))
     assert more.numbers == whole.numbers
 

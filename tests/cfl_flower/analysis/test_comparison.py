@@ -51,9 +51,9 @@ def rows(text: str) -> dict[str, list[list[str]]]:
     return found
 
 
-def printed(configs: Sequence[RunConfig]) -> str:
+def printed(configs: Sequence[RunConfig], reference: str = "fedavg") -> str:
     text = io.StringIO()
-    compare(configs, Console(file=text, width=250))
+    compare(configs, Console(file=text, width=250), reference=reference)
     return text.getvalue()
 
 
@@ -177,18 +177,34 @@ def test_seeds_with_different_drift_rounds_are_scored_by_their_own(
 
 
 def test_leads_over_seeds_say_which_of_them_hold(tmp_path: Path) -> None:
-    sweep = f"{SMALL} strategy=fedavg,ifca,fesem seed=0,1 output_dir={tmp_path}"
-    finals = {"fedavg": (0.5, 0.6), "ifca": (0.7, 0.79), "fesem": (0.6, 0.58)}
+    sweep = f"{SMALL} strategy=fedavg,ifca,fesem seed=0,1,2 output_dir={tmp_path}"
+    finals = {
+        "fedavg": (0.5, 0.6, 0.5),
+        "ifca": (0.7, 0.79, 0.7),
+        "fesem": (0.6, 0.58, 0.54),
+    }
     for config in (configs := compose_sweep(sweep)):
         last = finals[config.names["strategy"]][config.seed]
         finish(config, (0.5, 0.5, last))
-    text = printed(configs)
-    assert "lead over fedavg, in points" in text
-    found = rows(text)
-    leads = {name: cells for name, cells in found.items() if name in finals}
-    assert any(row[0] == "+19.5 ± 0.5" for row in leads["ifca"])
-    assert any(row[0] == "+4.0 ± 6.0, no lead" for row in leads["fesem"])
-    assert not any("±" in row[0] and "+" in row[0] for row in leads["fedavg"])
+
+    def leads(configs: Sequence[RunConfig], reference: str) -> dict[str, str]:
+        text = printed(configs, reference)
+        assert f"lead over {reference}, in points" in text
+        assert "Holm's correction" in text
+        found = {name: [row[0] for row in cells] for name, cells in rows(text).items()}
+        # The second table, or the only one without a row of its own.
+        return {name: found[name][1] for name in finals if name != reference}
+
+    # Differences of 20, 19 and 20 points; of 10, -2 and 4.
+    assert leads(configs, "fedavg") == {
+        "ifca": "+19.7 ± 1.4",
+        "fesem": "+4.0 ± 14.9, no lead",
+    }
+    # The lead over a method that the user names; fedavg has a row of its own.
+    over = leads(configs, "ifca")
+    assert over == {"fedavg": "-19.7 ± 1.4", "fesem": "-15.7 ± 13.7"}
+    two = [config for config in configs if config.seed < 2]
+    assert leads(two, "fedavg")["ifca"] == "+19.5, two seeds"
 
 
 def test_one_seed_has_no_table_of_leads(tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
-"""Leads over seeds, against hand-computed standard errors."""
+"""Leads over seeds: by hand, as SciPy has them, and how often equal methods lead."""
 
 from __future__ import annotations
 
 from math import sqrt
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from cfl_flower.analysis.leads import Lead, find_lead
+from cfl_flower.analysis.leads import Lead, correct, find_lead, find_leads
 
 shares = st.floats(0, 1)
 pairs = st.lists(st.tuples(shares, shares), min_size=2, max_size=6)
@@ -17,26 +19,84 @@ pairs = st.lists(st.tuples(shares, shares), min_size=2, max_size=6)
 def test_lead_is_paired_by_seed() -> None:
     # Seeds differ by ten points, methods by two in each of them.
     lead = find_lead([(0.82, 0.80), (0.92, 0.90), (0.72, 0.70)])
-    assert lead == Lead(0.02, 0.0)
+    assert lead == Lead(0.02, 0.0, 3, 0.0)
     assert lead.holds
     # Differences of 1, 2 and 6 points: deviation sqrt(7), over sqrt(3).
-    lead = find_lead([(0.81, 0.80), (0.92, 0.90), (0.76, 0.70)])
-    assert lead is not None and lead.error is not None
+    some = [(0.81, 0.80), (0.92, 0.90), (0.76, 0.70)]
+    lead = find_lead(some)
+    assert lead is not None and lead.error is not None and lead.p is not None
     assert lead.mean == pytest.approx(0.03)
     assert lead.error == pytest.approx(0.01 * sqrt(7 / 3))
+    known = stats.ttest_rel(*zip(*some, strict=True))
+    assert lead.p == pytest.approx(known.pvalue)
+    high = known.confidence_interval(0.95).high
+    assert lead.half_width == pytest.approx(high - lead.mean)
     assert not lead.holds
-    assert lead.in_points() == "+3.0 ± 1.5, no lead"
+    assert lead.in_points() == "+3.0 ± 6.6, no lead"
 
 
-def test_single_seed_carries_no_lead() -> None:
+def test_what_two_standard_errors_called_a_lead_is_none() -> None:
+    # It is 3.5 standard errors; with three seeds, p is 0.07.
+    lead = find_lead([(0.03, 0), (0.02, 0), (0.01, 0)])
+    assert lead is not None and lead.error is not None
+    assert lead.mean > 3 * lead.error
+    assert not lead.holds
+
+
+def test_fewer_than_three_seeds_carry_no_lead() -> None:
     lead = find_lead([(0.9, 0.1)])
-    assert lead == Lead(0.8, None)
+    assert lead == Lead(0.8, None, 1)
     assert not lead.holds
+    two = find_lead([(0.9, 0.1), (0.8, 0.0)])
+    assert two == Lead(0.8, 0.0, 2)
+    assert not two.holds
+    assert two.in_points() == "+80.0, two seeds"
 
 
 def test_runs_without_tests_have_no_lead() -> None:
     assert find_lead([(None, 0.5), (0.5, None)]) is None
     assert find_lead([]) is None
+    assert find_leads({"a": [], "b": [(None, 0.5)]}) == {}
+
+
+def test_equal_runs_have_no_lead() -> None:
+    lead = find_lead([(0.5, 0.5)] * 4)
+    assert lead is not None
+    assert lead.p == 1
+    assert not lead.holds
+
+
+def test_every_method_makes_the_others_harder_to_tell_apart() -> None:
+    one = {"a": [(0.9, 0.8), (0.8, 0.7), (0.71, 0.6)]}
+    (alone,) = find_leads(one).values()
+    equal = [(0.5, 0.5), (0.6, 0.5), (0.5, 0.6)]
+    several = find_leads({**one, "b": equal, "c": equal, "d": [(0.9, 0.1)]})
+    assert alone.p is not None
+    assert several["a"].p == pytest.approx(3 * alone.p)  # d was not tested
+    assert several["d"].p is None
+    assert correct({"a": 0.9, "b": 0.6}) == {"b": 1.0, "a": 1.0}
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_equal_methods_lead_in_one_table_of_twenty_at_most(seeds: int) -> None:
+    rng = np.random.default_rng(seeds)
+    tables, methods = 1000, 6
+    values = rng.normal(size=(tables, methods + 1, seeds)).tolist()
+    alone = together = of_best = 0
+    for reference, *others in values:
+        each = [list(zip(other, reference, strict=True)) for other in others]
+        first = find_lead(each[0])
+        assert first is not None
+        alone += first.holds
+        leads = find_leads({str(n): some for n, some in enumerate(each)})
+        together += any(lead.holds for lead in leads.values())
+        best, second, *rest = sorted([reference, *others], key=sum, reverse=True)
+        over = [list(zip(best, other, strict=True)) for other in (second, *rest)]
+        of_best += find_leads({str(n): some for n, some in enumerate(over)})["0"].holds
+    # Three standard errors of a share of 5% are 2.1 points.
+    assert 0.029 < alone / tables < 0.071
+    assert 0.01 < together / tables < 0.071
+    assert of_best / tables < 0.05
 
 
 @given(pairs)

@@ -9,22 +9,32 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.config.compose import RunConfig, compose_config, compose_sweep
 from cfl_flower.errors import ConfigError
+from cfl_flower.runs.reading import read_finished
 from simulations.compare import by_settings, make_jobs
 from tests.conftest import SMALL
 
 Runner = Callable[..., Any]
 
 
+def swept(configs: list[RunConfig]) -> list[Table]:
+    """Return the tables of configurations whose runs may be finished."""
+    runs = [read_finished(config) for config in configs]
+    rounds = [run.rounds if run else () for run in runs]
+    settings = [config.resolved for config in configs]
+    return sweep_tables(list(zip(settings, rounds, strict=True)))
+
+
 def columns(configs: list[RunConfig]) -> dict[str, list[list[str]]]:
     """Return the cells of each table, column by column with its heading."""
     return {
         str(table.title): [[str(c.header), *map(str, c.cells)] for c in table.columns]
-        for table in sweep_tables(configs)
+        for table in swept(configs)
     }
 
 
@@ -62,7 +72,7 @@ def test_a_sweep_table_has_a_row_per_method_and_a_column_per_value(
 
 def test_methods_and_seeds_alone_are_no_sweep() -> None:
     runs = ["strategy=fedavg", "strategy=fielding"], ["seed=1"], ["rounds=3"]
-    assert sweep_tables([compose_config(each) for each in runs[:2]]) == []
+    assert swept([compose_config(each) for each in runs[:2]]) == []
 
 
 def test_runs_on_other_data_are_columns_named_by_their_option() -> None:

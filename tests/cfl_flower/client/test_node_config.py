@@ -213,3 +213,14 @@ print(*sorted({"matplotlib", "scipy.stats", "sklearn"} & set(sys.modules)))
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("run", ["", "..", "../run", "/tmp/run", "é" * 50, "a/b"])
+def test_a_run_that_could_name_another_folder_is_refused(
+    run: str, tmp_path: Path
+) -> None:
+    site = NodeConfig.of({"client-id": 3, "state-dir": str(tmp_path / "state")})
+    assert site is not None
+    with pytest.raises(ConfigError, match=r"run=.* is not allowed"):
+        site.remembered(run)
+    assert list(tmp_path.iterdir()) == []

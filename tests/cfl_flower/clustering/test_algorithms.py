@@ -140,6 +140,20 @@ def test_scan_takes_the_largest_silhouette() -> None:
     assert silhouettes(points, [found], "l1")[0] == pytest.approx(max(scores))
 
 
+def test_the_best_of_the_restarts_counts() -> None:
+    points = rng().dirichlet(np.ones(6), 60)
+
+    def inertia(restarts: int, seed: int) -> float:
+        scan = KMeansScan(8, 8, substantial=0, restarts=restarts)
+        found = choose_clusters(points, "l1", scan, rng(seed))
+        return float(((points - cluster_centres(points, found, 8)[found]) ** 2).sum())
+
+    # The first of ten seedings is the only one of one.
+    gains = [inertia(1, seed) - inertia(10, seed) for seed in range(9)]
+    assert min(gains) > -1e-9
+    assert max(gains) > 1e-3
+
+
 def test_clustering_draws_from_its_generator_only() -> None:
     points = rng().dirichlet(np.full(4, 0.5), 50).astype(np.float32)
     scan = KMeansScan()

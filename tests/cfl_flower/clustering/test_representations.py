@@ -58,6 +58,7 @@ def test_a_histogram_is_a_distribution_that_the_server_accepts(labels: list) -> 
         b"",
         np.float32([0.5, 0.5]).tobytes(),
         np.float32([0.5, 0.6, 0]).tobytes(),
+        np.float32([0.5, 0.4, 0]).tobytes(),
         np.float32([1.5, -0.5, 0]).tobytes(),
         np.float32([np.nan, 0.5, 0.5]).tobytes(),
         np.float32([np.inf, 0, 0]).tobytes(),

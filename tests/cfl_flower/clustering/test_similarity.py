@@ -170,3 +170,8 @@ def test_a_sketch_is_linear_and_the_same_for_all_clients() -> None:
     both = sketch(one, 64, 7) + sketch(two, 64, 7)
     assert sketch(one + two, 64, 7) == pytest.approx(both, abs=1e-4)
     assert not np.array_equal(sketch(one, 64, 7), sketch(one, 64, 8))
+    # Each coordinate goes to one of the places, with one of both signs.
+    axes = np.array([sketch(axis, 4, 7) for axis in np.eye(40, dtype=np.float32)])
+    assert (np.abs(axes).sum(axis=1) == 1).all()
+    assert set(axes.sum(axis=1)) == {-1, 1}
+    assert (axes != 0).any(axis=0).all()

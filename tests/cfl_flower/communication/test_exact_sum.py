@@ -92,12 +92,36 @@ def test_numbers_below_the_finest_unit_are_rounded_to_it() -> None:
 def test_mean_of_one_is_itself(seed: int) -> None:
     rng = np.random.default_rng(seed)
     model = rng.normal(size=6).astype(np.float32)
-    assert sum_of([model], [977]).mean().tolist() == model.tolist()
+    # What was added is a copy: a worker's array is written again.
+    total, sent = ExactSum.empty(6), model.copy()
+    total.add(sent, 977)
+    sent[:] = 0
+    assert total.mean().tolist() == model.tolist()
+    assert total.mean().dtype == np.float32
+
+
+def test_models_without_parameters_have_a_sum() -> None:
+    # A network that is all classifier has an empty extractor.
+    nothing = np.zeros(0, np.float32)
+    check_range(nothing, 1)
+    total = sum_of([nothing] * 2, [1, 1])
+    assert total.is_possible()
+    assert total.mean().size == 0
 
 
 def test_a_sum_goes_over_all_blocks() -> None:
     model = np.arange(2 * BLOCK + 7, dtype=np.float32)
     assert np.array_equal(sum_of([model, model], [1, 3]).mean(), model)
+
+
+@pytest.mark.parametrize(("limb", "sign"), [(0, 1), (0, -1), (1, 1), (1, -1)])
+def test_a_sum_that_no_models_have_is_impossible(limb: int, sign: int) -> None:
+    # Two terms below 2^31 are at most 2^32, in units of 2^-12.
+    total = sum_of([np.zeros(3, np.float32)] * 2, [1, 1])
+    total.limbs[limb, 1] += sign * 2**44
+    assert total.is_possible()
+    total.limbs[limb, 1] += sign
+    assert not total.is_possible()
 
 
 def test_extremes_of_the_range_fit() -> None:

@@ -17,7 +17,11 @@ from cfl_flower.communication.records import (
     unpack_tasks,
 )
 from cfl_flower.communication.results import payload_bytes
-from cfl_flower.communication.validation import validate
+from cfl_flower.communication.validation import (
+    asks_for_losses,
+    check_test,
+    validate,
+)
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Answer, Plan, Task
 
@@ -195,11 +199,15 @@ def test_answer_counts_for_one_run_phase_and_round(
         ("train", {"arrays": [np.float32([1, 2])] * 2}, "shape"),
         ("train", {"arrays": [np.array([1.0, 2.0])]}, "shape"),
         ("train", {"arrays": [np.float32([1, np.nan])]}, "non-finite"),
-        ("train", {"arrays": [np.float32([1, np.inf])]}, "non-finite"),
+        *(
+            ("train", {"arrays": [np.float32([1, x])]}, "non-finite")
+            for x in (np.inf, -np.inf, 1.001e15, -1.001e15)
+        ),
         ("train", {"num_examples": 0}, "count"),
         ("train", {"num_examples": -1}, "count"),
         ("train", {"num_examples": 2.0}, "count"),
         ("train", {"num_examples": True}, "count"),
+        ("train", {"num_examples": 2**40 + 1}, "count"),
         ("train", {"metrics": {"norm": float("inf")}}, "non-finite"),
         ("evaluate", {"loss": float("nan")}, "non-finite"),
         ("evaluate", {"loss": None}, "shape"),
@@ -207,6 +215,15 @@ def test_answer_counts_for_one_run_phase_and_round(
         ("evaluate", {"metrics": {"correct": 5}}, "shape"),
         ("evaluate", {"metrics": {"correct": -1}}, "shape"),
         ("evaluate", {"metrics": {"correct": 1.5}}, "shape"),
+        *(
+            ("evaluate", {"metrics": {"correct": 2, **own}}, "shape")
+            for own in (
+                {"own_correct": 3, "own_tested": 2},
+                {"own_correct": -1, "own_tested": 2},
+                {"own_correct": 1.0, "own_tested": 2},
+                {"own_correct": 1, "own_tested": 2.0},
+            )
+        ),
     ],
 )
 def test_invalid_answer_is_refused_with_its_reason(
@@ -218,10 +235,76 @@ def test_invalid_answer_is_refused_with_its_reason(
     assert "\n" not in caught.value.detail
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"arrays": [np.zeros(2)]}, "float64"),
+        ({"loss": np.nan}, "loss is NaN"),
+        ({"metrics": {"norms": [1.0]}}, "norms is a list"),
+    ],
+)
+def test_refusal_says_what_is_wrong(changes: dict, words: str) -> None:
+    with pytest.raises(InvalidResultError, match=words):
+        validate(answer(**changes), "train", reply=(2,))
+
+
 def test_valid_answer_becomes_a_result() -> None:
     result = validate(answer(), "train", reply=(2,))
     assert (result.client, result.num_examples, result.loss) == (3, 4, 0.5)
+    assert result.metrics == {"correct": 2}
+    least = answer(num_examples=1, loss=1e15)
+    assert validate(least, "train", reply=(2,)).loss == 1e15
     assert result.arrays[0].tolist() == [1, 2]
+    largest = answer(arrays=[np.float32([9e14, -9e14])], num_examples=2**40)
+    assert validate(largest, "train", reply=(2,)).num_examples == 2**40
+
+
+@pytest.mark.parametrize("correct", [0, 4])
+@pytest.mark.parametrize(
+    "own", [{}, {"own_tested": 0}, {"own_correct": 0, "own_tested": 1}]
+)
+def test_valid_test_becomes_a_result(correct: int, own: dict[str, int]) -> None:
+    metrics = {"correct": correct, **own}
+    tested = answer(arrays=[], loss=0, metrics=metrics)
+    assert validate(tested, "evaluate", reply=()).metrics == metrics
+
+
+@pytest.mark.parametrize("told", [-0.1, 1, "x", None])
+def test_losses_that_were_asked_for_are_numbers_of_at_least_0(told: Any) -> None:
+    metrics = {} if told is None else {"start_loss": told}
+    validate(answer(metrics=metrics), "train", (2,), {"lr": 0.1})
+    with pytest.raises(InvalidResultError, match="start_loss") as caught:
+        validate(answer(metrics=metrics), "train", (2,), {"start_loss": True})
+    assert caught.value.reason == "representation"
+    none_lost = answer(metrics={"start_loss": 0.0})
+    assert validate(none_lost, "train", (2,), {"start_loss": True}).metrics
+    assert asks_for_losses({"lr": 0.1, "start_loss": True})
+    assert not asks_for_losses({"lr": 0.1, "start_loss": False})
+
+
+@pytest.mark.parametrize(
+    ("told", "valid"),
+    [
+        ({}, True),
+        ({"after_tested": "x"}, True),
+        *(({"tested": 3, "correct": right, "loss": 0.5}, True) for right in (0, 3)),
+        *(({"tested": 3, "correct": right, "loss": 0.5}, False) for right in (-1, 4)),
+        ({"tested": 3, "correct": 1.0, "loss": 0.5}, False),
+        ({"tested": 3.0, "correct": 1, "loss": 0.5}, False),
+        *(({"tested": 3, "correct": 1, "loss": x}, False) for x in (1, np.nan, np.inf)),
+        *(({name: 1}, False) for name in ("tested", "correct", "loss")),
+    ],
+)
+def test_clients_own_test_is_whole_and_possible_or_absent(
+    told: dict[str, Any], valid: bool
+) -> None:
+    metrics = {k if "_" in k else f"before_{k}": v for k, v in told.items()}
+    if valid:
+        return check_test(metrics, "before")
+    with pytest.raises(InvalidResultError, match=r"tested=.*before_loss=") as bad:
+        check_test(metrics, "before")
+    assert bad.value.reason == "test"
+    return None
 
 
 def test_client_that_was_not_tested_needs_no_loss() -> None:

@@ -80,9 +80,9 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ),
         ("drift=rotate +drift.chance=2", ["drift.chance=2", "0 to 1"]),
         ("drift=timestamps drift.order=day", ["drift.order=day", "random or own"]),
-        ("drift=timestamps drift.first=2", ["drift.first=2", "from round 1"]),
         ("drift=label_buckets drift.every=null", ["drift.window=12", "drift.every"]),
-        ("drift=label_buckets drift.window=61", ["drift.window=61", "10 buckets"]),
+        ("drift=label_buckets drift.every=1.5", ["drift.every=1.5", "at least 1"]),
+        ("drift=label_buckets drift.window=63", ["drift.window=63", "10 buckets"]),
         ("partition=mixtures partition.clusters=1", ["partition.clusters=1"]),
         (
             "partition=mixtures dataset=synthetic",
@@ -123,7 +123,6 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("strategy.client=strategies.base.Plan", ["strategy.client", "NumPyClient"]),
         ("strategy.local.learning_rate=inf", ["learning_rate=inf", "number"]),
         ("dataset.test_fraction=0.001", ["test_fraction=0.001", "0.01 to 0.99"]),
-        ("partition.groups=10", ["partition.groups=10", "did not exist before"]),
     ],
 )
 def test_bad_input_is_one_line_that_names_key_value_and_remedy(
@@ -160,6 +159,39 @@ def test_setting_of_a_method_may_have_the_name_of_anothers_group() -> None:
     assert config.strategy.representation == "difference"
     with pytest.raises(ConfigError, match="use strategy/representation= with one of"):
         compose_config(["strategy=fielding", "strategy.representation=gradient"])
+
+
+EXPERIMENT = """
+# @package _global_
+options:
+  strategy:
+    fedprox:
+      local: {mu: 0.25}
+      weighting: plain
+  dataset:
+    digits: {size: 28}
+"""
+
+
+def test_an_experiment_has_settings_for_the_chosen_options_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "conf" / "experiment" / "mine.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(EXPERIMENT.lstrip())
+    monkeypatch.chdir(tmp_path)
+    found = compose_config(["experiment=mine", "strategy=fedprox"])
+    assert (found.strategy.local.mu, found.strategy.weighting) == (0.25, "plain")
+    assert found.dataset.size == 28
+    assert "options" not in found.resolved
+    assert found.overrides == ["experiment=mine", "strategy=fedprox"]
+    other = compose_config(["experiment=mine", "strategy=fedavg"]).strategy
+    assert (other.local.mu, other.weighting) == (0, "samples")
+    said = ["experiment=mine", "strategy=fedprox", "strategy.local.mu=0.5"]
+    assert compose_config(said).strategy.local.mu == 0.5, "the user has the last word"
+    own.write_text(EXPERIMENT.lstrip().replace("fedprox", "fedprx"))
+    with pytest.raises(ConfigError, match=r"options\.strategy\.fedprx .*fedprox"):
+        compose_config(["experiment=mine"])
 
 
 def test_times_of_a_drift_may_be_shares_of_the_run() -> None:

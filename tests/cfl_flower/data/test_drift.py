@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.config.compose import compose_config
+from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import CONF
 from cfl_flower.data.drift import (
     Exchange,
@@ -65,8 +66,24 @@ def test_a_change_holds_from_its_round_on() -> None:
 
 def test_without_events_nothing_changes() -> None:
     line = timeline(Regroup([]))
-    assert line.rounds == []
+    assert line.rounds == line.changes == []
     assert line.world(1) is line.world(99)
+
+
+def test_events_that_change_nothing_are_no_changes() -> None:
+    # After the last part nothing more arrives.
+    line = timeline(Release(every=50, first=1, periods=4), total=300)
+    assert line.rounds[-2:] == [201, 251]
+    assert line.changes == [51, 101, 151]
+    # Pairs that meet exchange in some rounds only.
+    line = timeline(Exchange(every=1, probability=0.05), clients=10, total=100)
+    moved = [
+        round
+        for round in line.rounds
+        if (line.world(round).source != line.world(round - 1).source).any()
+    ]
+    assert line.changes == moved
+    assert len(moved) < 40
 
 
 def test_worlds_can_be_asked_for_in_any_order() -> None:
@@ -238,8 +255,10 @@ def test_swap_part_gives_a_label_of_ones_own_for_one_of_the_others() -> None:
 def test_swap_part_without_a_label_of_ones_own_swaps_nothing_or_any_two() -> None:
     # Clients 0 and 10 hold the same two labels: any two change hands.
     same_labels = Exchange([2], ids=[0, 10], part=True)
-    before, after = worlds(timeline(same_labels, partition=FewClasses(labels=2)))
-    assert (before.source != after.source).sum() == 4
+    for seed in range(9):
+        line = timeline(same_labels, partition=FewClasses(labels=2), seed=seed)
+        before, after = worlds(line)
+        assert (before.source != after.source).sum() == 4
     # Client 0 holds all, client 1 two: only one of them has labels of its own.
     world = first_world(Layout(np.array([[1.0, 1, 1], [1, 1, 0]]), np.array([0, 1])))
     occasion = Occasion(Partition(), seed=0, round=2, number=0, occurrence=0)
@@ -251,6 +270,26 @@ def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:
     assert line.rounds == [1, 51, 101, 151]
     shares = [line.world(round).until[0] for round in (1, 50, 51, 101, 151, 200)]
     assert shares == [0.25, 0.25, 0.5, 0.75, 1, 1]
+
+
+def test_samples_arrive_from_round_1_on_whatever_the_times() -> None:
+    shares = [9, 17, 25]
+    line = timeline(Release(shares, order="time", periods=4), total=36)
+    assert line.rounds == [1, *shares]
+    assert [float(line.world(r).until[0]) for r in line.rounds] == [0.25, 0.5, 0.75, 1]
+
+
+@pytest.mark.parametrize("rounds", [6, 10, 20, 36, 100, 1000])
+def test_timestamps_spread_the_stream_over_the_run(rounds: int) -> None:
+    line = compose_config(
+        ["drift=timestamps", "partition=iid", f"rounds={rounds}"]
+    ).timeline
+    first, last = line.world(1), line.world(rounds)
+    assert first.since[0] == 0
+    assert first.until[0] <= 0.2
+    # One period each round, in a run with fewer rounds than periods.
+    assert last.until[0] == (0.6 if rounds == 6 else 1)
+    assert line.changes[-1] > 0.7 * rounds
 
 
 def test_label_buckets_stream_in_and_are_forgotten() -> None:
@@ -266,10 +305,10 @@ def test_label_buckets_stream_in_and_are_forgotten() -> None:
 
 
 def test_a_window_in_rounds_keeps_what_arrived_in_them() -> None:
-    # Buckets arrive in rounds 1, 31, ...: 100 rounds remember four of them.
+    # Buckets arrive in rounds 1, 31, ...: 100 rounds are nearest to three of them.
     drift = LabelBuckets(every=30, first=1, buckets=10, window=100)
     line = timeline(drift, partition=Partition())
-    assert {int(line.world(r).visible.sum(axis=1)[0]) for r in line.rounds} == {4}
+    assert {int(line.world(r).visible.sum(axis=1)[0]) for r in line.rounds} == {3}
     # Without a window they only arrive.
     line = timeline(LabelBuckets(every=30, first=1), partition=Partition())
     seen = [int(line.world(round).visible[0].sum()) for round in line.rounds]
@@ -365,7 +404,6 @@ def test_malformed_schedule_is_refused(options: dict) -> None:
         (Release, {"window": 0, "first": 1, "every": 5}),
         (Release, {"window": 9, "rounds": [1]}),
         (Release, {"fraction": 0.5, "first": 1, "every": 5}),
-        (Release, {"first": 2, "every": 5}),
         (Rotate, {"degrees": float("inf")}),
         (LabelBuckets, {"buckets": 0}),
         (LabelBuckets, {"window": 11, "every": 1}),
@@ -552,7 +590,10 @@ def test_the_presets_of_streams_are_the_papers() -> None:
     assert line.rounds == [11, *range(16, 201, 5)]
     line = preset("label_buckets", "partition=iid")
     assert line.world(1).visible.sum(axis=1).tolist() == [2] * 40
-    line = preset("timestamps", "partition=iid", "rounds=2000")
+    found = compose_plain(["experiment=fielding_fmow"])[0]["drift"]
+    del found["_target_"]
+    fmow = {key: found[key] for key in ("every", "first", "periods", "order", "window")}
+    line = timeline(Release(**fmow), clients=40, total=2000)
     assert line.rounds == list(range(1, 2001, 2))
     # At first, and then always, what 100 rounds bring: 50 days of 1,050.
     for round, first in ((1, 0), (3, 1), (1999, 999)):

@@ -51,6 +51,15 @@ def test_cinic10_can_train_on_the_validation_part(tmp_path: Path) -> None:
     assert len(Cinic10().load(data_dir)[0].labels) == 20
 
 
+def test_each_channel_has_a_mean_and_a_deviation_of_its_own(tmp_path: Path) -> None:
+    data_dir = cinic10(tmp_path)
+    scaling = [[0.1, 0.2, 0.3], [0.2, 0.4, 0.5]]
+    plain = Cinic10().load(data_dir)[1].inputs(slice(0, 20))
+    found = Cinic10(normalise=scaling).load(data_dir)[1].inputs(slice(0, 20))
+    mean, deviation = torch.tensor(scaling).reshape(2, 3, 1, 1)
+    assert torch.allclose(found, (plain - mean) / deviation, atol=1e-6)
+
+
 def test_a_picture_that_is_added_is_read(tmp_path: Path) -> None:
     data_dir = cinic10(tmp_path)
     Cinic10().load(data_dir)

@@ -79,6 +79,16 @@ def test_pixels_are_normalised_as_if_they_were_from_0_to_1(tmp_path: Path) -> No
     assert Npz(normalise=[0.5, 0.25]).load(folder)[0].x.tolist() == [[0], [2]]
 
 
+def test_channels_of_own_images_are_normalised_one_by_one(tmp_path: Path) -> None:
+    x = np.uint8(np.tile([0, 255, 255], (4, 2, 2, 1)))
+    folder = write(tmp_path, x=x, y=[0, 0, 1, 1])
+    scaling = [[0.0, 0.5, 0.5], [1.0, 0.5, 0.25]]
+    train, _ = Npz(test_fraction=0.5, normalise=scaling).load(folder)
+    assert train.x[0, :, 0, 0].tolist() == [0, 1, 2]
+    with pytest.raises(ConfigError, match="one for each channel, of 3"):
+        Npz(test_fraction=0.5, normalise=[[0.0, 0.5], [1.0, 1.0]]).complete(folder)
+
+
 @pytest.mark.parametrize(
     ("arrays", "settings", "words"),
     [

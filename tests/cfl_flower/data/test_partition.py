@@ -123,10 +123,9 @@ def test_a_label_without_samples_is_drawn_by_nobody(absent: int) -> None:
     assert set(labels[only].tolist()) == set(labels.tolist())
 
 
-@pytest.mark.parametrize(("groups", "events"), [(1, 1), (7, 2), (10, 1)])
-def test_without_new_groups_the_drift_is_refused(groups: int, events: int) -> None:
-    with pytest.raises(ConfigError, match=rf"groups={groups} .* event {events} of"):
-        allocate_again(LabelGroups(groups=groups), 20, 10, times=events + 1)
+def test_a_single_group_cannot_change() -> None:
+    with pytest.raises(ConfigError, match=r"groups=1 .* at least 2 with drift=regroup"):
+        allocate_again(LabelGroups(groups=1), 20, 10, times=2)
 
 
 @given(st.integers(0, 99), st.integers(1, 9), st.integers(0, 200))
@@ -318,8 +317,18 @@ def test_named_groups_are_the_labels_that_are_named() -> None:
     for client, group in enumerate(layout.groups):
         assert np.flatnonzero(layout.demand[client]).tolist() == named[group]
     assert np.bincount(layout.groups).tolist() == [2] * 4
-    with pytest.raises(ConfigError, match="did not exist before"):
-        partition.layout(8, 10, first_world(layout).allocations, 0)
+
+
+def test_without_new_groups_clients_are_spread_over_those_that_exist() -> None:
+    partition = LabelGroups(groups=5)
+    # Five labels make the five groups in one way only.
+    old = partition.layout(20, 5, [], 0)
+    new = partition.layout(20, 5, first_world(old).allocations, 0)
+    assert {*old.groups.tolist()} == {*new.groups.tolist()} == {0, 1, 2, 3, 4}
+    assert (old.groups != new.groups).mean() > 0.5
+    for group in range(5):
+        own = [layout.demand[layout.groups == group][0] for layout in (old, new)]
+        assert np.array_equal(*own)
 
 
 @pytest.mark.parametrize("named", [[[0, 1]], [[0], []], [[0], [12]]])

@@ -106,6 +106,7 @@ def assert_same(jobs: list[TrainingJob], expected: list[Tensor]) -> None:
         {"epochs": 2, "momentum": 0.5},
         {"steps": 5, "optimizer": "adam", "learning_rate": 0.01},
         {"epochs": 1, "batch_size": 1000},
+        {"epochs": 2, "last_batch": "drop"},
     ],
 )
 @pytest.mark.parametrize("of", [Mclr(), Mlp(hidden=16), FedCcfaCnn()])
@@ -120,6 +121,25 @@ def test_a_cohort_ends_where_its_clients_would_have(
     assert_same(jobs, expected)
     for job, start in zip(jobs, starts, strict=True):
         assert not torch.equal(job.model.vector, start)
+
+
+def test_what_is_frozen_stays_in_a_cohort_as_well() -> None:
+    module = Mlp(hidden=16).build(SHAPE, CLASSES)
+    module.extractor[1].bias.requires_grad_(False).fill_(0.5)
+    model = FlatModel(module)
+    jobs = make_jobs(model, [23, 40], LocalTraining(epochs=1, weight_decay=0.1, mu=0.5))
+    expected = alone(jobs)
+    train_together(jobs)
+    assert_same(jobs, expected)
+    for job in jobs:
+        assert job.model.module.extractor[1].bias.tolist() == [0.5] * 16
+
+
+def test_batch_norm_without_statistics_trains_one_by_one() -> None:
+    # A cohort fills up smaller batches, which would be in the mean of the batch.
+    norm = nn.BatchNorm1d(784, track_running_stats=False)
+    module = nn.Sequential(nn.Flatten(), norm, nn.Linear(784, CLASSES))
+    assert not can_train_together(FlatModel(module), SHAPE)
 
 
 def test_networks_that_draw_or_keep_statistics_train_one_by_one() -> None:
@@ -204,11 +224,14 @@ def test_a_cohort_too_large_for_the_memory_is_halved(
     batch_size=st.integers(1, 40),
     epochs=st.integers(1, 3),
     steps=st.none() | st.integers(1, 20),
+    last_batch=st.sampled_from(["keep", "drop"]),
 )
 def test_rows_are_the_batches_that_a_client_draws(
-    samples: int, batch_size: int, epochs: int, steps: int | None
+    samples: int, batch_size: int, epochs: int, steps: int | None, last_batch: str
 ) -> None:
-    local = LocalTraining(epochs=epochs, steps=steps, batch_size=batch_size)
+    local = LocalTraining(
+        epochs=epochs, steps=steps, batch_size=batch_size, last_batch=last_batch
+    )
     x = torch.arange(samples)
     ours, theirs = np.random.default_rng(5), np.random.default_rng(5)
     rows = batch_rows(samples, local, ours)

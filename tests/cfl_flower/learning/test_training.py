@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import (
     LocalTraining,
     batches,
     evaluate,
     full_gradient,
     gradient_writer,
+    least_batch,
     train,
 )
 from cfl_flower.models import FlatModel, Mclr, Mlp
@@ -133,37 +133,24 @@ def test_dropout_works_in_training_and_not_in_tests() -> None:
     assert not model.module.training
 
 
-def test_evaluation_equals_the_values_computed_by_hand() -> None:
-    # Two classes, logits (x, 0): the loss is log(1 + e^-x) for label 0.
+@pytest.mark.parametrize("block", [2, 128])
+def test_evaluation_equals_the_values_computed_by_hand(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two classes, logits (x, 0): the loss is log(1 + e^-x) for label 0. With blocks of
+    # two, the third sample is one of its own.
+    monkeypatch.setattr("cfl_flower.learning.training.BLOCK", block)
     model = FlatModel(nn.Linear(1, 2))
     model.load(np.float32([1, 0, 0, 0]))
-    loss, correct = evaluate(model, torch.tensor([[2.0], [-2.0]]), torch.tensor([0, 0]))
-    assert loss == pytest.approx((np.log1p(np.exp(-2)) + np.log1p(np.exp(2))) / 2)
-    assert correct == 1
+    x, y = torch.tensor([[2.0], [-2.0], [3.0]]), torch.tensor([0, 0, 0])
+    loss, correct = evaluate(model, x, y)
+    assert loss == pytest.approx(np.log1p(np.exp([-2, 2, -3])).mean())
+    assert correct == 2
 
 
 def test_testing_without_samples_is_an_error() -> None:
     with pytest.raises(ValueError, match="no test samples"):
         evaluate(fresh(), torch.zeros(0, 1, 2, 3), torch.zeros(0).long())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"epochs": 0},
-        {"batch_size": 0},
-        {"steps": 0},
-        {"learning_rate": -1.0},
-        {"weight_decay": -1.0},
-        {"mu": -1.0},
-        {"momentum": 1.0},
-        {"momentum": -0.1},
-    ],
-)
-def test_settings_out_of_range_are_named(options: dict) -> None:
-    (name,) = options
-    with pytest.raises(ConfigError, match=rf"strategy\.{name}="):
-        LocalTraining(**options)
 
 
 def test_a_network_without_a_closed_form_takes_torchs_steps_too(
@@ -218,7 +205,8 @@ def test_the_gradient_in_blocks_equals_that_of_all_samples(
     model = fresh(Mlp(hidden=5))
     compute_gradient(model, *data)
     expected = model.gradient.clone()
-    monkeypatch.setattr("cfl_flower.learning.training.BLOCK", 3)
+    # The last of 12 samples' three blocks is a smaller one.
+    monkeypatch.setattr("cfl_flower.learning.training.BLOCK", 5)
     torch.testing.assert_close(full_gradient(model, *data), expected)
     assert not full_gradient(model, data[0][:0], data[1][:0]).any()
 
@@ -233,3 +221,60 @@ def test_the_proximal_term_holds_weights_near_another_model(
     expected = anchor - model.gradient / 4
     train(model, *data, settings, rng(), anchor=anchor)
     torch.testing.assert_close(model.weights, expected)
+
+
+# The last batch of a pass
+
+
+def normalised() -> FlatModel:
+    torch.manual_seed(1)
+    layers = nn.Flatten(), nn.BatchNorm1d(6), nn.Linear(6, 4)
+    return FlatModel(nn.Sequential(*layers))
+
+
+@pytest.mark.parametrize(
+    ("last_batch", "samples", "least", "sizes"),
+    [
+        ("keep", 12, 1, [5, 5, 2]),
+        ("drop", 12, 1, [5, 5]),
+        ("drop", 10, 1, [5, 5]),
+        ("drop", 4, 1, [4]),
+        ("keep", 11, 1, [5, 5, 1]),
+        ("keep", 11, 2, [5, 5]),
+        ("keep", 1, 2, []),
+    ],
+)
+def test_which_batches_a_pass_has(
+    last_batch: str, samples: int, least: int, sizes: list[int]
+) -> None:
+    local = LocalTraining(epochs=2, batch_size=5, last_batch=last_batch)
+    x = torch.zeros(samples, 1)
+    drawn = [len(y) for _, y in batches(x, x, local, rng(), least)]
+    assert drawn == sizes * 2
+    assert local.count_steps(samples, least) == len(sizes) * 2
+    assert local.count_samples(samples, least) == sum(drawn)
+
+
+def test_batch_norm_does_not_cost_a_client_its_training(
+    data: tuple[Tensor, Tensor],
+) -> None:
+    x, y = data
+    local = LocalTraining(epochs=1, batch_size=11)
+    model, without = normalised(), normalised()
+    start = model.to_vector()
+    train(model, x, y, local, rng())
+    # The twelfth sample of the pass is a batch of its own.
+    first = torch.from_numpy(rng().permutation(12)[:11])
+    train(without, x[first], y[first], local, np.random.default_rng(7))
+    assert np.allclose(model.to_vector(), without.to_vector(), atol=1e-6)
+    assert not np.array_equal(model.to_vector(), start)
+    train(model.load(start), x[:1], y[:1], local, rng())
+    assert np.array_equal(model.to_vector(), start)
+
+
+def test_batch_norm_of_images_still_takes_one_sample() -> None:
+    torch.manual_seed(1)
+    layers = nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(6, 4)
+    model = FlatModel(nn.Sequential(*layers))
+    assert least_batch(model, torch.rand(3, 1, 2, 3)) == 1
+    assert least_batch(normalised(), torch.rand(3, 1, 2, 3)) == 2

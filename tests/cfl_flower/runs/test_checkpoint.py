@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 from cfl_flower.errors import CheckpointError, ConfigError
 from cfl_flower.runs import checkpoint as module
@@ -91,7 +92,7 @@ def test_a_kill_while_saving_leaves_the_old_checkpoint(
 
 
 @pytest.mark.parametrize("name", ["checkpoint.json", "round-00000003.safetensors"])
-@pytest.mark.parametrize("damage", ["cut", "flipped", "gone"])
+@pytest.mark.parametrize("damage", ["cut", "first", "last", "gone"])
 def test_a_torn_checkpoint_is_refused(
     saved: Checkpoint, name: str, damage: str
 ) -> None:
@@ -102,7 +103,10 @@ def test_a_torn_checkpoint_is_refused(
     elif damage == "cut":
         path.write_bytes(data[: len(data) // 2])
     else:
-        path.write_bytes(bytes([data[0] ^ 0xFF]) + data[1:])
+        # The first byte is of a length, the last one of an array.
+        flipped = bytearray(data)
+        flipped[0 if damage == "first" else -1] ^= 0xFF
+        path.write_bytes(flipped)
     with pytest.raises(CheckpointError, match=r"is torn.*another output_dir") as caught:
         saved.load(State)
     assert "\n" not in str(caught.value)
@@ -206,3 +210,19 @@ def test_a_state_class_with_other_fields_is_refused(saved: Checkpoint) -> None:
     header = header_of(saved)
     header["state"]["fields"]["more"] = 1
     assert "another version of cfl-flower's State" in refusal(saved, header, State)
+
+
+def test_a_state_that_no_checkpoint_can_hold_names_the_field(tmp_path: Path) -> None:
+    bad = state()
+    bad.notes = {"one": [torch.zeros(2)]}
+    with pytest.raises(TypeError, match=r"state\.notes\.0\.0 is a Tensor"):
+        Checkpoint(tmp_path / "checkpoint", CONFIG).save(1, bad)
+
+
+def test_numbers_of_numpy_in_a_state_are_kept(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint", CONFIG)
+    kept = state()
+    kept.notes = {"share": np.float32(0.5), "count": np.int64(3)}
+    checkpoint.save(1, kept)
+    _, loaded = checkpoint.load(State)
+    assert loaded.notes == {"share": 0.5, "count": 3}

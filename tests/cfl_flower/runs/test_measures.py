@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,20 @@ def test_agreement_of_a_class_is_over_clients_with_samples_of_it() -> None:
     truth = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])
     clusters = np.array([[0, -1], [0, -1], [1, -1], [-1, -1]])
     assert class_scores(truth, clusters) == [1.0, None]
+
+
+def test_a_measure_of_numpy_is_written_as_a_number() -> None:
+    record = RoundRecord(1)
+    record.measures["share"] = np.float32(0.5)
+    record.measures["sizes"] = np.array([1, 2])
+    row = json.loads(json.dumps(record.row()))
+    assert row["share"] == 0.5
+    assert row["sizes"] == [1, 2]
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}, np.array([np.inf])])
+def test_a_measure_that_no_file_can_hold_is_named(value: object) -> None:
+    record = RoundRecord(1)
+    record.measures["share"] = value
+    with pytest.raises(TypeError, match=r"measures\['share'\]=.* use finite numbers"):
+        record.row()

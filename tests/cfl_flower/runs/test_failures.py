@@ -1,0 +1,97 @@
+"""An exception of a client leaves a traceback, and ends a strict run."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cfl_flower.errors import ClientFailedError
+from cfl_flower.runs.reading import effective_differences
+from simulations.inprocess import InProcessGrid
+
+RAISING = """
+from clients.base import ClusteredClient
+
+
+class Raising(ClusteredClient):
+    def fit(self, parameters, config):
+        if self.context.client % 3 == 0:
+            raise KeyError("no sensor")
+        if self.context.client % 3 == 1:
+            return undefined_name
+        return super().fit(parameters, config)
+"""
+
+Runner = Callable[..., Any]
+
+
+@pytest.fixture
+def raising(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Overrides of a run in which the clients of two thirds raise."""
+    (tmp_path / "raising_client.py").write_text(RAISING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return ["strategy=fedavg", "strategy.client=raising_client.Raising", "rounds=3"]
+
+
+@pytest.mark.parametrize("engine", ["inprocess", "ray"])
+def test_the_first_of_each_kind_is_written_with_its_traceback(
+    engine: str, raising: list[str], run_small: Runner
+) -> None:
+    run = run_small(*raising, f"engine={engine}")
+    failed = [each for row in run.rounds for each in row["failures"]]
+    assert len(failed) > 2
+    assert set(failed[0]) == {"client", "phase", "reason", "detail"}
+    log = (run.folder / "failures.log").read_text()
+    assert log.count("Traceback") == 2
+    assert 'raising_client.py", line 8, in fit' in log
+    assert "KeyError: 'no sensor'" in log
+    assert 'raising_client.py", line 10, in fit' in log
+    assert "NameError: name 'undefined_name' is not defined" in log
+
+
+def test_strict_in_process_raises_the_clients_own_exception(
+    raising: list[str], run_small: Runner
+) -> None:
+    strict = [*raising, "engine=inprocess", "faults.strict=true"]
+    with pytest.raises((KeyError, NameError)) as caught:
+        run_small(*strict)
+    # Where a debugger stops.
+    last = traceback.extract_tb(caught.value.__traceback__)[-1]
+    assert Path(last.filename).name == "raising_client.py"
+    (note,) = caught.value.__notes__
+    assert "round 1, train; faults.strict=true" in note
+
+
+def test_strict_elsewhere_ends_the_run_with_one_line(
+    raising: list[str], run_small: Runner, tmp_path: Path
+) -> None:
+    with pytest.raises(ClientFailedError, match=r"phase train: raised: .*strict=true"):
+        run_small(*raising, "engine=ray", "faults.strict=true")
+    log = (tmp_path / "run" / "failures.log").read_text()
+    assert log.count("Traceback") == 1
+    assert (tmp_path / "run" / "failure.txt").read_text().startswith("client ")
+
+
+def test_strict_may_change_when_a_run_is_resumed() -> None:
+    saved, now = ({"faults": {"strict": strict}} for strict in (True, False))
+    assert not list(effective_differences(saved, now))
+
+
+def test_strict_counts_results_that_are_not_valid(run_small: Runner) -> None:
+    with pytest.raises(ClientFailedError, match="non-finite"):
+        run_small("strategy=fedavg", "faults.nan=0.5", "faults.strict=true")
+
+
+def test_the_traceback_of_a_device_stays_in_its_own_log(
+    raising: list[str], run_small: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    devices = InProcessGrid([{"client-id": client} for client in range(12)])
+    run = run_small(*raising, grid=devices)
+    assert not (run.folder / "failures.log").exists()
+    told = [record for record in caplog.records if record.exc_info]
+    assert {record.name for record in told} == {"cfl_flower.client_app"}
+    assert "raising_client.py" in caplog.text

@@ -1,0 +1,141 @@
+"""Networks of a user's own, with frozen parameters or BatchNorm, in whole runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from cfl_flower.errors import ConfigError
+from cfl_flower.models import build_network
+from simulations.export import export
+from simulations.saved import load_run
+
+OWN = """
+from torch import nn
+
+from cfl_flower.models import Network
+from cfl_flower.settings import settings
+
+
+@settings("model")
+class Frozen:
+    def build(self, shape, classes):
+        backbone = nn.Linear(64, 16)
+        nn.init.constant_(backbone.bias, 7.0)
+        backbone.requires_grad_(False)
+        layers = nn.Flatten(), backbone, nn.ReLU(), nn.Linear(16, 8)
+        return Network(nn.Sequential(*layers), nn.Linear(8, classes))
+
+
+@settings("model")
+class Silent:
+    def build(self, shape, classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).requires_grad_(False)
+
+
+@settings("model")
+class FrozenClassifier:
+    def build(self, shape, classes):
+        classifier = nn.Linear(8, classes).requires_grad_(False)
+        layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 8))
+        return Network(layers, classifier)
+
+
+@settings("model")
+class Normalised:
+    def build(self, shape, classes):
+        layers = nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8)
+        return Network(nn.Sequential(*layers), nn.Linear(8, classes))
+"""
+
+TRAINED = 16 * 8 + 8 + 8 * 10 + 10
+PARTICIPANTS = 6
+
+Runner = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_networks.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("CFL_PLUGINS", "own_networks")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("strategy", "vectors"), [("fedavg", 1), ("scaffold", 2), ("ifca", 1)]
+)
+def test_frozen_parameters_are_not_penalised_sent_or_lost(
+    strategy: str, vectors: int, run_small: Runner, tmp_path: Path
+) -> None:
+    penalties = ["strategy.local.weight_decay=0.1", "strategy.local.mu=0.1"]
+    own = [f"strategy={strategy}", "model._target_=own_networks.Frozen", *penalties]
+    run = run_small(*own, "rounds=2", "drift=none")
+    for row in run.rounds:
+        assert row["failures"] == []
+        assert row["bytes_up"] == 4 * TRAINED * vectors * PARTICIPANTS
+    _, state = load_run(run.folder).load_state()
+    assert {len(model) for model in state.models} == {TRAINED}
+    (cluster, *_) = export(run.folder, tmp_path / "served")
+    named = load_file(tmp_path / "served" / f"cluster-{cluster}.safetensors")
+    assert named["extractor.1.bias"].tolist() == [7.0] * 16
+    network = build_network(run.config.model, (1, 8, 8), 10, seed=0)
+    backbone = network.state_dict()["extractor.1.weight"].numpy()
+    assert np.array_equal(named["extractor.1.weight"], backbone)
+    assert not np.array_equal(
+        named["classifier.weight"], network.state_dict()["classifier.weight"].numpy()
+    )
+
+
+def test_methods_with_personal_classifiers_split_what_is_trained(
+    run_small: Runner,
+) -> None:
+    run = run_small("strategy=fedrep", "model._target_=own_networks.Frozen", "rounds=2")
+    extractor = 16 * 8 + 8
+    assert [row["bytes_up"] for row in run.rounds] == [4 * extractor * PARTICIPANTS] * 2
+    assert all(row["failures"] == [] for row in run.rounds)
+
+
+def test_the_frozen_values_follow_from_the_seed_alone(run_small: Runner) -> None:
+    run = run_small("strategy=fedavg", "model._target_=own_networks.Frozen", "rounds=1")
+    model, shape = run.config.model, (1, 8, 8)
+    torch.manual_seed(3)
+    first = build_network(model, shape, 10, seed=1).state_dict()
+    second = build_network(model, shape, 10, seed=1).state_dict()
+    other = build_network(model, shape, 10, seed=2).state_dict()
+    name = "extractor.1.weight"
+    assert torch.equal(first[name], second[name])
+    assert not torch.equal(first[name], other[name])
+
+
+@pytest.mark.parametrize(
+    ("own", "overrides", "words"),
+    [
+        ("Silent", ["strategy=fedavg"], "no trainable parameters"),
+        ("FrozenClassifier", ["strategy=fedrep"], "frozen classifier"),
+        (
+            "Normalised",
+            ["strategy=fedavg", "strategy.local.batch_size=1"],
+            "strategy.local.batch_size=1 is not allowed; use at least 2: Network",
+        ),
+    ],
+)
+def test_networks_that_cannot_be_trained_are_refused(
+    own: str, overrides: list[str], words: str, run_small: Runner
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        run_small(*overrides, f"model._target_=own_networks.{own}")
+
+
+def test_batch_norm_loses_no_client(run_small: Runner) -> None:
+    batches = [f"strategy.local.batch_size={size}" for size in (7, 8, 9, 10)]
+    for size in batches:
+        normalised = ["strategy=fedavg", "model._target_=own_networks.Normalised"]
+        run = run_small(*normalised, size, "participants=12", "rounds=2", folder=size)
+        assert [row["failures"] for row in run.rounds] == [[], []]
