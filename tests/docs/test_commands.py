@@ -2,8 +2,9 @@
 
 All are read and checked as their command does before it starts anything, those of the
 guide to real devices, too. Those that end within seconds are run, for two rounds and
-without Ray: single runs of docs, report, assignment, map, preview and lists. README's own
-are pasted into a shell by `test_readme`.
+without Ray: single runs of docs, report, assignment, map, preview and lists. README's
+own are pasted into a shell by `test_readme`.
+
 Not run are comparisons and tables of papers (run small by their own tests), sweeps,
 runs of papers' settings, `flwr` and the commands of devices (run by the tests of the
 SuperLink and of devices), and `make`, which runs the tests.
