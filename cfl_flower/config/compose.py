@@ -316,7 +316,7 @@ def _typed(where: str, cls: Any, node: dict[str, Json]) -> Any:
     The data become what was declared: 100.0 and "100" are 100 where a whole number is
     meant.
     """
-    inner = {key: value for key, value in node.items() if isinstance(value, Mapping)}
+    inner = {key: value for key, value in node.items() if isinstance(value, dict)}
     outer = {key: value for key, value in node.items() if key not in inner}
     outer.pop("_target_", None)
     with located(where):
