@@ -144,8 +144,8 @@ class FedCCFA(DecoupledStrategy):
         heads = cluster_means(own, self.state.class_clusters, weights)
         found = [[self.split.flatten(head)] for head in heads]
         if self.shares_anchors:
-            points = list(self._stack(results, "anchors"))
-            self.state.average(points, list(weights))
+            own_anchors = list(self._stack(results, "anchors"))
+            self.state.average(own_anchors, list(weights))
         elif "anchors" in self.parts:
             shape = (len(results), self.split.classes, self.split.width)
             points = self._stack(results, "anchors").reshape(shape)
