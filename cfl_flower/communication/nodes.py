@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -58,7 +58,8 @@ class NodeRegistry:
     to wait at the start for nodes that are busy; 0 for no limit. Whether nodes are
     ``simulated`` is known after `discover`; ``disputes`` has the clients that several
     nodes claim to be, with the nodes' names. Devices whose results are to be masked in
-    a run tell their public keys for it.
+    a run tell their public keys for it. The key that a client announces first is its
+    key until the run ends, and nobody else's.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class NodeRegistry:
         self._patience = patience or math.inf
         self._masked_run = masked_run
         self._keys: dict[int, bytes] = {}
+        self._first_keys: dict[ClientId, bytes] = {}
+        self._key_owners: dict[bytes, ClientId] = {}
         self._nodes: list[int] = []
         self._claims: dict[int, ClientId] = {}
         self._hosts: dict[ClientId, int] = {}
@@ -100,10 +103,12 @@ class NodeRegistry:
 
     @property
     def keys(self) -> dict[ClientId, bytes]:
-        """The public keys of the devices that told one which no other claims."""
-        found = {client: self._keys.get(node) for client, node in self._hosts.items()}
-        counts = Counter(found.values())
-        return {client: k for client, k in found.items() if k and counts[k] == 1}
+        """The public keys of the devices that tell the one they announced first."""
+        return {
+            client: key
+            for client, node in self._hosts.items()
+            if (key := self._keys.get(node)) and self._first_keys.get(client) == key
+        }
 
     def discover(self) -> None:
         """Ask new nodes for their identity; at the start, wait until there are enough.
@@ -212,6 +217,7 @@ class NodeRegistry:
         devices = {node: each.client for node, each in told if each.client is not None}
         workers = {node: each.nodes for node, each in told if each.nodes}
         self._keys |= {node: each.key for node, each in told}
+        self._take_keys(identities.values())
         if not self._claims and not devices and workers:
             self.simulated, self.grid.of_devices = True, False
             self._nodes += workers
@@ -227,6 +233,20 @@ class NodeRegistry:
         if self.simulated:
             return len(self.grid.nodes) or max(workers.values(), default=0)
         return self._expected
+
+    def _take_keys(self, identities: Iterable[Identity]) -> None:
+        """Take each client's first key for its own, unless another client has it."""
+        for client, _, key in identities:
+            if client is None or not key:
+                continue
+            if client not in self._first_keys and key not in self._key_owners:
+                self._first_keys[client] = key
+                self._key_owners[key] = client
+            if self._first_keys.get(client) != key:
+                whose = "another's" if key in self._key_owners else "not its first one"
+                log.warning(
+                    "client %s is in no sum: it tells a key that is %s", client, whose
+                )
 
     def _settle(self) -> None:
         """Assign each client to the one node that claims it, or to none."""
