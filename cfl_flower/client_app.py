@@ -11,7 +11,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,12 @@ from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.drift import Regroup
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Stream
-from cfl_flower.errors import ERROR_MARK, RaisedInStrictRunError, TaskTimeoutError
+from cfl_flower.errors import (
+    ERROR_MARK,
+    DeviceFailedError,
+    RaisedInStrictRunError,
+    TaskTimeoutError,
+)
 from cfl_flower.learning.cohort_training import can_train_together
 from cfl_flower.models import FlatModel, build_network
 from cfl_flower.seeding import seed_torch, torch_seed
@@ -60,6 +65,11 @@ app = ClientApp()
 
 NODES = "num-partitions"
 """What Flower tells the nodes of a simulation: how many there are."""
+
+KEPT = "; its text is in the device's own log"
+"""What a device says after the class of an exception, in the place of its text."""
+
+Answerer = Callable[[Message, Context], Message]
 
 
 @dataclass(frozen=True)
@@ -154,7 +164,30 @@ def _build_resources(
     )
 
 
+def keep_words(answer: Answerer) -> Answerer:
+    """Let an app on a device say of what it raises no more than the class.
+
+    The text can have cells, names and paths of its owner's: it stays in its own log. A
+    node that Flower did not make for a simulation is a device.
+    """
+
+    @wraps(answer)
+    def on_node(message: Message, context: Context) -> Message:
+        if NODES in context.node_config and CLIENT_ID not in context.node_config:
+            return answer(message, context)
+        try:
+            return answer(message, context)
+        except Exception as error:
+            log.error("a message could not be answered", exc_info=error)
+            kind = type(error).__name__
+        # Out here, for the other exception to be no part of it.
+        raise DeviceFailedError(f"{kind}{KEPT}")
+
+    return on_node
+
+
 @app.query("identify")
+@keep_words
 def identify(message: Message, context: Context) -> Message:
     """Say which client this node is, or how many nodes the simulation has."""
     node = NodeConfig.of(context.node_config)
@@ -171,6 +204,7 @@ def identify(message: Message, context: Context) -> Message:
 @app.query()
 @app.train()
 @app.evaluate()
+@keep_words
 def work(message: Message, context: Context) -> Message:
     """Do all tasks of a message; one that fails costs nothing but its own result."""
     batch, node = unpack_tasks(message.content), NodeConfig.of(context.node_config)
@@ -257,14 +291,15 @@ def failed_answer(
 ) -> Answer:
     """Return the answer of a client that raised.
 
-    The traceback of a device stays in its own log.
+    What a device's exception says, and its traceback, stay in its own log.
     """
-    answer = Answer(client, error=("raised", f"{type(error).__name__}: {error}"))
-    if node is None:
-        answer.trace = trace_of(error)
-    else:
+    kind = type(error).__name__
+    if node is not None:
         words = "client %s raised in round %s, %s"
         log.error(words, client, round, phase, exc_info=error)
+        return Answer(client, error=("raised", f"{kind}{KEPT}"))
+    answer = Answer(client, error=("raised", f"{kind}: {error}"))
+    answer.trace = trace_of(error)
     return answer
 
 

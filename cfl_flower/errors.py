@@ -84,6 +84,10 @@ class InterruptedRunError(CflError):
     exit_code = 130
 
 
+class DeviceFailedError(Exception):
+    """What a device says, in the place of an exception with words of its own."""
+
+
 class TaskTimeoutError(Exception):
     """A client's task ran longer than `system.task_timeout`."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -46,6 +48,9 @@ CLIENTS_AT_ONCE = 1000
 """clients, and"""
 FLOATS_AT_ONCE = 5_000_000
 """numbers in a model of each."""
+
+DIVERGED = 10
+"""Times the loss of guessing; personal models that overfit have a few times as much."""
 
 
 @app.main()
@@ -175,9 +180,23 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)
             strategy.run(state, done)
+        warn_of_divergence(config, strategy.record.loss, warn)
         directory.write_summary(stream.fingerprint() if stream else None)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
+
+
+def warn_of_divergence(
+    config: RunConfig, loss: float | None, warn: Callable[[str], None]
+) -> None:
+    """Warn if the last tests' mean loss is far above that of guessing, ln(classes)."""
+    guessing = math.log(config.dataset.classes)
+    if loss is not None and loss > DIVERGED * guessing:
+        rate = config.strategy.local.learning_rate
+        warn(
+            f"training diverged: the loss is {loss:.1f}, and that of guessing "
+            f"{guessing:.1f}; take a smaller strategy.local.learning_rate than {rate:g}"
+        )
 
 
 def make_callbacks(

@@ -22,6 +22,7 @@ from cfl_flower.learning.decoupling import (
     contrast,
     distance,
     label_entropy,
+    read_anchors,
     represent,
     train_classifier,
 )
@@ -43,12 +44,12 @@ class FedCCFAClient(DecoupledClient):
         model = self.load(received, self.first_classifier(), round)
         z = represent(model, x)
         kept = context.state.load(round)
-        balanced = own = kept.get("classifier")
-        if own is None or settings.clustering == "balanced":
+        own, balanced = kept.get("classifier"), self.first_classifier()
+        first = own is None and settings.clustering == "oracle"
+        if first or settings.clustering == "balanced":
             balanced = self.fit_balanced(z, y)
-        assert balanced is not None
         own = self.fit_classifier(balanced if own is None else own, z, y)
-        loss = self.alignment(kept, counts)
+        loss = self.alignment(self.anchors(parameters, config, kept), counts)
         extractor = self.fit_extractor(received, own, x, y, loss)
         arrays = [extractor, own]
         remembered: dict[str, np.ndarray] = {"classifier": own}
@@ -88,10 +89,24 @@ class FedCCFAClient(DecoupledClient):
             self.rng("balanced-batches"),
         )
 
-    def alignment(self, kept: dict[str, np.ndarray], counts: IntArray) -> Loss | None:
+    def anchors(
+        self, parameters: list[Vector], config: Config, kept: dict[str, np.ndarray]
+    ) -> Anchors | None:
+        """Return what to align with: this client's anchors, or all participants'.
+
+        Its own are in what it has ``kept``, those of all in ``parameters[1]``. A device
+        that lost its memory has what came back, and not which it made: None.
+        """
+        if len(parameters) > 1:
+            return read_anchors(parameters[1], config["present"])
+        if not {"anchors", "present"} <= kept.keys():
+            return None
+        return Anchors(kept["anchors"], kept["present"])
+
+    def alignment(self, anchors: Anchors | None, counts: IntArray) -> Loss | None:
         """Return the loss of the extractor, eq. 9; None for the cross-entropy alone.
 
-        ``kept`` is what this client remembers, ``counts`` has its labels, (L,).
+        ``counts`` has this client's labels, (L,).
         """
         settings = self.context.settings
         weight = settings.alignment_weight
@@ -99,10 +114,8 @@ class FedCCFAClient(DecoupledClient):
             weight = label_entropy(counts) / settings.gamma
         # The paper counts rounds from 0.
         waiting = self.context.round - 1 < settings.start
-        # A device that lost its memory has what came back, and not which it made.
-        if not weight or waiting or not {"anchors", "present"} <= kept.keys():
+        if not weight or waiting or anchors is None or not anchors.present.any():
             return None
-        anchors = Anchors(kept["anchors"], kept["present"])
         device = self.context.model.vector.device
         if settings.alignment == "l2":
             return aligned(distance(anchors, device), weight)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import yaml
@@ -30,7 +31,7 @@ from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import quoted, with_folder
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import conf_folders, targets
-from cfl_flower.runs.console import Verbosity
+from cfl_flower.runs.console import Verbosity, at_verbosity, verbosity
 from cfl_flower.runs.reading import read_summary
 from cfl_flower.settings import locate, plain, require
 from cfl_flower.types import Json
@@ -47,6 +48,9 @@ from simulations.jobs import at_once, carry_out
 from simulations.report import render
 from simulations.saved import SavedRun, find_runs, load_run
 from simulations.streams import Picture, Stream, divide, question, swept_tables
+
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = ["Comparison", "Run", "compare", "load", "run"]
 
@@ -93,6 +97,18 @@ class Run:
         done = (self.folder / "summary.json").is_file()
         return read_summary(self.folder) if done else {}
 
+    def model(self, cluster: int | None = None) -> nn.Module:
+        """Return the network of a cluster with its model, in evaluation mode.
+
+        ``cluster`` may be left out if only one has members; `ConfigError` if it does
+        not exist, or the method keeps no models of use at the server. What ``export``
+        writes is the same.
+        """
+        # torch is there after a run, but not to read one.
+        from simulations.export import load_module  # noqa: PLC0415
+
+        return load_module(self.saved, cluster)
+
     def plot(self, key: str = "accuracy") -> Picture:
         """Draw a column of `rounds` over the rounds, the drifts shaded."""
         return _plot(self._stream, key)
@@ -106,7 +122,8 @@ class Run:
         for path in targets(compose_plain(self.saved.overrides).settings):
             locate(path)
         place = {"output_dir": self.folder.absolute(), "resume": True}
-        return run(*self.saved.overrides, *overrides, **settings, **place)
+        asked: dict[str, Any] = {**settings, **place}
+        return run(*self.saved.overrides, *overrides, **asked)
 
     def report(self, output: str | Path) -> list[Path]:
         """Write a page on it, with its tables beside it; return the paths."""
@@ -168,15 +185,16 @@ class Comparison:
         return _to_html(question(self.streams), self.streams)
 
 
-def run(*overrides: str, **settings: object) -> Run:
-    """Run one configuration and return it.
+def run(*overrides: str, quiet: bool = False, **settings: object) -> Run:
+    """Run one configuration and return it; ``quiet`` prints what goes wrong alone.
 
     It runs in this process with ``engine="inprocess"``, else on a SuperLink and Ray of
     its own. Raises `ConfigError` before any training, and another `CflError` if the run
     fails.
     """
     (config,) = run_command.check([*overrides, *to_overrides(settings)])
-    run_command.run(config)
+    with at_verbosity(Verbosity.QUIET if quiet else verbosity()):
+        run_command.run(config)
     return Run(load_run(Path(config.output_dir)))
 
 
@@ -186,6 +204,7 @@ def compare(
     marks: bool = True,
     jobs: int | None = None,
     reference: str = REFERENCE_METHOD,
+    quiet: bool = False,
     **settings: object,
 ) -> Comparison:
     """Run every combination of the settings that are lists, several at a time.
@@ -193,9 +212,9 @@ def compare(
     A setting that is a list itself, such as ``drift__rounds=[6]``, is one value;
     several of it are a list of lists. ``seeds`` are how many, from 0 on, or which;
     ``marks`` adds fedavg, local and oracle to measure by; leads are over the method
-    ``reference``; ``jobs`` is how many runs go on at a time. As the command, it goes on
-    with what an ``output_dir`` holds. Raises `ConfigError` before any training; runs
-    that fail later are in `failures`.
+    ``reference``; ``jobs`` is how many runs go on at a time; ``quiet`` shows no
+    progress. As the command, it goes on with what an ``output_dir`` holds. Raises
+    `ConfigError` before any training; runs that fail later are in `failures`.
     """
     if "seed" in settings:
         raise ConfigError("seed has no effect beside seeds; use seeds=[0, 3] for two")
@@ -212,7 +231,8 @@ def compare(
     made = make_jobs(with_folder(asked, FOLDER, always=True))
     check_reference(made, reference)
     most = at_once([job.config for job in made], jobs)
-    failures = carry_out(made, most, Verbosity.NORMAL, "compare")
+    loud = Verbosity.QUIET if quiet else Verbosity.NORMAL
+    failures = carry_out(made, most, loud, "compare")
     begun = [Run(load_run(job.folder)) for job in made if job.rounds()]
     return Comparison(begun, failures, reference)
 

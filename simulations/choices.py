@@ -108,8 +108,9 @@ def main(arguments: Sequence[str]) -> None:
         print("it has no settings")
         return
     table = Table()
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    for place, heading in enumerate(headings):
+        # Names are to be copied.
+        table.add_column(heading, overflow="fold", no_wrap=place == 0)
     for row in rows:
         table.add_row(*map(escape, row))
     Console().print(table)

@@ -33,7 +33,7 @@ from cfl_flower.models import FlatModel, build_network
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
 from simulations.assign import CENTRES, DIRECTORY, FORMAT
-from simulations.saved import load_run
+from simulations.saved import SavedRun, load_run
 from simulations.terminal import Parser, command, writable
 
 OURS = re.compile(r"cluster-\d+\.(pt|safetensors)|centres\.safetensors")
@@ -58,9 +58,8 @@ def export(run: Path, output: Path) -> list[int]:
     """
     saved = load_run(run)
     (done, state), serves = saved.load_state(), saved.common_models()
-    settings, dataset, kind = saved.build("strategy", "dataset", "model")
-    seed = saved.resolved["seed"]
-    network = build_network(kind, dataset.shape, dataset.classes, seed)
+    settings, dataset = saved.build("strategy", "dataset")
+    network = network_of(saved)
     example = torch.zeros(2, *dataset.shape)
     sizes = np.bincount(state.clusters, minlength=len(state.models))
     clusters = np.flatnonzero(sizes).tolist()
@@ -93,7 +92,7 @@ def export(run: Path, output: Path) -> list[int]:
     with writable("--output", output, "name another folder"):
         output.mkdir(parents=True, exist_ok=True)
         for cluster in clusters:
-            module = FlatModel(network).load(state.models[cluster]).module.eval()
+            module = network.load(state.models[cluster]).module.eval()
             kept |= write_model(module, example, output / f"cluster-{cluster}")
         if centres:
             rows = torch.from_numpy(centres.points[clusters].astype(np.float32))
@@ -104,6 +103,30 @@ def export(run: Path, output: Path) -> list[int]:
             if OURS.fullmatch(old.name) and old.name not in kept:
                 old.unlink()
     return clusters
+
+
+def network_of(saved: SavedRun) -> FlatModel:
+    """Return a run's network, its frozen parameters included, to load models into."""
+    dataset, kind = saved.build("dataset", "model")
+    seed = saved.resolved["seed"]
+    return FlatModel(build_network(kind, dataset.shape, dataset.classes, seed))
+
+
+def load_module(saved: SavedRun, cluster: int | None = None) -> nn.Module:
+    """Return the model of a run's cluster, ready to predict.
+
+    A `ConfigError` says that there is no such cluster with members, that there are
+    several and none is named, or that the server has no models of use.
+    """
+    saved.common_models()
+    _, state = saved.load_state()
+    members = np.unique(state.clusters).tolist()
+    if cluster is None and len(members) == 1:
+        cluster = members[0]
+    known = f"one of {', '.join(map(str, members))}"
+    require(cluster in members, "cluster", cluster, known)
+    assert cluster is not None
+    return network_of(saved).load(state.models[cluster]).module.eval()
 
 
 def write_model(module: nn.Module, example: torch.Tensor, path: Path) -> set[str]:

@@ -16,7 +16,9 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from cfl_flower.client.node_config import CLIENT_ID
 from cfl_flower.client_app import app as default_app
+from cfl_flower.communication.grid import SIMULATION
 from cfl_flower.errors import RaisedInStrictRunError
 
 
@@ -24,7 +26,8 @@ class InProcessGrid(Grid):
     """Runs a ClientApp for each message at the moment it is pushed.
 
     There is a node for each node config: ``{"client-id": 3}`` is a device, a node of
-    which nothing is said is a simulation's.
+    which nothing is said is a simulation's. A run that has a device at the start is one
+    of devices.
     """
 
     def __init__(
@@ -39,6 +42,10 @@ class InProcessGrid(Grid):
         self._last = 999
         for config in node_configs:
             self.add_node(config)
+        devices = any(CLIENT_ID in each for each in self.node_configs.values())
+        self._run = Run.create_empty(1)
+        if not devices:
+            self._run.primary_task_type = SIMULATION
 
     def add_node(self, node_config: dict[str, Any]) -> int:
         """Let a node join, at any time."""
@@ -56,8 +63,8 @@ class InProcessGrid(Grid):
 
     @property
     def run(self) -> Run:
-        """A run in process has no record."""
-        raise RuntimeError("an in-process grid has no run record")
+        """Flower's record of the run: empty but for whether it is a simulation."""
+        return self._run
 
     def create_message(
         self,

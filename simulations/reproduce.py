@@ -93,7 +93,7 @@ class Outcome:
         form, published = f".{table.decimals}f", cell.published
         known = "-" if published is None else f"{published:{form}}"
         if not self.values:
-            ours = "never" if self.never else "failed"
+            ours = "never" if self.never else self._why_nothing()
             return [cell.row, cell.method, ours, "-", "-", known, "-", ""]
         ours = mean_and_deviation(list(self.values.values()), 1, form) or "-"
         tail = mean_and_deviation(list(self.last_ten.values()), 1, form) or "-"
@@ -103,6 +103,11 @@ class Outcome:
         judged += f", without {len(self.reasons)} failed" if self.reasons else ""
         difference = "-" if gap is None else f"{gap:+{form}}"
         return [cell.row, cell.method, ours, tail, lead, known, difference, judged]
+
+    def _why_nothing(self) -> str:
+        """Say whether all runs diverged, where a paper may print chance, or failed."""
+        diverged = ["finite" in reason for reason in self.reasons]
+        return "collapsed" if diverged and all(diverged) else "failed"
 
     def pairs(self, table: PublishedTable, reference: Outcome | None) -> list[Pair]:
         """Return shares beside the reference's; a difference is relative already."""

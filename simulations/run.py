@@ -217,7 +217,8 @@ def explain_settings(chosen: Sequence[str]) -> None:
 
     method = compose_plain(chosen).choices["strategy"]
     table = Table(title=f"strategy={method}", title_justify="left")
-    for heading in ("strategy.", "default", "allowed", "meaning"):
+    table.add_column("strategy.", no_wrap=True)
+    for heading in ("default", "allowed", "meaning"):
         table.add_column(heading, overflow="fold")
     for row in method_settings(method):
         table.add_row(*map(escape, row))

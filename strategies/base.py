@@ -215,7 +215,12 @@ class ClusteredStrategy(Method, Strategy):
         history = self.state.history.extended(len(self.state.clients))
         rows, round = self.rows(result.client for result in results), self.record.round
         rms = np.array([float(result.metrics["start_rms"]) for result in results])
-        utilities = rms * [result.num_examples for result in results]
+        local = self.settings.local
+        seen = np.array([result.num_examples for result in results])
+        if local.steps is not None:
+            # As FedScale: a client is useful for the samples that it can train on.
+            seen = np.minimum(seen, local.steps * local.batch_size)
+        utilities = rms * seen
         history = history.noted(round, rows, utilities, seconds)
         if late := self._late:
             rows, slow = self.rows(late), np.array(list(late.values()))

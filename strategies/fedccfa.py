@@ -18,7 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -29,12 +29,11 @@ from cfl_flower.clustering.class_clusters import (
 )
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.decoupling import parse_counts
+from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings
-from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
 from strategies.base import Description
-from strategies.decoupled import DecoupledSettings, DecoupledStrategy
+from strategies.decoupled import AnchorState, DecoupledSettings, DecoupledStrategy
 
 
 @settings("strategy")
@@ -61,14 +60,17 @@ class FedCCFASettings(DecoupledSettings):
     start: Natural = 20
     """T_s, rounds before the alignment starts."""
     anchors: Literal["clustered", "global"] = "clustered"
-    """Anchors are averaged within a class's clusters, or over all participants."""
+    """Anchors are averaged within a class's clusters, or over all participants, whose
+    mean goes to all those of the next round."""
     row_weighting: Literal["uniform", "samples"] = "uniform"
     """Weights of a cluster's members; ``samples`` reports label counts."""
 
 
 @dataclass
-class FedCCFAState(ClusteredState):
-    """FedCCFA's state."""
+class FedCCFAState(AnchorState):
+    """FedCCFA's state; the anchors are those of `anchors=global`."""
+
+    version: ClassVar[int] = 2
 
     clustered: list[ClientId] = field(default_factory=list)
     """The m clients whose classifiers were clustered last."""
@@ -94,7 +96,13 @@ class FedCCFA(DecoupledStrategy):
         state, classes = super().initial_state(), self.split.classes
         state.class_clusters = np.zeros((0, classes), np.int64)
         state.distances = np.zeros((classes, 0, 0), np.float32)
+        state.anchors = no_anchors(self.split)
         return state
+
+    @property
+    def shares_anchors(self) -> bool:
+        """Whether all participants are aligned with the same anchors."""
+        return self.settings.anchors == "global" and "anchors" in self.parts
 
     @property
     def parts(self) -> dict[str, int]:
@@ -117,8 +125,11 @@ class FedCCFA(DecoupledStrategy):
         return replace(result, report=weights)
 
     def plan_train(self, round: int) -> Plan:
-        """Send the extractor to the participants."""
-        plan = super().plan_train(round)
+        """Send the extractor to the participants, and the anchors that all share."""
+        shared = [self.state.points.ravel()] if self.shares_anchors else []
+        plan = self.send_to_participants(round, [self.extractor, *shared])
+        if shared:
+            plan.config["present"] = write_presence(self.state.anchors)
         return replace(plan, reply=tuple(self.parts.values()))
 
     def absorb_train(self, round: int, results: Results) -> None:
@@ -132,15 +143,15 @@ class FedCCFA(DecoupledStrategy):
         own = self._rows(results, "own")
         heads = cluster_means(own, self.state.class_clusters, weights)
         found = [[self.split.flatten(head)] for head in heads]
-        if "anchors" in self.parts:
+        if self.shares_anchors:
+            reported = list(self._stack(results, "anchors"))
+            self.state.average(reported, list(weights))
+        elif "anchors" in self.parts:
             shape = (len(results), self.split.classes, self.split.width)
             points = self._stack(results, "anchors").reshape(shape)
-            clusters = self.state.class_clusters
-            if self.settings.anchors == "global":
-                clusters = np.where(clusters >= 0, 0, -1)
-            anchors = cluster_means(points, clusters, weights)
-            for arrays, points in zip(found, anchors, strict=True):
-                arrays.append(points.ravel())
+            means = cluster_means(points, self.state.class_clusters, weights)
+            for arrays, mean in zip(found, means, strict=True):
+                arrays.append(mean.ravel())
         self.give_back(results, found)
 
     def cluster(

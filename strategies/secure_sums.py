@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NO_KEY = "its device is not there, or told no public key of its own"
+NO_KEY = "its device is not there, or tells another key than its first, or another's"
 """Why a participant cannot be in a group of real devices."""
 
 INCOMPLETE = "incomplete"

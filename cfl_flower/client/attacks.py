@@ -1,6 +1,6 @@
 """Malicious clients: the same share of all clients in every round.
 
-Fielding, section 6: a subset of clients permute the coordinates of the representation
+Fielding, section 3.3: a subset of clients permute the coordinates of the representation
 that they report. A method sees these attacks as it sees honest drift.
 """
 

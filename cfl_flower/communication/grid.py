@@ -34,6 +34,10 @@ UNDECODABLE = (
 """What Flower raises of a reply that is not what it should be."""
 
 
+SIMULATION = "flwr-simulation"
+"""Flower's type of a run whose nodes it makes itself, by the federation it runs in."""
+
+
 class Turn:
     """A lock that goes to whoever has waited longest.
 
@@ -84,7 +88,7 @@ class PatientGrid:
         self._pending: list[Callable[[], None]] = []
         self._asked: dict[str, Message] = {}
         self.outstanding = Outstanding()
-        self.of_devices = True
+        self.of_devices = grid.run.primary_task_type != SIMULATION
         """Whether replies may come from devices, and be what cannot be decoded."""
 
     def meanwhile(self, work: Callable[[], None]) -> None:

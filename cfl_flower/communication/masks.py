@@ -33,6 +33,9 @@ GROUPS = "groups"
 
 KEY_BYTES = 32
 
+FIELD = 2**255 - 19
+"""Size of the field of X25519 (RFC 7748): a key is a number below it."""
+
 PURPOSE = b"cfl-flower masks"
 
 
@@ -85,8 +88,11 @@ def public_key(secret: bytes) -> bytes:
 def is_public_key(key: bytes) -> bool:
     """Return whether a secret in common can be made with a public key.
 
-    None can with a point of low order, on which whoever tried would fail.
+    None can with a point of low order, on which whoever tried would fail. A number
+    above the field's size is a second way to write another key.
     """
+    if int.from_bytes(key, "little") >= FIELD:
+        return False
     try:
         peer = X25519PublicKey.from_public_bytes(key)
         X25519PrivateKey.generate().exchange(peer)
@@ -104,7 +110,10 @@ def add_masks(total: ExactSum, secret: bytes, groups: Groups, array: int) -> Exa
     limbs = total.limbs.copy()
     for other in set(keys) - {own}:
         shared = private.exchange(X25519PublicKey.from_public_bytes(other))
-        mask = _mask(shared, groups.salt, purpose, total.length)
+        # Other keys can have the same secret in common with this device: a key plus a
+        # point of low order. Their masks would cancel without the two keys in here.
+        pair = purpose + min(own, other) + max(own, other)
+        mask = _mask(shared, groups.salt, pair, total.length)
         # Modulo 2^64, as meant.
         if own < other:
             limbs += mask

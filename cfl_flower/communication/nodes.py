@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,6 +40,14 @@ NODE_UNAVAILABLE = 5
 REFUSED_TIMEOUT = 10.0
 """Seconds to wait for another node at the start if all connected ones were refused."""
 
+OTHER_CODE = "code"
+"""Why a node is refused that runs other code than the server."""
+
+OTHER_WORKER = (
+    "a worker runs other code than the server (an old local SuperLink of another "
+    "checkout?); stop the flower-superlink process"
+)
+
 
 @dataclass
 class IdentityQuery:
@@ -56,9 +64,10 @@ class NodeRegistry:
 
     ``expected`` is how many clients the run is configured for, ``patience`` the seconds
     to wait at the start for nodes that are busy; 0 for no limit. Whether nodes are
-    ``simulated`` is known after `discover`; ``disputes`` has the clients that several
-    nodes claim to be, with the nodes' names. Devices whose results are to be masked in
-    a run tell their public keys for it.
+    ``simulated`` is what Flower says of the run, never what a node says. ``disputes``
+    has the clients that several nodes claim to be, with the nodes' names. Devices whose
+    results are to be masked in a run tell their public keys for it. The key that a
+    client announces first is its key until the run ends, and nobody else's.
     """
 
     def __init__(
@@ -69,11 +78,13 @@ class NodeRegistry:
         masked_run: str = "",
     ) -> None:
         self.grid = grid if isinstance(grid, PatientGrid) else PatientGrid(grid)
-        self.simulated = False
+        self.simulated = not self.grid.of_devices
         self._expected = expected
         self._patience = patience or math.inf
         self._masked_run = masked_run
         self._keys: dict[int, bytes] = {}
+        self._first_keys: dict[ClientId, bytes] = {}
+        self._key_owners: dict[bytes, ClientId] = {}
         self._nodes: list[int] = []
         self._claims: dict[int, ClientId] = {}
         self._hosts: dict[ClientId, int] = {}
@@ -100,10 +111,12 @@ class NodeRegistry:
 
     @property
     def keys(self) -> dict[ClientId, bytes]:
-        """The public keys of the devices that told one which no other claims."""
-        found = {client: self._keys.get(node) for client, node in self._hosts.items()}
-        counts = Counter(found.values())
-        return {client: k for client, k in found.items() if k and counts[k] == 1}
+        """The public keys of the devices that tell the one they announced first."""
+        return {
+            client: key
+            for client, node in self._hosts.items()
+            if (key := self._keys.get(node)) and self._first_keys.get(client) == key
+        }
 
     def discover(self) -> None:
         """Ask new nodes for their identity; at the start, wait until there are enough.
@@ -199,34 +212,59 @@ class NodeRegistry:
         refusals: dict[int, str] = {}
         for reply in replies:
             # For a node that left, the SuperLink replies in its own name.
-            node = self._queries.pop(reply.metadata.reply_to_message_id)
-            if self._asked.pop(node, None) is None:
+            node = self._queries.pop(reply.metadata.reply_to_message_id, None)
+            if node is None or self._asked.pop(node, None) is None:
                 continue  # It answers once more.
             if reply.has_error() and reply.error.code == NODE_UNAVAILABLE:
                 continue  # It will be asked when it is back, maybe by the next look.
             try:
                 identities[node] = read_identity(reply)
             except InvalidResultError as error:
+                if self.simulated and error.reason == OTHER_CODE:
+                    raise WorkerLostError(OTHER_WORKER) from error
                 refusals[node] = error.detail
         told = identities.items()
         devices = {node: each.client for node, each in told if each.client is not None}
-        workers = {node: each.nodes for node, each in told if each.nodes}
         self._keys |= {node: each.key for node, each in told}
-        if not self._claims and not devices and workers:
-            self.simulated, self.grid.of_devices = True, False
-            self._nodes += workers
-        else:
-            for node in identities.keys() - devices.keys():
-                refusals[node] = f"it has no {CLIENT_ID} in its node config"
+        if self.simulated:
+            return self._register_workers(identities, refusals)
+        for node in identities.keys() - devices.keys():
+            refusals[node] = f"it has no {CLIENT_ID} in its node config"
+        self._refuse(refusals)
+        self._nodes += devices
+        self._claims |= devices
+        self._take_keys(identities.values())
+        self._settle()
+        return self._expected
+
+    def _register_workers(
+        self, identities: Mapping[int, Identity], refusals: Mapping[int, str]
+    ) -> int:
+        """Register the nodes of a simulation; return how many there should be."""
+        self._refuse(refusals)
+        self._nodes += identities
+        told = (each.nodes for each in identities.values())
+        return len(self.grid.nodes) or max(told, default=0)
+
+    def _refuse(self, refusals: Mapping[int, str]) -> None:
+        """Leave nodes out until they are back, and log why."""
         for node, reason in refusals.items():
             log.warning("%s is left out: %s", self._name(node), reason)
         self._refused |= refusals
-        self._nodes += devices
-        self._claims |= devices
-        self._settle()
-        if self.simulated:
-            return len(self.grid.nodes) or max(workers.values(), default=0)
-        return self._expected
+
+    def _take_keys(self, identities: Iterable[Identity]) -> None:
+        """Take each client's first key for its own, unless another client has it."""
+        for client, _, key in identities:
+            if client is None or not key:
+                continue
+            if client not in self._first_keys and key not in self._key_owners:
+                self._first_keys[client] = key
+                self._key_owners[key] = client
+            if self._first_keys.get(client) != key:
+                whose = "another's" if key in self._key_owners else "not its first one"
+                log.warning(
+                    "client %s is in no sum: it tells a key that is %s", client, whose
+                )
 
     def _settle(self) -> None:
         """Assign each client to the one node that claims it, or to none."""
@@ -275,8 +313,8 @@ class Identity(NamedTuple):
 def read_identity(reply: Message) -> Identity:
     """Read what a node says that it is, trusting nothing.
 
-    Raises `InvalidResultError` if it cannot run the app, runs other code, or makes no
-    sense, and `WorkerLostError` if a worker of a simulation runs other code.
+    Raises `InvalidResultError` if it cannot run the app, runs other code (`OTHER_CODE`)
+    or makes no sense.
     """
     if reply.has_error():
         detail = f"a node cannot run the app: {last_sentence(reply)}"
@@ -286,17 +324,14 @@ def read_identity(reply: Message) -> Identity:
     key = identity.get(KEY, b"")
     sound = client is None or is_client_id(client)
     sound &= isinstance(key, bytes) and (not key or is_public_key(key))
-    if "code" not in identity or not sound or not isinstance(nodes, int):
+    sound &= isinstance(nodes, int) and nodes >= 0
+    if "code" not in identity or not sound:
         raise InvalidResultError("node", f"a node says {dict(identity)!r:.200}")
     if identity["code"] != code_digest():
-        if nodes:
-            raise WorkerLostError(
-                "a worker runs other code than the server (an old local SuperLink "
-                "of another checkout?); stop the flower-superlink process"
-            )
         detail = "a device runs other code than the server; give it the same version"
-        raise InvalidResultError("node", detail)
+        raise InvalidResultError(OTHER_CODE, detail)
     assert isinstance(key, bytes)
+    assert isinstance(nodes, int)
     return Identity(client if isinstance(client, int | str) else None, nodes, key)
 
 

@@ -93,8 +93,9 @@ def _encoded(column: pd.Series, where: object) -> FloatArray:
     texts, places = np.unique(column.to_numpy(str), return_inverse=True)
     if len(texts) > min(CATEGORIES_AT_MOST, max(FEW, len(column) / 2)):
         raise ConfigError(
-            f"{where}: column {column.name} has {len(texts)} different texts; name the "
-            "inputs by dataset.features, or one column of sentences by dataset.text"
+            f"{where}: column {column.name} has {len(texts)} different texts; name a "
+            "column of dates by dataset.time, of users by dataset.owner, of sentences "
+            "by dataset.text, or the inputs by dataset.features"
         )
     return np.eye(len(texts))[places]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Self
 
@@ -223,6 +223,7 @@ def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
     """
     of = list(parts)
     names, labels = _numbered([parts[part]["y"] for part in of])
+    _refuse_alike(names.tolist(), name)
     total = sum(map(len, labels))
     if len(names) < 2:
         raise ConfigError(f"{name} has samples of one class only: {', '.join(names)}")
@@ -240,6 +241,19 @@ def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
         for part, own in zip(of, owners, strict=True):
             found[part] = {**found[part], "owner": own}
     return found
+
+
+def _refuse_alike(names: Sequence[str], where: str) -> None:
+    """Refuse names that differ in blanks or capitals only, but for single letters."""
+    seen: dict[str, str] = {}
+    for each in names:
+        plain = " ".join(each.split())
+        other = seen.setdefault(plain.lower() if len(plain) > 1 else plain, each)
+        if other != each:
+            raise ConfigError(
+                f"{where} has the classes {other!r} and {each!r}, which differ in "
+                "blanks or capitals only; write them alike"
+            )
 
 
 def _numbered(

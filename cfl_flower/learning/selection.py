@@ -163,6 +163,8 @@ class Oort:
       fewer.
     * Utilities are scaled after they are clipped, so that the largest is 1.
     * T is a percentile of the observed times; FedScale guesses those of the others.
+
+    As there, a client counts for no more samples than its local steps can train on.
     """
 
     exploration: Fraction = 0.9

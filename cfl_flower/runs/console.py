@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -34,6 +36,17 @@ class Verbosity(StrEnum):
 def verbosity() -> Verbosity:
     """Return how much the run is to say."""
     return Verbosity(os.environ.get(VERBOSITY, Verbosity.NORMAL))
+
+
+@contextmanager
+def at_verbosity(chosen: Verbosity) -> Iterator[None]:
+    """Let runs of the body, and the processes that they start, say as much."""
+    before = verbosity()
+    os.environ[VERBOSITY] = chosen
+    try:
+        yield
+    finally:
+        os.environ[VERBOSITY] = before
 
 
 def make_console() -> Console:

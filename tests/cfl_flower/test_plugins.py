@@ -79,7 +79,10 @@ def test_a_device_allows_by_its_environment(
     ["model._target_=ownmodel.Tiny", "strategy.client=ownmodel.Spy"],
 )
 def test_a_device_refuses_what_its_owner_did_not_allow(
-    named: str, own: Path, monkeypatch: pytest.MonkeyPatch
+    named: str,
+    own: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     devices = ["strategy=fedavg", "clients=2", "participants=2", "drift=none"]
     config = compose_config([*devices, f"output_dir={own / 'run'}", named])
@@ -98,7 +101,8 @@ def test_a_device_refuses_what_its_owner_did_not_allow(
     assert "ownmodel" not in sys.modules
     said = str(caught.value)
     assert "none of 2 clients" in said
-    assert "is not allowed; set CFL_PLUGINS=ownmodel where this runs" in said
+    assert "is not allowed; set CFL_PLUGINS=ownmodel where this runs" in caplog.text
+    assert "ConfigError; its text is in the device's own log" in said
     assert "\n" not in said
 
 

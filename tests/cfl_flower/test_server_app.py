@@ -211,3 +211,14 @@ def test_runs_on_real_devices_have_all_of_them_one_after_the_other() -> None:
     configs = compose_sweep("clients=3 participants=2 workers=1 seed=0,1")
     grid = InProcessGrid([{"client-id": client} for client in range(3)])
     assert share_nodes(grid, configs) == [[]]
+
+
+@pytest.mark.parametrize(("rate", "diverges"), [(0.1, False), (300, True)])
+def test_a_run_that_diverged_says_so(
+    rate: float, diverges: bool, tmp_path: Path
+) -> None:
+    asked = f"{SMALL} strategy=fedavg strategy.local.learning_rate={rate}"
+    (config,) = compose_sweep(f"{asked} output_dir={tmp_path}")
+    text = io.StringIO()
+    execute(InProcessGrid(), config, Console(file=text, width=200))
+    assert ("training diverged: the loss is" in text.getvalue()) is diverges

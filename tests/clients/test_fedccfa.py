@@ -13,10 +13,12 @@ from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.data.stream import Stream
 from cfl_flower.learning.decoupling import (
+    Anchors,
     balanced_batch,
     class_means,
     represent,
     train_classifier,
+    write_presence,
 )
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import FlatModel, Mlp, initial_vector
@@ -101,10 +103,9 @@ def test_the_first_own_classifier_goes_on_from_the_balanced_one(
         assert anchors == pytest.approx(points.ravel(), abs=1e-6)
 
 
-KEPT = {
-    "anchors": np.arange(60, dtype=np.float32).reshape(10, 6) % 7 - 3,
-    "present": np.arange(10) != 3,
-}
+ANCHORS = Anchors(
+    np.arange(60, dtype=np.float32).reshape(10, 6) % 7 - 3, np.arange(10) != 3
+)
 COUNTS = np.array([30, 10, 0, 0, 0, 0, 0, 0, 0, 0])
 
 
@@ -121,14 +122,14 @@ def test_the_loss_of_the_extractor_by_hand(
 ) -> None:
     # Eq. 9: the cross-entropy, and H(P(Y)) / gamma of the contrast with the anchors.
     client = equip(30, **settings)
-    loss = client.alignment(KEPT, COUNTS)
+    loss = client.alignment(ANCHORS, COUNTS)
     assert loss is not None
     x, _ = stream.view(2, 1).train()
     x, y = x[:4], torch.tensor([0, 1, 1, 7])
     model = client.context.model.load(INITIAL)
     z = represent(model, x)
-    present = torch.tensor(KEPT["present"])
-    anchors = normalize(torch.tensor(KEPT["anchors"]))
+    present = torch.tensor(ANCHORS.present)
+    anchors = normalize(torch.tensor(ANCHORS.points))
     powers = (normalize(z) @ anchors.T / 0.1).exp() * present
     contrast = -(powers[torch.arange(4), y] / powers.sum(1)).log().mean()
     with torch.no_grad():
@@ -141,9 +142,11 @@ def test_features_are_aligned_from_the_round_on_that_the_paper_counts_as_t_s(
     equip: Equip,
 ) -> None:
     # The paper counts rounds from 0.
-    assert equip(20).alignment(KEPT, COUNTS) is None
-    assert equip(21).alignment(KEPT, COUNTS) is not None
-    assert equip(21).alignment({}, COUNTS) is None
+    assert equip(20).alignment(ANCHORS, COUNTS) is None
+    assert equip(21).alignment(ANCHORS, COUNTS) is not None
+    assert equip(21).alignment(None, COUNTS) is None
+    nobody = Anchors(ANCHORS.points, np.zeros(10, bool))
+    assert equip(21).alignment(nobody, COUNTS) is None
 
 
 def test_client_aligns_with_and_continues_from_what_came_back(equip: Equip) -> None:
@@ -159,12 +162,43 @@ def test_client_aligns_with_and_continues_from_what_came_back(equip: Equip) -> N
     assert np.array_equal(kept["classifier"], 2 * classifier)
 
 
+def test_all_participants_are_aligned_with_global_anchors(equip: Equip) -> None:
+    """Also one that trains for the first time, and whatever it has kept."""
+    found = []
+    for kept in ({}, {"anchors": ANCHORS.points + 1, "present": ANCHORS.present}):
+        client = equip(21, anchors="global")
+        extractor, classifier = parts(client)
+        client.context.state.save(20, {"classifier": classifier, **kept})
+        config = {"present": write_presence(ANCHORS)}
+        arrays, _, _ = client.fit([extractor, ANCHORS.points.ravel()], config)
+        found.append(arrays[0])
+        assert client.anchors([], {}, {}) is None
+    assert np.array_equal(*found)
+    unaligned = equip(21, anchors="global", alignment_weight=0.0)
+    config = {"present": write_presence(ANCHORS)}
+    arrays, _, _ = unaligned.fit([extractor, ANCHORS.points.ravel()], config)
+    assert not np.array_equal(arrays[0], found[0])
+
+
+@pytest.mark.parametrize(("clustering", "balanced"), [("local", 0), ("oracle", 1)])
+def test_where_nothing_is_balanced_the_first_classifier_goes_on_from_phi_0(
+    clustering: str, balanced: int, stream: Stream, equip: Equip
+) -> None:
+    client = equip(1, clustering=clustering)
+    extractor, first = parts(client)
+    (_, own, *_), _, _ = client.fit([extractor], {})
+    x, y = stream.view(2, 1).train()
+    z = represent(client.context.model.load(INITIAL), x)
+    start = client.fit_balanced(z, y) if balanced else first
+    assert np.array_equal(own, client.fit_classifier(start, z, y))
+
+
 def test_a_device_that_lost_its_memory_is_not_aligned_at_first(equip: Equip) -> None:
     # It takes over what comes back, and does not know which classes that is about.
     client = equip(21)
     extractor, classifier = parts(client)
     client.evaluate([extractor, classifier, np.ones(60, np.float32)], {})
-    assert equip(22).alignment(client.context.state.load(22), COUNTS) is None
+    assert client.anchors([extractor], {}, client.context.state.load(22)) is None
     arrays, _, _ = equip(22).fit([extractor], {})
     assert all(np.isfinite(array).all() for array in arrays)
 

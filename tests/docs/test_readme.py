@@ -22,8 +22,6 @@ import pytest
 
 from simulations.superlink import free_ports
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray]
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -72,9 +70,9 @@ def newcomer(tmp_path: Path) -> Iterator[dict[str, str]]:
     http, control = free_ports(2)
     home = str(tmp_path / "home")
     (tmp_path / "home").mkdir()
-    kept = ("LANG", "OMP_NUM_THREADS", "CFL_DATA_DIR")
+    network = re.compile("PIP_|(http|https|no|all)_proxy$", re.IGNORECASE)
     yield {
-        **{name: os.environ[name] for name in kept if name in os.environ},
+        **{name: os.environ[name] for name in os.environ if network.match(name)},
         "PATH": os.defpath,
         "HOME": home,
         "FLWR_HOME": f"{home}/flwr",
@@ -111,6 +109,8 @@ def paste(script: str, folder: Path, variables: dict[str, str]) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.ray
 def test_all_commands_of_readme_work_in_their_place(
     checkout: Path, newcomer: dict[str, str]
 ) -> None:
@@ -135,6 +135,24 @@ def test_all_commands_of_readme_work_in_their_place(
     assert "cfl-flower error: strategy=feilding is not allowed" in lines[-1]
     assert not any(line.startswith("Traceback") for line in lines)
     assert statuses(checkout, newcomer)[0] == "finished:failed"
+
+
+@pytest.mark.slow
+def test_the_wheel_of_a_checkout_is_installed_and_runs_in_it(
+    checkout: Path, newcomer: dict[str, str], tmp_path: Path
+) -> None:
+    place = tmp_path / "installed"
+    script = [
+        "source .venv/bin/activate",
+        "make wheel",
+        f"python -m pip install -q --no-deps --target {place} dist/cfl_flower-*.whl",
+        f"export PYTHONPATH={place}",
+        "python -P -c 'import cfl_flower; print(cfl_flower.__file__)'",
+        f"{place}/bin/cfl-flower run strategy=fedavg rounds=2 engine=inprocess",
+    ]
+    said = paste("\n".join(["set -e", *script]), checkout, newcomer)
+    assert f"{place}/cfl_flower/__init__.py\n" in said
+    assert f"saved in {checkout}/outputs/" in said
 
 
 def statuses(folder: Path, variables: dict[str, str]) -> list[str]:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 import cfl_flower as cfl
 from cfl_flower.errors import ConfigError
 from simulations.api import Comparison, Run, to_overrides
+from simulations.export import export
 
 SMALL = {"clients": 6, "participants": 3, "partition__groups": 3}
 
@@ -52,6 +54,28 @@ def test_a_run_goes_on_and_is_what_it_had_been_at_once(
     whole = part.resume(rounds=2)
     kept = [column for column in run.rounds if column != "seconds"]
     assert whole.rounds[kept].to_dict("records") == run.rounds[kept].to_dict("records")
+
+
+def test_a_model_comes_out_as_it_is_exported(run: Run, tmp_path: Path) -> None:
+    (cluster, *others) = export(run.folder, tmp_path)
+    model = run.model(cluster)
+    exported = load_file(tmp_path / f"cluster-{cluster}.safetensors")
+    found = {name: each.tolist() for name, each in model.state_dict().items()}
+    assert found == {name: each.tolist() for name, each in exported.items()}
+    assert not model.training
+    assert others
+    with pytest.raises(ConfigError, match=r"cluster=None is not allowed; use one of"):
+        run.model()
+
+
+def test_quiet_prints_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"strategy": "fedavg", "rounds": 1, "drift": "none", **SMALL}
+    for quiet, name in ((True, "quiet"), (False, "loud")):
+        place = tmp_path / name
+        cfl.run(engine="inprocess", quiet=quiet, output_dir=place, **settings)
+        assert bool(capfd.readouterr().out) is not quiet
 
 
 def test_data_of_ones_own_need_no_settings(tmp_path: Path) -> None:

@@ -133,6 +133,17 @@ def test_choices_are_listed_with_what_they_are(
     assert line.split(maxsplit=1)[0] in capsys.readouterr().out
 
 
+def test_names_of_settings_are_whole_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for method in ("fielding", "ccfl", "fedccfa"):
+        _, rows = choices.list_choices(method)
+        assert choices.main([method]) == 0
+        shown = capsys.readouterr().out
+        assert [row[0] for row in rows if row[0] not in shown] == []
+
+
 def test_every_option_of_every_group_says_what_it_is() -> None:
     groups: Sequence[Sequence[str]] = choices.list_choices("")[1]
     silent = {

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -76,6 +78,11 @@ def test_a_node_keeps_the_config_that_it_joined_with() -> None:
     assert reply.content.config_records["said"]["client-id"] == 1
 
 
-def test_there_is_no_run_record() -> None:
-    with pytest.raises(RuntimeError, match="no run record"):
-        _ = InProcessGrid([{}], echo()).run
+@pytest.mark.parametrize(
+    ("nodes", "kind"),
+    [([{}], "flwr-simulation"), ([{}, {"client-id": 1}], "flwr-serverapp")],
+)
+def test_the_run_record_says_whether_it_is_a_simulation(
+    nodes: list[dict[str, Any]], kind: str
+) -> None:
+    assert InProcessGrid(nodes, echo()).run.primary_task_type == kind

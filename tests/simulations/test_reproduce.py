@@ -333,6 +333,9 @@ def test_an_outcome_prints_the_published_figure_and_the_difference() -> None:
     ]
     failed = Outcome(reasons=["why"]).line(table, cell)
     assert failed[2:] == ["failed", "-", "-", "90.0", "-", ""]
+    diverged = ["round 3: none of 4 clients; client 0: non-finite: arrays with NaN"]
+    assert Outcome(reasons=diverged).line(table, cell)[2] == "collapsed"
+    assert Outcome(reasons=[*diverged, "why"]).line(table, cell)[2] == "failed"
     part = Outcome({0: 80.0}, {}, ["why"]).line(table, cell)
     assert part[2:] == [
         *("80.0", "-", "-", "90.0", "-10.0"),

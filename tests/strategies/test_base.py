@@ -108,6 +108,20 @@ def test_late_participants_are_known_to_be_slow(tmp_path: Path) -> None:
     assert len(np.unique(history.utility)) == 7
 
 
+def test_a_client_counts_for_the_samples_that_it_can_train_on(tmp_path: Path) -> None:
+    """FedScale's utility: rms loss times min(n, steps x batch size)."""
+    found = []
+    for steps in (1, 2):
+        few = [f"strategy.local.steps={steps}", "strategy.local.batch_size=3"]
+        options = ["strategy=fedavg", "selection=oort", "rounds=1", *few]
+        config = compose_config([*options, f"output_dir={tmp_path}"])
+        strategy = FedAvg(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+        strategy.run()
+        found.append(strategy.state.history.utility)
+    assert found[0].max() > 0
+    assert found[1] == pytest.approx(2 * found[0])
+
+
 def train_failures(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [failure for failure in row["failures"] if failure["phase"] == "train"]
 

@@ -21,13 +21,14 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CheckpointError
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.measures import class_scores
 from cfl_flower.types import Result
 from simulations.client_pictures import class_distances as draw_distances
 from simulations.inprocess import InProcessGrid
 from simulations.plotting import to_svg
 from simulations.saved import load_run
-from strategies.fedccfa import FedCCFA
+from strategies.fedccfa import FedCCFA, FedCCFAState
 
 Runner = Callable[..., Any]
 
@@ -111,7 +112,8 @@ def test_members_of_a_cluster_get_its_mean_and_nobody_elses() -> None:
         # Class 0: own rows 1 and 3 are one cluster, class 1 only the first has.
         ("row_weighting=uniform", [[1, 1], [1, 0]], [[2, 5], [2, 7]]),
         ("row_weighting=samples", [[30, 9], [10, 0]], [[1.5, 5], [1.5, 7]]),
-        ("anchors=global", [[1, 1], [1, 0]], [[2, 5], [2, 7]]),
+        # Those of all participants go to everyone.
+        ("anchors=global", [[1, 1], [1, 0]], [[2, 5], [2, 5]]),
     ],
 )
 def test_who_holds_a_class_gets_the_means_of_those_who_do(
@@ -139,8 +141,10 @@ def test_who_holds_a_class_gets_the_means_of_those_who_do(
     with pytest.warns(UserWarning, match="2 participants"):
         method.absorb_train(1, results)
     for client, expected in enumerate(anchors):
-        found = method.returned[client][1].reshape(10, 32)
-        assert found[:2, 0].tolist() == expected
+        sent = method.state.points
+        if not method.shares_anchors:
+            sent = method.returned[client][1].reshape(10, 32)
+        assert sent[:2, 0].tolist() == expected
 
 
 # The whole
@@ -174,6 +178,19 @@ def test_bytes_are_those_of_the_protocol(run_small: Runner) -> None:
     row = run_small(*plain, folder="plain").rounds[0]
     assert row["bytes_up"] == 5 * 4 * (extractor + head + 10)
     assert row["bytes_down"] == 5 * 4 * (extractor + head)
+
+
+def test_global_anchors_go_to_all_participants_of_the_next_round(
+    run_small: Runner,
+) -> None:
+    options = [*CCFA, "rounds=2", "participants=5", "strategy.anchors=global"]
+    run = run_small(*options)
+    extractor, head, anchors = 64 * 32 + 32, 33 * 10, 32 * 10
+    down = {row["bytes_down"] for row in run.rounds}
+    assert down == {5 * 4 * (extractor + head + anchors)}
+    saved = Checkpoint(run.folder / "checkpoint", run.config.resolved)
+    _, state = saved.load(FedCCFAState)
+    assert state.present.all()
 
 
 ABLATIONS = [

@@ -167,7 +167,7 @@ def test_devices_with_other_code_are_one_line(
         told = {"code": "an earlier version's", "client-id": "site-a"}
         return Message(RecordDict({"identity": ConfigRecord(told)}), reply_to=message)
 
-    fleet = Fleet(InProcessGrid([{}], other), config)
+    fleet = Fleet(InProcessGrid([{"client-id": 0}], other), config)
     with pytest.raises(WorkerLostError, match=r"a device runs other .* same version$"):
         fleet.discover()
 

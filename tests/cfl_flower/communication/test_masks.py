@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import (
+    X25519PrivateKey,
+    X25519PublicKey,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,9 +84,65 @@ def test_a_mask_is_the_same_on_any_machine() -> None:
     mask = add_masks(zeros, secret, pair, 0).limbs - zeros.limbs
     # As it was when this was written: X25519, HKDF with SHA-256, ChaCha20.
     assert abs(mask).tolist() == [
-        [8446759746384413895, 7693130417643126796],
-        [6807401449203917469, 1277656581704383828],
+        [1516240741813325637, 1852933849791169325],
+        [6188153036702941345, 3849185290913784103],
     ]
+
+
+FIELD = 2**255 - 19
+CURVE = 486662
+LOW_ORDER = [
+    0,
+    1,
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+]
+"""u of the points of order 2, 4 and 8 of Curve25519 (RFC 7748)."""
+
+
+def root(u: int) -> int:
+    """Return a v of the point with a given u."""
+    square = u * (u * u + CURVE * u + 1) % FIELD
+    v = pow(square, (FIELD + 3) // 8, FIELD)
+    v = v if v * v % FIELD == square else v * pow(2, (FIELD - 1) // 4, FIELD) % FIELD
+    assert v * v % FIELD == square
+    return v
+
+
+def twins(key: bytes) -> list[bytes]:
+    """Return a key plus each point of low order: seven that share all its secrets."""
+    u = int.from_bytes(key, "little")
+    sums = set()
+    for low in LOW_ORDER:
+        for v in (root(u), -root(u)):
+            slope = (v - root(low)) * pow(u - low, -1, FIELD)
+            sums.add((slope * slope - CURVE - u - low) % FIELD)
+    return [each.to_bytes(32, "little") for each in sorted(sums)]
+
+
+def test_keys_with_the_same_secrets_have_other_masks() -> None:
+    """Else a device that tells a twin of another's key cancels that one's mask."""
+    rng = np.random.default_rng(1)
+    model = single(np.ones(LENGTH, np.float32))
+    shown = 0
+    for number in range(200):
+        honest = [rng.bytes(32) for _ in range(2 + number % 6)]
+        own, *others = map(public_key, honest)
+        group = [own, *others]
+        for other in others:
+            (alike,) = {secret_in_common(honest[0], k) for k in [other, *twins(other)]}
+            assert alike
+            # The victim adds one of the masks and subtracts the other.
+            across = [k for k in twins(other) if (own < k) != (own < other)]
+            group += across[:1]
+        hidden = add_masks(model, honest[0], Groups(b"salt", [sorted(group)]), 0)
+        shown += hidden.is_possible()
+    assert shown == 0
+
+
+def secret_in_common(secret: bytes, key: bytes) -> bytes:
+    private = X25519PrivateKey.from_private_bytes(secret)
+    return private.exchange(X25519PublicKey.from_public_bytes(key))
 
 
 def test_a_task_says_whose_masks_there_are() -> None:
@@ -115,6 +175,8 @@ def test_a_device_refuses_groups_that_hide_too_little() -> None:
         (bytes(32), False),
         (b"\1" + bytes(31), False),
         (b"short", False),
+        ((9).to_bytes(32, "little"), True),
+        ((9 + 2**255 - 19).to_bytes(32, "little"), False),
     ],
 )
 def test_keys_with_which_no_secret_can_be_made_are_known(

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from flwr.app import Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from cfl_flower.communication.nodes import last_sentence
+from cfl_flower.client.node_config import KEY
+from cfl_flower.code_version import code_digest
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.grid import UNDECODABLE
+from cfl_flower.communication.nodes import IdentityQuery, last_sentence
+from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import NoValidResultError
+from cfl_flower.types import is_client_id
 from simulations.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
@@ -23,6 +31,7 @@ from tests.cfl_flower.client.test_node_config import (
     node_config,
 )
 from tests.conftest import Runner
+from tests.fuzzing import Mutator
 
 QUICK = [*SITES, "strategy.local.epochs=1"]
 
@@ -271,6 +280,64 @@ def test_device_that_hangs_is_waited_for_once(
     run = run_small(*QUICK, "strategy=fedavg", "rounds=6", grid=grid)
     assert set(clusters(run, 6)) == {"site-a", "site-c"}
     assert 1 <= sum(waits) <= 4, "asked again, ever more rarely"
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"code": "whatever", "nodes": 1},
+        {"code": code_digest(), "nodes": 1},
+        {"code": code_digest(), "nodes": True, "client-id": "site-d"},
+    ],
+)
+def test_no_device_decides_what_a_run_is(
+    says: dict[str, Any], run_small: Runner, tmp_path: Path
+) -> None:
+    """It answers first, alone, as a worker of a simulation would."""
+    grid = Gathering(tmp_path, {"client-id": 9})
+    call = grid._call
+
+    def forge(message: Message) -> Message:
+        reply = call(message)
+        node = message.metadata.dst_node_id
+        asked = message.metadata.message_type
+        if asked == "query.identify" and grid.node_configs[node] == {"client-id": 9}:
+            reply.content["identity"] = ConfigRecord(says)
+        return reply
+
+    grid._call = forge  # type: ignore[method-assign]
+    run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
+    honest = {"site-a", "site-b", "site-c"}
+    assert honest <= set(clusters(run, 2))
+    assert all(f["client"] not in honest for r in run.rounds for f in r["failures"])
+
+
+def test_forged_identities_end_no_run(tmp_path: Path) -> None:
+    """10,000 of them, with the keys and the types of a real one and others."""
+    random = Random(0)
+    mutator = Mutator(0)
+    names = ["code", "client-id", "nodes", KEY, "other"]
+    values = [
+        *(code_digest(), "site-a", 0, 3, 2**62, -1, True, 0.5, "", "x" * 1000, "\n"),
+        *(b"", b"k" * 32, bytes(32), b"k" * 9, [1, 2], ["a"], [0.5], [b"k"], [True]),
+    ]
+    fleet = Fleet(Sites(tmp_path), compose_config([*QUICK, "strategy=fedavg"]))
+    fleet.discover()
+    honest = fleet.clients
+    for number in range(10_000, 20_000):
+        told = {k: random.choice(values) for k in names if random.random() < 0.7}
+        asked = Message(RecordDict(), 5, "query.identify")
+        asked.metadata.__dict__["_message_id"] = f"m{number}"
+        fleet._queries[f"m{number}"] = number
+        fleet._asked[number] = IdentityQuery(1, 0.0)
+        content = RecordDict({"identity": ConfigRecord(told)})
+        if random.random() < 0.5:
+            with suppress(*UNDECODABLE):  # `PatientGrid` takes no more than these
+                content = mutator.records(content)
+        fleet._register([Message(content, reply_to=asked)])
+    assert set(honest) - set(fleet.clients) <= {"site-a"}, "which is disputed"
+    assert not fleet.simulated
+    assert all(is_client_id(client) for client in fleet.clients)
 
 
 def test_a_run_of_disputed_devices_only_ends_with_the_reason(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.config.compose import compose_config
+from cfl_flower.data.inferred import coded
 from cfl_flower.data.npz import Npz
 from cfl_flower.errors import ConfigError
 
@@ -144,3 +145,16 @@ def test_a_run_keeps_what_the_file_tells(tmp_path: Path) -> None:
     assert config.resolved["dataset"]["shape"] == [3]
     assert config.resolved["dataset"]["names"] == ["no", "yes"]
     assert config.dataset.classes == config.resolved["dataset"]["classes"] == 2
+
+
+@pytest.mark.parametrize("names", [["mild", " mild"], ["Mild", "mild"], ["a", "a "]])
+def test_classes_that_differ_in_blanks_or_case_only_are_refused(
+    names: list[str],
+) -> None:
+    with pytest.raises(ConfigError, match=r"differ in blanks or capitals only"):
+        coded({"train": {"y": np.array([*names, "severe"])}}, "the table")
+
+
+def test_letters_are_classes_of_their_own() -> None:
+    found = coded({"train": {"y": np.array(["a", "A"])}}, "the table")
+    assert found["train"]["names"].tolist() == ["A", "a"]

@@ -39,4 +39,7 @@ def test_a_device_trains_a_network_that_its_owner_allows(
     assert row["participants"] == 1
     (failure,) = row["failures"]
     assert failure["client"] == "site-b"
-    assert "not allowed; set CFL_PLUGINS=own_model where" in failure["detail"]
+    assert failure["detail"].endswith(
+        "ConfigError; its text is in the device's own log"
+    )
+    assert "not allowed; set CFL_PLUGINS=own_model where" in deployment.log("site-b")
