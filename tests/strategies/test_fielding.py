@@ -8,18 +8,9 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client_app import app as client_app
-from cfl_flower.clustering.centres import (
-    largest_shift,
-    mean_centre_distance,
-    move_drifted,
-    needs_reclustering,
-    recompute_centres,
-)
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.records import pack_answers, unpack_answers
 from cfl_flower.config.compose import compose_config
@@ -29,63 +20,6 @@ from simulations.inprocess import InProcessGrid
 from strategies.fielding import Fielding
 
 Runner = Callable[..., Any]
-
-CENTRES = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
-
-
-# Algorithm 2, step by step
-
-
-def test_only_drifted_clients_move_each_to_its_nearest_centre() -> None:
-    points = np.float32([[0.9, 0.1, 0], [0.2, 0.8, 0], [0, 0.4, 0.6], [0, 0, 1]])
-    clusters = np.array([0, 0, 0, 0])
-    moved = move_drifted(np.array([1, 2]), points, clusters, CENTRES, "l1")
-    assert moved.tolist() == [0, 1, 2, 0]
-    assert clusters.tolist() == [0, 0, 0, 0]
-
-
-@given(st.permutations(range(8)), st.integers(0, 99))
-def test_the_order_of_reports_has_no_effect(order: list[int], seed: int) -> None:
-    points = np.random.default_rng(seed).dirichlet(np.ones(3), 8)
-    clusters = np.zeros(8, np.int64)
-    one = move_drifted(np.arange(8), points, clusters, CENTRES, "l1")
-    two = move_drifted(np.array(order), points, clusters, CENTRES, "l1")
-    assert np.array_equal(one, two)
-
-
-def test_a_cluster_that_all_members_left_keeps_its_centre() -> None:
-    points = np.float32([[1, 0, 0], [0, 1, 0]])
-    fresh = recompute_centres(points, np.array([0, 0]), CENTRES)
-    assert fresh.tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]]
-
-
-def test_theta_is_the_mean_distance_over_pairs_of_centres() -> None:
-    # L1 distances of the three pairs: 2, 1, 1.
-    centres = np.array([[1.0, 0], [0, 1], [0.5, 0.5]])
-    assert mean_centre_distance(centres, "l1") == pytest.approx(4 / 3)
-    assert mean_centre_distance(centres[:1], "l1") == 0
-
-
-def test_the_shift_is_that_of_the_centre_that_moved_most() -> None:
-    new = np.array([[1, 0, 0], [0.25, 0.75, 0], [0.1, 0, 0.9]])
-    assert largest_shift(CENTRES, new, "l1") == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(
-    ("shift", "theta", "expected"),
-    [
-        (0.5, 1.5, True),
-        (0.49, 1.5, False),
-        (0.0, 1.5, False),
-        (0.0, 0.0, False),
-        (0.01, 0.0, True),
-    ],
-)
-def test_reclustering_is_triggered_at_a_third_of_theta(
-    shift: float, theta: float, expected: bool
-) -> None:
-    assert needs_reclustering(shift, theta, 1 / 3) is expected
-
 
 # The strategy on a fleet, without training
 

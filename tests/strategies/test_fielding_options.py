@@ -8,20 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cfl_flower.clustering.algorithms import put_stragglers_together, trimmed_centres
-from cfl_flower.clustering.centres import (
-    adapt_delta,
-    find_centres,
-)
-from cfl_flower.clustering.representations import (
-    Distance,
-    distances,
-    largest_pairwise_distance,
-    mean_client_distance,
-)
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
@@ -40,47 +27,6 @@ def by_shared_model(representation: str, *settings: str) -> list[str]:
         f"strategy/representation={representation}",
         *(f"strategy.representation.{each}" for each in shared),
     ]
-
-
-@given(st.integers(0, 999), st.sampled_from(["l1", "js", "l2", "cosine"]))
-def test_the_farthest_pair_is_found_in_its_cluster(seed: int, metric: Distance) -> None:
-    rng = np.random.default_rng(seed)
-    points, clusters = rng.dirichlet(np.ones(4), 9), rng.integers(0, 3, 9)
-    gaps = distances(points, points, metric)
-    same = clusters[:, None] == clusters
-    expected = np.where(same & ~np.eye(9, dtype=bool), gaps, 0).max()
-    found = largest_pairwise_distance(points, clusters, metric)
-    assert found == pytest.approx(expected, abs=1e-6)
-
-
-def test_zeros_are_far_from_everything_under_the_cosine() -> None:
-    points = np.array([[0.0, 0], [1, 0], [2, 0]])
-    assert distances(points[:1], points[1:], "cosine").tolist() == [[1, 1]]
-    assert mean_client_distance(points, np.zeros(3, int), "cosine") == pytest.approx(
-        (1 + 1 / 2 + 1 / 2) / 3
-    )
-
-
-def test_delta_doubles_after_two_reclusterings_and_never_falls_below_its_start() -> (
-    None
-):
-    assert adapt_delta(0.1, 0.1, consecutive=2) == 0.2
-    assert adapt_delta(0.2, 0.1, consecutive=1) == 0.1
-    assert adapt_delta(0.1, 0.1, consecutive=0) == 0.1
-
-
-@pytest.mark.parametrize("metric", ["l1", "js", "l2", "cosine"])
-def test_in_large_clusters_the_outermost_stand_for_all(metric: Distance) -> None:
-    rng = np.random.default_rng(0)
-    points = rng.dirichlet(np.full(10, 0.3), 1500).astype(np.float32)
-    found = largest_pairwise_distance(points, np.zeros(1500, int), metric)
-    exact = distances(points, points, metric)
-    np.fill_diagonal(exact, 0)
-    assert 0.95 * exact.max() <= found <= exact.max() + 1e-6
-    mean = mean_client_distance(points, np.zeros(1500, int), metric)
-    sampled = mean_client_distance(points, np.zeros(1500, int), metric, rng)
-    assert sampled == pytest.approx(mean, rel=0.05)
-    assert sampled != mean
 
 
 def fielding(folder: Path, *overrides: str) -> Fielding:
@@ -235,48 +181,6 @@ def test_the_shared_model_can_be_a_file(run_small: Runner, tmp_path: Path) -> No
     devices = InProcessGrid([{"client-id": client} for client in range(12)])
     run = run_small(*options, path, "rounds=2", grid=devices)
     assert run.rounds[-1]["num_clusters"] > 1
-
-
-@given(st.integers(0, 999), st.integers(1, 9), st.floats(0, 0.49))
-def test_forged_members_leave_a_trimmed_centre_among_the_honest(
-    seed: int, honest: int, trim: float
-) -> None:
-    rng = np.random.default_rng(seed)
-    points = rng.dirichlet(np.ones(4), honest)
-    size = next(n for n in range(honest + 9, 0, -1) if n - int(trim * n) <= honest)
-    forged = max(0, size - honest)
-    every = np.vstack([points, 100 * rng.normal(size=(forged, 4))])
-    (centre,) = trimmed_centres(every, np.zeros(len(every), int), 1, trim)
-    assert (centre >= points.min(axis=0) - 1e-9).all()
-    assert (centre <= points.max(axis=0) + 1e-9).all()
-
-
-def test_a_forged_report_moves_the_mean_and_not_the_trimmed_one() -> None:
-    points, clusters = np.float32([[1, 0]] * 4 + [[0, 1]]), np.zeros(5, int)
-    assert find_centres(points, clusters, 1) == pytest.approx(np.array([[0.8, 0.2]]))
-    assert find_centres(points, clusters, 1, 0.25).tolist() == [[1, 0]]
-
-
-def test_a_trimmed_centre_of_histograms_is_one() -> None:
-    points = np.float32([[0.6, 0.4, 0], [0.5, 0.5, 0], [0.9, 0, 0.1], [0.4, 0.6, 0]])
-    (centre,) = find_centres(points, np.zeros(4, int), 1, 0.25)
-    # The middle two of each label are 0.55, 0.45 and 0.
-    assert centre == pytest.approx([0.55, 0.45, 0])
-    # No label is shared by two clients: the mean is left.
-    (centre,) = find_centres(np.eye(4), np.zeros(4, int), 1, 0.25)
-    assert centre == pytest.approx([0.25] * 4)
-
-
-def test_stragglers_have_one_cluster_or_join_the_nearest() -> None:
-    points = np.float32([[0], [0], [0], [9], [9], [5], [8]])
-    lone = np.array([0, 0, 0, 1, 1, 2, 3])
-    together = put_stragglers_together(points, lone, 2, "l1")
-    assert together.tolist() == [0, 0, 0, 1, 1, 2, 2]
-    near = put_stragglers_together(points, lone, 3, "l1")
-    assert near.tolist() == [0, 0, 0, 1, 1, 1, 1]
-    single = np.array([0, 0, 0, 1, 1, 1, 2])
-    assert put_stragglers_together(points, single, 2, "l1")[-1] == 1
-    assert put_stragglers_together(points, lone, 9, "l1").tolist() == [0] * 7
 
 
 def test_a_compared_option_goes_only_to_methods_that_have_its_group() -> None:

@@ -15,6 +15,7 @@ from cfl_flower.clustering.representations import (
     digest,
     distances,
     label_histogram,
+    largest_pairwise_distance,
     mean_client_distance,
     parse_vector,
 )
@@ -186,3 +187,36 @@ def test_homogeneity_ignores_clients_without_samples() -> None:
 
 def test_a_significance_of_zero_never_explains() -> None:
     assert not chance_explains(np.full((3, 2), 0.5), np.array([8, 8, 8]), 0.0)
+
+
+@given(st.integers(0, 999), st.sampled_from(["l1", "js", "l2", "cosine"]))
+def test_the_farthest_pair_is_found_in_its_cluster(seed: int, metric: Distance) -> None:
+    rng = np.random.default_rng(seed)
+    points, clusters = rng.dirichlet(np.ones(4), 9), rng.integers(0, 3, 9)
+    gaps = distances(points, points, metric)
+    same = clusters[:, None] == clusters
+    expected = np.where(same & ~np.eye(9, dtype=bool), gaps, 0).max()
+    found = largest_pairwise_distance(points, clusters, metric)
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_zeros_are_far_from_everything_under_the_cosine() -> None:
+    points = np.array([[0.0, 0], [1, 0], [2, 0]])
+    assert distances(points[:1], points[1:], "cosine").tolist() == [[1, 1]]
+    assert mean_client_distance(points, np.zeros(3, int), "cosine") == pytest.approx(
+        (1 + 1 / 2 + 1 / 2) / 3
+    )
+
+
+@pytest.mark.parametrize("metric", ["l1", "js", "l2", "cosine"])
+def test_in_large_clusters_the_outermost_stand_for_all(metric: Distance) -> None:
+    rng = np.random.default_rng(0)
+    points = rng.dirichlet(np.full(10, 0.3), 1500).astype(np.float32)
+    found = largest_pairwise_distance(points, np.zeros(1500, int), metric)
+    exact = distances(points, points, metric)
+    np.fill_diagonal(exact, 0)
+    assert 0.95 * exact.max() <= found <= exact.max() + 1e-6
+    mean = mean_client_distance(points, np.zeros(1500, int), metric)
+    sampled = mean_client_distance(points, np.zeros(1500, int), metric, rng)
+    assert sampled == pytest.approx(mean, rel=0.05)
+    assert sampled != mean
