@@ -62,7 +62,9 @@ class ClientState:
         if not all(np.isfinite(array).all() for array in arrays.values()):
             return
         self._directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path(round), save(arrays), sync_name=self._alone)
+        mode = 0o600 if self._alone else 0o666  # A device keeps secrets here.
+        data = save(arrays)
+        write_atomically(self._path(round), data, sync_name=self._alone, mode=mode)
         for version in self._superfluous(round):
             if version != also:
                 self._path(version).unlink(missing_ok=True)

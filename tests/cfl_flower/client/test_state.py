@@ -138,3 +138,11 @@ def test_values_that_are_not_finite_are_not_saved(
     state.save(2, {**sound, "control": np.float32([0, number])})
     assert state.at(2) == {}
     assert state.load(3).keys() == {"own"}
+
+
+def test_what_a_device_keeps_is_its_own_accounts(tmp_path: Path) -> None:
+    """Its noise secret is among it."""
+    state = ClientState(tmp_path, "site-a", alone=True).part("privacy")
+    state.save(0, {"secret": np.zeros(8, np.uint32)})
+    (path,) = tmp_path.rglob("*.safetensors")
+    assert oct(path.stat().st_mode)[-3:] == "600"
