@@ -10,6 +10,7 @@ that is still referred to.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,7 +18,11 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from cfl_flower.files import write_atomically
+from cfl_flower.settings import require
 from cfl_flower.types import ClientId
+
+COMMON = re.compile(r"[A-Za-z0-9-]{1,99}")
+"""A name of arrays that many clients receive: a word, and a digest."""
 
 
 class ClientState:
@@ -92,6 +97,8 @@ class ClientState:
         return _load_common(path) if path.exists() else {}
 
     def _common(self, name: str) -> Path:
+        # The server says it: it must not lead out of the folder.
+        require(COMMON.fullmatch(name) is not None, "name", name, "A-Z a-z 0-9 -")
         return self._root / ".common" / f"{name}.safetensors"
 
     @property
