@@ -18,7 +18,7 @@ from cfl_flower.clustering.similarity import nearest_direction, normalise
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.learning.aggregation import mean_model, merge_models
+from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.learning.training import full_gradient, train
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
@@ -76,37 +76,6 @@ def test_psi_of_another_length_or_norm_is_refused() -> None:
     ):
         with pytest.raises(InvalidResultError, match=words):
             read(data)
-
-
-@pytest.mark.parametrize(
-    ("rule", "sizes", "trained", "model", "known"),
-    [
-        # 1 and 5 weighted by 3 and 1 members.
-        ("mean", (3, 1), (True, True), 2, True),
-        ("mean", (3, 1), (False, True), 5, True),
-        ("mean", (1, 3), (True, False), 1, True),
-        ("mean", (1, 3), (False, False), 1, False),
-        ("larger", (3, 1), (True, True), 1, True),
-        ("larger", (1, 3), (True, True), 5, True),
-        ("larger", (2, 2), (True, True), 1, True),
-        # A larger one that nobody trained has no model that could replace another.
-        ("larger", (1, 3), (True, False), 1, True),
-        # The lower one is larger: it starts afresh, as in the code.
-        ("larger", (3, 1), (False, True), 1, False),
-        ("larger", (1, 3), (False, True), 5, True),
-    ],
-)
-def test_the_model_of_merged_clusters_by_hand(
-    rule: str,
-    sizes: tuple[int, int],
-    trained: tuple[bool, bool],
-    model: float,
-    known: bool,
-) -> None:
-    pair = [np.float32([1, -1]), np.float32([5, -5])]
-    found, told = merge_models(pair, np.array(sizes), np.array(trained), rule)
-    assert found.tolist() == [model, -model]
-    assert told is known
 
 
 def test_a_chain_of_merges_weighs_every_member_once(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_valid_answer_becomes_a_result() -> None:
 
 @pytest.mark.parametrize("correct", [0, 4])
 @pytest.mark.parametrize(
-    "own", [{}, {"own_tested": 0}, {"own_correct": 0, "own_tested": 1}]
+    "own", [{}, {"own_tested": 0}, {"own_correct": 1, "own_tested": 1}]
 )
 def test_valid_test_becomes_a_result(correct: int, own: dict[str, int]) -> None:
     metrics = {"correct": correct, **own}

@@ -12,6 +12,7 @@ from cfl_flower.learning.aggregation import (
     QFedAvg,
     RunningMean,
     mean_model,
+    merge_models,
     mix_models,
 )
 
@@ -47,6 +48,14 @@ def test_many_small_shares_do_not_lose_digits() -> None:
     # A sum of 10,000 float32 shares would be off in the fourth digit.
     models = [np.float32([1.1])] * 10_000
     assert mean_model(models)[0] == np.float32(1.1)
+    # Nor does the product with a weight: 3 * 0.1 is 0.3 in float32, not in float64.
+    tenth, rest = np.float32([0.1]), np.float32([-0.3])
+    exact = (3 * float(tenth[0]) + float(rest[0])) / 4
+    assert mean_model([tenth, rest], [3, 1])[0] == np.float32(exact) != 0
+    mean = RunningMean()
+    mean.add(tenth)
+    mean.add(-tenth, 3)
+    assert mean.value() == pytest.approx([-0.05])
 
 
 def test_a_mixture_skips_models_without_a_share() -> None:
@@ -96,6 +105,7 @@ def test_yogis_first_steps_equal_those_computed_by_hand() -> None:
     assert first == pytest.approx(0.1)
     assert second == pytest.approx(0.02)
     assert fresh == pytest.approx(1 + 0.1 / (0.02**0.5 + 0.01))
+    assert fresh.dtype == np.float32
     _, (first, second) = yogi.step(model, mean, 1, [first, second])
     assert first == pytest.approx(0.19)
     assert second == pytest.approx(0.03)
@@ -118,7 +128,47 @@ def test_without_fairness_qfedavg_is_the_plain_mean(seed: int) -> None:
     assert fair == pytest.approx(np.mean(results, 0), abs=1e-5)
 
 
+def test_qfedavg_equals_the_value_computed_by_hand() -> None:
+    # Gradients -2 and -4; sum F^q g = 9 (-2) + 1 (-4) = -22; the curvature is
+    # q F^(q-1) |g|^2 + F^q / eta, (24 + 18) + (32 + 2) = 76.
+    model, results = np.float32([0]), [np.float32([1]), np.float32([2])]
+    optimiser = QFedAvg(q=2, learning_rate=0.5)
+    fair = optimiser.combine(model, results, np.array([3.0, 1.0]), 1)
+    assert fair == pytest.approx([22 / 76])
+
+
 def test_qfedavg_favours_the_client_of_larger_loss() -> None:
     model, results = np.zeros(2, np.float32), [np.float32([1, 0]), np.float32([0, 1])]
     fair = QFedAvg(q=2).combine(model, results, np.array([0.1, 10.0]), 2)
     assert fair[1] > 100 * fair[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "sizes", "trained", "model", "known"),
+    [
+        # 1 and 5 weighted by 3 and 1 members.
+        ("mean", (3, 1), (True, True), 2, True),
+        ("mean", (3, 1), (False, True), 5, True),
+        ("mean", (1, 3), (True, False), 1, True),
+        ("mean", (1, 3), (False, False), 1, False),
+        ("larger", (3, 1), (True, True), 1, True),
+        ("larger", (1, 3), (True, True), 5, True),
+        ("larger", (2, 2), (True, True), 1, True),
+        # A larger one that nobody trained has no model that could replace another.
+        ("larger", (1, 3), (True, False), 1, True),
+        # The lower one is larger: it starts afresh, as in the code.
+        ("larger", (3, 1), (False, True), 1, False),
+        ("larger", (1, 3), (False, True), 5, True),
+    ],
+)
+def test_the_model_of_merged_clusters_by_hand(
+    rule: str,
+    sizes: tuple[int, int],
+    trained: tuple[bool, bool],
+    model: float,
+    known: bool,
+) -> None:
+    pair = [np.float32([1, -1]), np.float32([5, -5])]
+    found, told = merge_models(pair, np.array(sizes), np.array(trained), rule)
+    assert found.tolist() == [model, -model]
+    assert told is known
