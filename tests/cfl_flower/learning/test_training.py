@@ -118,6 +118,10 @@ def test_steps_cycle_over_the_data_and_override_epochs() -> None:
     settings = LocalTraining(epochs=9, steps=5, batch_size=2)
     sizes = [len(part) for _, part in batches(y, y, settings, rng())]
     assert sizes == [2] * 5
+    # A last batch of one sample is one.
+    once = LocalTraining(epochs=1, batch_size=10)
+    assert [once.count_steps(n) for n in (0, 10, 11)] == [0, 1, 2]
+    assert once.count_samples(11) == 11
 
 
 def test_inputs_and_labels_stay_together() -> None:
@@ -126,11 +130,15 @@ def test_inputs_and_labels_stay_together() -> None:
         assert torch.equal(x_batch, y_batch * 3)
 
 
-def test_training_without_samples_changes_nothing() -> None:
+def test_training_without_samples_or_weights_changes_nothing(
+    data: tuple[Tensor, Tensor],
+) -> None:
     model = fresh()
     before = model.vector.clone()
     train(model, torch.zeros(0, 1, 2, 3), torch.zeros(0).long(), LocalTraining(), rng())
+    train(model, *data, LocalTraining(), rng(), part=slice(0, 0))
     assert torch.equal(model.vector, before)
+    assert model.passes == 0
 
 
 def test_dropout_works_in_training_and_not_in_tests() -> None:
