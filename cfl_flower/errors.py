@@ -21,11 +21,22 @@ def printable(text: str) -> str:
     'no memory\\nclient 7 is well'
     """
     # Cut first, so that little is escaped.
-    shown = "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
-        for each in text[: LONGEST + 1]
-    )
+    shown = one_line(text[: LONGEST + 1])
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+
+
+def one_line(text: str) -> str:
+    r"""Return a text with whatever steers a terminal as Python writes it in a string.
+
+    Examples
+    --------
+    >>> one_line("a title \x1b]0;owned\x07")
+    'a title \\x1b]0;owned\\x07'
+    """
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
 
 
 class CflError(Exception):

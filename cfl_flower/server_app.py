@@ -23,7 +23,7 @@ from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.inferred import InferredDataset
 from cfl_flower.data.stream import HALF, Stream, say_share
-from cfl_flower.errors import CflError, FailedRunsError
+from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.models import count_floats, hollow_network
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -88,7 +88,8 @@ def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
             with turn:
                 execute(PatientGrid(grid, nodes, turn), config, console)
         except CflError as error:
-            console.print(f"{config.output_dir} failed: {error}", style="red")
+            line = f"{config.output_dir} failed: {one_line(str(error))}"
+            console.print(line, style="red", markup=False)
             return str(error)
         finally:
             free.put(nodes)

@@ -28,7 +28,7 @@ from safetensors.numpy import load_file
 from cfl_flower.clustering.representations import Distance, distances, label_histogram
 from cfl_flower.data.own import Folder
 from cfl_flower.data.reading import inside, intact
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, one_line, printable
 from cfl_flower.runs.reading import refuse_links_out
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
@@ -151,7 +151,8 @@ def assign_from_served(asked: argparse.Namespace) -> None:
             point = read_representation(asked.representation)
         cluster, gap = find(centres, directory, point)
         model = inside(served, cluster["torchscript"])
-    print(f"cluster {cluster['cluster']}, distance {gap:.3f}: {model}")
+    name = printable(str(cluster["cluster"]))
+    print(f"cluster {name}, distance {gap:.3f}: {one_line(str(model))}")
 
 
 def numbers(text: str) -> list[int]:

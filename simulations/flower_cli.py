@@ -96,7 +96,11 @@ def wait_for_end(
 def become(
     command: list[str], folder: Path, variables: Mapping[str, str]
 ) -> None:  # pragma: no cover - nothing returns to be measured
-    """Go to a folder and turn into a command, so that signals reach it."""
+    """Go to a folder and turn into a command, so that signals reach it.
+
+    Nobody else may read the files that it makes: Flower's database holds uploads.
+    """
+    os.umask(0o077)
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
     print(" ".join(command), flush=True)

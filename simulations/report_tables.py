@@ -13,7 +13,18 @@ from rich.table import Table
 from cfl_flower.analysis.comparison import Rows
 from simulations.saved import SavedRun
 
-LATEX = {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "±": r"$\pm$", "→": r"$\to$"}
+LATEX = {
+    **{special: f"\\{special}" for special in "%_&#${}"},
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "±": r"$\pm$",
+    "→": r"$\to$",
+}
+"""What TeX would take for a command of its own, and how it is shown."""
+
+FORMULA = re.compile(r"[=+\-@\t\r]")
+"""What a cell begins with that spreadsheets compute."""
 
 
 def headings(table: Table) -> list[str]:
@@ -53,7 +64,13 @@ def _notes(table: Table) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    return re.sub("[%_&#±→]", lambda found: LATEX[found.group()], text)
+    return "".join(LATEX.get(each, each) for each in text)
+
+
+def _cell(value: object) -> object:
+    """Return a text as one that no spreadsheet computes, by an apostrophe before it."""
+    formula = isinstance(value, str) and FORMULA.match(value)
+    return f"'{value}" if formula else value
 
 
 def to_csv(streams: Iterable[tuple[str, Rows[SavedRun]]]) -> str:
@@ -64,11 +81,11 @@ def to_csv(streams: Iterable[tuple[str, Rows[SavedRun]]]) -> str:
     """
     records = [
         {
-            "stream": stream,
-            "method": label,
-            "seed": each.run.resolved["seed"],
+            "stream": _cell(stream),
+            "method": _cell(label),
+            "seed": _cell(each.run.resolved["seed"]),
             **asdict(each.score),
-            "folder": str(each.run.folder),
+            "folder": _cell(str(each.run.folder)),
         }
         for stream, rows in streams
         for label, row in rows.items()

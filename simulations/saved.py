@@ -18,7 +18,7 @@ from cfl_flower.analysis.comparison import method_of, name_methods
 from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.own import Folder
 from cfl_flower.data.timeline import Timeline
-from cfl_flower.errors import CflError, ConfigError
+from cfl_flower.errors import CflError, ConfigError, one_line, printable
 from cfl_flower.plugins import allowed_packages
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command
@@ -37,6 +37,9 @@ from strategies.method import Method
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 """What files that are not what they should be lead to."""
+
+LARGEST_RUN = 10**7
+"""Most clients, and most rounds, of a run that is read: more would fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class SavedRun:
     @property
     def strategy(self) -> str:
         """The method's name."""
-        return str(self.resolved["strategy"]["name"])
+        return printable(str(self.resolved["strategy"]["name"]))
 
     @property
     def method(self) -> type[Method]:
@@ -190,6 +193,11 @@ class SavedRun:
         """
         rounds = range(1, int(self.rounds[-1]["round"]) + 1)
         numbers = [int(client) for client in self.clients]
+        if max(numbers, default=0) >= int(self.resolved["clients"]):
+            raise ConfigError(
+                f"{self.folder} has tests of client {max(numbers)}, but "
+                f"clients={self.resolved['clients']}; its files are damaged"
+            )
         if self._known:
             begins, concepts, _ = self._known
             periods = [bisect_right(begins, round) - 1 for round in rounds]
@@ -240,7 +248,7 @@ def load_run(folder: Path) -> SavedRun:
     path = folder / "config.yaml"
     refuse_links_out(folder, folder / "checkpoint")
     rounds = read_rounds(folder)
-    failure = _read(folder / FAILURE).strip()
+    failure = one_line(_read(folder / FAILURE).strip())
     if not path.is_file() or not (rounds or failure):
         raise ConfigError(
             f"{folder} holds no run with a finished round; name the output_dir of a run"
@@ -255,6 +263,8 @@ def load_run(folder: Path) -> SavedRun:
         overrides = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
         overrides = overrides[len(RUN) :]
         run = SavedRun(folder, overrides, config, rounds, tests, data, failure)
+        if max(int(config["clients"]), int(config["rounds"])) > LARGEST_RUN:
+            raise ConfigError(f"more than {LARGEST_RUN} clients or rounds")
         _ = run.drifts
     except (*UNREADABLE, CflError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"

@@ -13,7 +13,13 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from cfl_flower.aliases import require_own_packages
-from cfl_flower.errors import ERROR_MARK, CflError, ConfigError, InterruptedRunError
+from cfl_flower.errors import (
+    ERROR_MARK,
+    CflError,
+    ConfigError,
+    InterruptedRunError,
+    one_line,
+)
 from cfl_flower.runs.console import Verbosity
 from simulations.set_files import add_option
 
@@ -29,7 +35,7 @@ NO_DASHES = "settings are written without dashes, as in rounds=5"
 
 def report(error: CflError) -> int:
     """Say in one line on stderr why nothing came of it; return the exit code."""
-    print(f"{ERROR_MARK}{error}", file=sys.stderr)
+    print(f"{ERROR_MARK}{one_line(str(error))}", file=sys.stderr)
     return error.exit_code
 
 

@@ -80,6 +80,7 @@ class ClusteredStrategy(Method, Strategy):
         self._malicious = malicious_clients(config.faults, config.clients, config.seed)
         self._done = 0
         self._later: list[Plan] = []
+        self._asked: set[ClientId] = set()
         self._late: dict[ClientId, float] = {}
         self._withheld: Plan | None = None
         self._confidential = ConfidentialTraining(fleet, self._guard, self._sums)
@@ -104,11 +105,12 @@ class ClusteredStrategy(Method, Strategy):
         parts = portions(plan, shared=self._shared_memory) if plan.tasks else []
         for part in parts:
             part.config["keep_from"] = self.keep_from
+            asked = self._reached(task.client for task in part.tasks)
             messages = self.fleet.messages("query", round - 1, part)
             answers = self.fleet.collect("query", self._exchange(messages))
             self._note_traffic("query", answers)
             if self._guard:
-                self._guard.count_reports(answers, self.state.privacy)
+                self._guard.count_reports(answers, self.state.privacy, asked)
             # All messages of the last round are done with before the state changes.
             self.fleet.grid.finish()
             yield answers
@@ -269,6 +271,11 @@ class ClusteredStrategy(Method, Strategy):
         self.record.measures["late"] = len(self._late)
         return [each for each, _, first in rows if first]
 
+    def _reached(self, clients: Iterable[ClientId]) -> set[ClientId]:
+        """Return those of some clients to whom a message can be sent."""
+        fleet = self.fleet
+        return {c for c in clients if fleet.simulated or fleet.host(c) is not None}
+
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
@@ -282,6 +289,11 @@ class ClusteredStrategy(Method, Strategy):
         # What is not accounted for is not told where an account is kept.
         tell = self._guard is None
         plan.config.update(test=test, keep_from=self.keep_from, tell_empty=tell)
+        self._asked = self._reached(
+            task.client
+            for task in plan.tasks
+            if {**plan.config, **task.config}.get("representation")
+        )
         parts = [plan]
         if self.fleet.simulated:
             parts = portions(plan, shared=self._shared_memory, by_model=True)
@@ -298,7 +310,7 @@ class ClusteredStrategy(Method, Strategy):
         self._note_traffic("evaluate", results)
         self._advance_clock()
         if self._guard:
-            self._guard.count_reports(results, self.state.privacy)
+            self._guard.count_reports(results, self.state.privacy, self._asked)
         rows = self._note_tests([result for result in results if result.num_examples])
         self._note_clusters()
         self._note_empty(results)

@@ -160,6 +160,12 @@ class Method:
         ):
             require(ok, group, names[group], allowed)
         check_privacy(config, cls.discloses)
+        every = config.system.checkpoint_every
+        hidden = config.privacy.on or config.privacy.secure_sums
+        # A server that dies goes back to its checkpoint, account and all. Devices know
+        # what they sent in the last rounds, and answer earlier ones anew.
+        reason = "1 with privacy, so that a restart repeats no round that was sent"
+        require(every == 1 or not hidden, "system.checkpoint_every", every, reason)
         if config.privacy.secure_sums:
             check_secure_sums(config, cls.discloses)
 

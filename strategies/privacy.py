@@ -8,7 +8,7 @@ is spent, and, with ``privacy=central``, to show the method noisy means alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ from cfl_flower.models import hollow_network
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import require
-from cfl_flower.types import BoolArray, ClientId, Plan, Result
+from cfl_flower.types import BoolArray, ClientId, Plan, Result, client_order
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -60,6 +60,10 @@ class Disclosure:
     singly: bool = False
     """Whether the method compares single participants' models. One that averages those
     who trained the same model does not."""
+
+
+SENT_NOTHING = frozenset({"raised", "timeout", "refused", "identity"})
+"""Reasons of failures that clients tell themselves, in the place of an answer."""
 
 
 def check_privacy(config: RunConfig, sent: Disclosure | None) -> None:
@@ -140,6 +144,7 @@ class PrivacyGuard:
         self.training = sent.models * self.model
         self.participation = self.training + sent.reports * self.report
         """What it may lose by taking part: it may be asked for a report, too."""
+        self._has_reports = sent.reports
         self._shares: dict[ClientId, float] = {}
 
     def affordable(
@@ -198,10 +203,19 @@ class PrivacyGuard:
         clients = [task.client for task in plan.tasks]
         loss.add(clients, len(plan.reply) * self.model)
 
-    def count_reports(self, results: Sequence[Result], loss: PrivacyLoss) -> None:
-        """Account for the reports among answers to queries or tests."""
-        told = [r.client for r in results if "representation" in r.metrics or r.arrays]
-        loss.add(told, self.report)
+    def count_reports(
+        self, results: Results, loss: PrivacyLoss, asked: Collection[ClientId]
+    ) -> None:
+        """Account for the reports among answers to queries or tests.
+
+        Of those who were ``asked``, one whose answer was lost or refused counts, too:
+        it may have left the device. One that says that it failed sent none.
+        """
+        told = {r.client for r in results if "representation" in r.metrics or r.arrays}
+        failed = {f.client for f in results.failures if f.reason not in SENT_NOTHING}
+        if self._has_reports:
+            told |= failed.intersection(asked)
+        loss.add(sorted(told, key=client_order), self.report)
 
     @property
     def adapts(self) -> bool:

@@ -10,6 +10,7 @@ that is still referred to.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,7 +18,11 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from cfl_flower.files import write_atomically
+from cfl_flower.settings import require
 from cfl_flower.types import ClientId
+
+COMMON = re.compile(r"[A-Za-z0-9-]{1,99}")
+"""A name of arrays that many clients receive: a word, and a digest."""
 
 
 class ClientState:
@@ -62,7 +67,9 @@ class ClientState:
         if not all(np.isfinite(array).all() for array in arrays.values()):
             return
         self._directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path(round), save(arrays), sync_name=self._alone)
+        mode = 0o600 if self._alone else 0o666  # A device keeps secrets here.
+        data = save(arrays)
+        write_atomically(self._path(round), data, sync_name=self._alone, mode=mode)
         for version in self._superfluous(round):
             if version != also:
                 self._path(version).unlink(missing_ok=True)
@@ -90,6 +97,8 @@ class ClientState:
         return _load_common(path) if path.exists() else {}
 
     def _common(self, name: str) -> Path:
+        # The server says it: it must not lead out of the folder.
+        require(COMMON.fullmatch(name) is not None, "name", name, "A-Z a-z 0-9 -")
         return self._root / ".common" / f"{name}.safetensors"
 
     @property

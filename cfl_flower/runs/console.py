@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cfl_flower.errors import ERROR_MARK, CflError
+from cfl_flower.errors import ERROR_MARK, CflError, one_line
 
 CONSOLE = "CFL_FLOWER_CONSOLE"
 """Environment variable: a file that gets the run's lines instead of stdout, which
@@ -70,7 +70,7 @@ def say_why(error: CflError) -> None:
     It goes to the file of `CONSOLE` if there is one, and to Flower's log, where it
     takes the place of the traceback and of the page about exit codes.
     """
-    line = f"{ERROR_MARK}{error}"
+    line = f"{ERROR_MARK}{one_line(str(error))}"
     if path := os.environ.get(CONSOLE):
         with Path(path).open("a", encoding="utf-8") as lines:
             lines.write(f"{line}\n")

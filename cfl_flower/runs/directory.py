@@ -16,7 +16,7 @@ from uuid import uuid4
 import yaml
 from filelock import FileLock, Timeout
 
-from cfl_flower.errors import CflError, ConfigError, RunFailedError
+from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line
 from cfl_flower.files import append_durably, write_atomically
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.lines import check_stamp
@@ -108,7 +108,7 @@ class RunDirectory:
             reason = text if isinstance(error, CflError) else f"{kind}: {text}"
             # On a full disk the line on the terminal has to do.
             with suppress(OSError):
-                write_atomically(self.path / FAILURE, f"{reason}\n".encode())
+                write_atomically(self.path / FAILURE, f"{one_line(reason)}\n".encode())
         self._lock.release()
         with told_if_full(self.path):
             if isinstance(error, OSError):

@@ -19,7 +19,10 @@ MOST_CLUSTERS = 2**20
 
 STRICT = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
-Number = int | float | None
+LARGEST = 1e30
+"""Bound of all measures: more cannot be drawn."""
+
+Number = Annotated[int | float, Field(ge=-LARGEST, le=LARGEST)] | None
 Whole = Annotated[int, Field(ge=0)]
 
 

@@ -20,7 +20,7 @@ from cfl_flower.errors import BudgetSpentError, ConfigError
 from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import PASSES, Plan, Result, Task
+from cfl_flower.types import PASSES, Failure, Plan, Result, Task
 from simulations.inprocess import InProcessGrid
 from strategies.fedavg import FedAvg
 from strategies.privacy import Disclosure, PrivacyGuard, share_within
@@ -226,8 +226,12 @@ def test_who_cannot_afford_a_report_is_not_asked_for_one() -> None:
     loss.add([0], 3.5)
     assert guard.able(loss, [0, 1, 2]).tolist() == [False, False, True]
     sent = Results([Result(0, 1, metrics={"representation": b""}), Result(1, 1)])
-    guard.count_reports(sent, loss)
-    assert [loss.of(client) for client in (0, 1)] == [11.5, 8.5]
+    # Answers that are lost or refused may have left the device.
+    reasons = {2: "node", 3: "non-finite", 4: "raised", 5: "node"}
+    sent.failures = [Failure(c, "evaluate", why, "") for c, why in reasons.items()]
+    guard.count_reports(sent, loss, asked=range(5))
+    spent = [loss.of(client) for client in range(6)]
+    assert spent == [11.5, 8.5, 4.0, 4.0, 0.0, 0.0]
 
 
 def test_a_server_of_devices_draws_noise_from_a_secret(run_small: Runner) -> None:

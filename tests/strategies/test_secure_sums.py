@@ -353,6 +353,7 @@ def test_the_account_is_that_of_single_results(
             "whose sums need everyone",
         ),
         (["strategy=fedavg", "participants=2"], "at most participants=2"),
+        (["strategy=fedavg", "system.checkpoint_every=3"], "use 1 with privacy"),
         (["strategy=fedavg", "privacy.least_members=1"], "least_members"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 
 from cfl_flower import files
 from cfl_flower.client.state import ClientState
+from cfl_flower.errors import ConfigError
 
 
 def value(state: ClientState, before: int) -> float | None:
@@ -138,3 +139,19 @@ def test_values_that_are_not_finite_are_not_saved(
     state.save(2, {**sound, "control": np.float32([0, number])})
     assert state.at(2) == {}
     assert state.load(3).keys() == {"own"}
+
+
+def test_what_a_device_keeps_is_its_own_accounts(tmp_path: Path) -> None:
+    """Its noise secret is among it."""
+    state = ClientState(tmp_path, "site-a", alone=True).part("privacy")
+    state.save(0, {"secret": np.zeros(8, np.uint32)})
+    (path,) = tmp_path.rglob("*.safetensors")
+    assert oct(path.stat().st_mode)[-3:] == "600"
+
+
+@pytest.mark.parametrize("name", ["shared-x/../../../victim", "..", "/etc/x", ""])
+def test_arrays_of_many_clients_stay_in_the_folder(name: str, tmp_path: Path) -> None:
+    state = ClientState(tmp_path / "state", "site-a")
+    with pytest.raises(ConfigError, match="is not allowed"):
+        state.keep(name, {"x": np.zeros(1)})
+    assert not list(tmp_path.rglob("*.safetensors"))

@@ -332,7 +332,12 @@ def test_fmows_images_stream_in_by_their_dates(tmp_path: Path) -> None:
     config = compose_config(
         [
             *("dataset=fmow", "dataset.size=8", "partition=natural"),
-            *("drift=timestamps", "drift.periods=4", "drift.window=null"),
+            *(
+                "drift=timestamps",
+                "drift.periods=4",
+                "drift.every=2",
+                "drift.window=null",
+            ),
             *("rounds=9", "clients=3", "participants=1"),
             f"data_dir={fmow(tmp_path)}",
         ]

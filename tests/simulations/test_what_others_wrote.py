@@ -1,0 +1,97 @@
+"""Names and texts of a run that somebody else may have made are shown as text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cfl_flower.errors import ConfigError
+from simulations.report import render
+from simulations.saved import load_run
+from simulations.terminal import report
+from tests.conftest import Runner
+
+TITLE = "\x1b]0;owned\x07\nsecond line"
+
+
+@pytest.fixture
+def folder(undisturbed: Runner, tmp_path: Path) -> Path:
+    """Return a copy of a finished run."""
+    copy: Path = shutil.copytree(
+        undisturbed("strategy=fedavg").folder, tmp_path / "run"
+    )
+    return copy
+
+
+def rename(folder: Path, name: str) -> None:
+    path = folder / "config.yaml"
+    old = "name: fedavg\n"
+    assert path.read_text().count(old) == 1
+    path.write_text(path.read_text().replace(old, f"name: {json.dumps(name)}\n"))
+
+
+def change_last(path: Path, **values: Any) -> None:
+    *lines, last = path.read_text().splitlines()
+    row = json.loads(last) | values
+    path.write_text("\n".join([*lines, json.dumps(row), ""]))
+
+
+def test_a_name_is_no_command_of_tex(folder: Path) -> None:
+    rename(folder, r"\input{/etc/passwd}$^~{}")
+    latex = render([load_run(folder)]).latex
+    shown = r"\textbackslash{}input\{/etc/passwd\}\$\textasciicircum{}"
+    assert shown + r"\textasciitilde{}\{\}" in latex
+    assert r"\input" not in latex
+
+
+@pytest.mark.parametrize("name", ['=HYPERLINK("http://x")', "@SUM(1)", "+1", "-1"])
+def test_a_name_is_no_formula(name: str, folder: Path) -> None:
+    rename(folder, name)
+    table = render([load_run(folder)]).csv
+    assert "," + name not in table
+    assert ',"' + name[:2] not in table
+    assert "'" + name[:2] in table
+
+
+def test_a_terminal_is_not_steered(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rename(folder, f"fedavg{TITLE}")
+    (folder / "failure.txt").write_text(TITLE)
+    run = load_run(folder)
+    report(ConfigError(TITLE))
+    for text in (run.strategy, run.failure, capsys.readouterr().err.strip()):
+        assert text.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("rounds.jsonl", {"accuracy": 1e308}),
+        ("clients.jsonl", {"accuracy": -1e308}),
+        ("clients.jsonl", {"client": 10**18}),
+    ],
+)
+def test_huge_numbers_are_one_line(
+    name: str, values: dict[str, Any], folder: Path
+) -> None:
+    change_last(folder / name, **values)
+    with pytest.raises(ConfigError, match=r"^[^\n]+$"):
+        render([load_run(folder)])
+
+
+@pytest.mark.parametrize("key", ["clients", "rounds"])
+def test_a_run_of_a_billion_is_one_line(key: str, folder: Path) -> None:
+    (folder / "concepts.json").unlink()
+    path = folder / "config.yaml"
+    lines = path.read_text().splitlines()
+    start = f"{key}: "
+    changed = [f"{key}: {10**9}" if each.startswith(start) else each for each in lines]
+    assert changed != lines
+    path.write_text("\n".join(changed))
+    with pytest.raises(ConfigError, match="more than 10000000 clients or rounds"):
+        render([load_run(folder)])
