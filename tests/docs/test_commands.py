@@ -76,7 +76,7 @@ RUNS = {
     if page.startswith("docs/")
     and not page.startswith("docs/how-to/")
     and words[:3] == ["python", "-m", "simulations.run"]
-    and not any(word.startswith("experiment=") for word in words)
+    and not any(word.startswith(("experiment=", "--multirun")) for word in words)
 }
 """Single runs on embedded data that a page shows by themselves."""
 
