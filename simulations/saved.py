@@ -67,8 +67,14 @@ class SavedRun:
 
     @property
     def method(self) -> type[Method]:
-        """The method itself."""
-        found: type[Method] = locate(self.resolved["strategy"]["_target_"])
+        """The method itself; a `ConfigError` if what its files name is none."""
+        path = self.resolved["strategy"]["_target_"]
+        found = locate(path)
+        if not (isinstance(found, type) and issubclass(found, Method)):
+            raise ConfigError(
+                f"{self.folder} is of strategy._target_={path}, which is no method; "
+                "its files are damaged"
+            )
         return found
 
     @property
