@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tomllib
@@ -25,6 +26,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "mutants"
+MEMORY = 8 * 2**30
+"""Bytes for each process: a wrong line may append without end."""
 CODES = {0: "survived", 1: "killed", 3: "killed", 33: "no tests"}
 """What mutmut's exit codes say; all others are timeouts and crashes."""
 
@@ -84,6 +87,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="*")
     parser.add_argument("--sample", type=int, default=1)
     asked = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutants"]
     print(f"{'module':45} killed survived timeout share")
     for module, more in project["modules"].items():

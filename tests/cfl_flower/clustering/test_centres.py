@@ -14,6 +14,7 @@ from cfl_flower.clustering.centres import (
     mean_centre_distance,
     move_drifted,
     needs_reclustering,
+    own_centre_distances,
     recompute_centres,
 )
 
@@ -41,6 +42,19 @@ def test_a_cluster_that_all_members_left_keeps_its_centre() -> None:
     points = np.float32([[1, 0, 0], [0, 1, 0]])
     fresh = recompute_centres(points, np.array([0, 0]), CENTRES)
     assert fresh.tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]]
+    # Of five, a fifth at either end is ignored.
+    many = np.float32([[1, 0, 0]] * 4 + [[0, 1, 0]])
+    trimmed = recompute_centres(many, np.zeros(5, int), CENTRES, 0.2)
+    assert trimmed.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_each_client_is_as_far_from_its_own_centre_as_the_metric_says() -> None:
+    points = np.array([[1.0, 0, 0], [0, 0, 2], [0, 3, 0]])
+    clusters = np.array([0, 0, 1])
+    gaps = own_centre_distances(points, clusters, CENTRES, "l1")
+    assert gaps.tolist() == [0, 3, 2]
+    squares = own_centre_distances(points, clusters, CENTRES, "l2")
+    assert squares.tolist() == [0, 5, 4]
 
 
 def test_theta_is_the_mean_distance_over_pairs_of_centres() -> None:
@@ -90,6 +104,13 @@ def test_a_trimmed_centre_of_histograms_is_one() -> None:
     (centre,) = find_centres(points, np.zeros(4, int), 1, 0.25)
     # The middle two of each label are 0.55, 0.45 and 0.
     assert centre == pytest.approx([0.55, 0.45, 0])
+    # The sum of the trimmed mean, 2 + 0.1, becomes that of the mean, 1.5 + 0.15.
+    twice = np.float32([[2, 0.4], [2, 0], [0, 0], [2, 0.2]])
+    (centre,) = find_centres(twice, np.zeros(4, int), 1, 0.25)
+    assert centre == pytest.approx(np.array([2, 0.1]) * (1.5 + 0.15) / 2.1)
+    # Of numbers below 0 it is left as it is.
+    (centre,) = find_centres(-twice, np.zeros(4, int), 1, 0.25)
+    assert centre == pytest.approx([-2, -0.1])
     # No label is shared by two clients: the mean is left.
     (centre,) = find_centres(np.eye(4), np.zeros(4, int), 1, 0.25)
     assert centre == pytest.approx([0.25] * 4)
