@@ -339,6 +339,9 @@ def last_sentence(reply: Message) -> str:
     """Return the last sentence of what a node says about its error, or its start."""
     lines = [line.strip() for line in str(reply.error.reason).splitlines()]
     last = next((line for line in reversed(lines) if line), "unknown reason")
-    # What a ClientApp raises is quoted by Flower's simulation.
-    _, raised, said = last.partition(" occurred. Message: ")
-    return (said.removesuffix("'>") if raised else last.split(". ")[0])[:200]
+    # What a ClientApp raises is quoted by Flower: in a simulation, and on a device.
+    for mark in (" occurred. Message: ", ">:<'"):
+        _, raised, said = last.partition(mark)
+        if raised:
+            return said.removesuffix("'>")[:200]
+    return last.split(". ")[0][:200]

@@ -72,11 +72,9 @@ def test_a_run_in_process_stays_as_it_is(tmp_path: Path) -> None:
     assert later["threads"].nunique() == 1
     done, size = measure_files(tmp_path)
     assert done == 30
-    assert (
-        curve["stored"].iloc[-1]
-        < size
-        == sum(path.stat().st_size for path in tmp_path.rglob("*"))
-    )
+    assert size == sum(path.stat().st_size for path in tmp_path.rglob("*"))
+    # While a checkpoint replaces another, both are there.
+    assert curve["stored"].iloc[-1] < 1.2 * size
 
 
 def test_a_command_that_fails_has_no_curve(tmp_path: Path) -> None:

@@ -45,6 +45,11 @@ QUICK = [*SITES, "strategy.local.epochs=1"]
             "Message: own.A is not allowed. Set CFL_PLUGINS.'>",
             "own.A is not allowed. Set CFL_PLUGINS.",
         ),
+        (
+            "<class 'cfl_flower.errors.DeviceFailedError'>:<'ConfigError; its text is "
+            "in the device's own log'>",
+            "ConfigError; its text is in the device's own log",
+        ),
     ],
 )
 def test_the_reason_of_an_error_is_what_the_app_raised(reason: str, said: str) -> None:
