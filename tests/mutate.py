@@ -70,7 +70,7 @@ def mutmut(folder: Path, names: Iterable[str] = ()) -> None:
             check=False,
         )
     if ended.returncode:
-        sys.exit(f"mutmut failed; see {folder / 'log'}")
+        sys.exit(f"mutmut ended with {ended.returncode}; see {folder / 'log'}")
 
 
 def results(folder: Path, module: str) -> dict[str, str]:
