@@ -42,7 +42,7 @@ from cfl_flower.runs.reading import (
 from simulations.jobs import Job, at_once, carried_out
 from simulations.run import check_machine, refuse_nothing
 from simulations.set_files import with_files
-from simulations.superlink import PROJECT
+from simulations.superlink import APP, PROJECT
 from simulations.terminal import Parser, command, make_error_console
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ REFERENCE = "reference="
 
 def default_overrides() -> list[str]:
     """Return the overrides of a plain `flwr run .`, from pyproject.toml."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    # A wheel has no pyproject.toml beside its packages, and one among the commands.
+    path = APP if APP.exists() else PROJECT / "pyproject.toml"
+    project = tomllib.loads(path.read_text())
     return split(project["tool"]["flwr"]["app"]["config"][OVERRIDES])
 
 

@@ -164,10 +164,13 @@ def test_the_wheel_of_a_checkout_is_installed_and_runs_in_it(
         f"export PYTHONPATH={place}",
         "python -P -c 'import cfl_flower; print(cfl_flower.__file__)'",
         f"{place}/bin/cfl-flower run strategy=fedavg rounds=2 engine=inprocess",
+        f"{place}/bin/cfl-flower compare rounds=2 engine=inprocess output_dir=main-job",
     ]
     said = paste("\n".join(["set -e", *script]), checkout, newcomer)
     assert f"{place}/cfl_flower/__init__.py\n" in said
     assert f"saved in {checkout}/outputs/" in said
+    # The methods of a plain comparison stand in the wheel's own pyproject.toml.
+    assert (checkout / "main-job" / "oracle" / "summary.json").exists()
 
 
 def statuses(folder: Path, variables: dict[str, str]) -> list[str]:
