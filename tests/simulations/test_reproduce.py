@@ -496,7 +496,7 @@ def test_a_figure_can_be_relative_to_another_run(
     values = {}
     for name in ("gain", "gain_time", "gain_table"):
         assert main([name, *command]) == 0
-        (line,) = capsys.readouterr().out.splitlines()[2:]
+        line = capsys.readouterr().out.splitlines()[2]
         values[name] = line.split(" | ")[2]
     mean = {}
     for name in ("gain/digits/local", "gain/digits/fedavg", "gain_table/digits/local"):
