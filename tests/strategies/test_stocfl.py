@@ -14,7 +14,7 @@ import torch
 
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client_app import open_resources
-from cfl_flower.clustering.similarity import nearest_direction, normalise
+from cfl_flower.clustering.similarity import normalise
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import InvalidResultError
@@ -48,13 +48,6 @@ def state_of(folder: Path) -> StoCFLState:
 def outcomes(run: Any) -> list[tuple[int, int, float]]:
     """Return round, client and accuracy of every test."""
     return [(row["round"], row["client"], row["accuracy"]) for row in run.clients]
-
-
-def test_the_nearest_sum_is_found_by_direction_alone() -> None:
-    sums = [np.array([0.0, 0.0]), np.array([9.0, 1.0]), np.array([0.0, 2.0])]
-    assert nearest_direction(np.float32([1, 0]), sums)[0] == 1
-    assert nearest_direction(np.float32([0, 5]), sums) == (2, 1.0)
-    assert nearest_direction(np.float32([0, 0]), sums) == (0, 0.0)
 
 
 def test_psi_of_another_length_or_norm_is_refused() -> None:

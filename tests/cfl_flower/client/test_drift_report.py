@@ -9,6 +9,7 @@ import pytest
 
 from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import Result
 
 HISTOGRAM = np.float32([0.25, 0.75])
 
@@ -30,6 +31,17 @@ def test_report_survives_the_metrics_of_a_reply() -> None:
     found = DriftReport.from_metrics(metrics, 2, "label histogram")
     assert found.representation.tolist() == [0.25, 0.75]
     assert found.num_examples == 12
+
+
+def test_reports_are_stacked_in_the_order_of_their_results() -> None:
+    results = [
+        Result(client, 1, report=DriftReport(HISTOGRAM * (1 - client), 5 + client))
+        for client in (0, 1)
+    ]
+    points, counts = DriftReport.stack(results)
+    assert points.tolist() == [[0.25, 0.75], [0, 0]]
+    assert counts.tolist() == [5, 6]
+    assert counts.dtype == np.int64
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,9 @@ def test_the_scan_stays_within_its_range() -> None:
     points, _ = histograms(6, 5)
     found = choose_clusters(points, "l1", KMeansScan(2, 3), rng())
     assert found.max() + 1 <= 3
+    # With a silhouette that no clustering reaches there is one cluster.
+    single = choose_clusters(points, "l1", KMeansScan(2, 3), rng(), least=1.1)
+    assert single.tolist() == [0] * 30
 
 
 def test_choose_clusters_splits_finely_only_on_evidence() -> None:
@@ -172,6 +175,11 @@ def test_kmeans_finds_as_many_clusters_as_there_are_distinct_points() -> None:
     assert number_by_appearance(labels).tolist() == [0, 0, 1, 1]
     alike = kmeans(np.ones((4, 2)), 3, np.random.default_rng(0))
     assert alike.tolist() == [0, 0, 0, 0]
+    # Where seedings differ, the generator decides.
+    many = rng().dirichlet(np.ones(6), 60)
+    one, again, other = (kmeans(many, 8, rng(seed)) for seed in (3, 3, 4))
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
 
 
 def test_complete_linkage_merges_where_the_farthest_members_are_nearest() -> None:
@@ -181,6 +189,7 @@ def test_complete_linkage_merges_where_the_farthest_members_are_nearest() -> Non
     gaps = np.abs(places - places.T)
     assert number_by_appearance(complete_linkage(gaps, 2)).tolist() == [0, 0, 0, 1]
     assert complete_linkage(np.zeros((1, 1)), 3).tolist() == [0]
+    assert sorted(complete_linkage(gaps[:2, :2], 3)) == [0, 1]
     assert sorted(complete_linkage(gaps, 9)) == [0, 1, 2, 3]
 
 

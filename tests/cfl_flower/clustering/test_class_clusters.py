@@ -72,3 +72,7 @@ def test_members_of_a_cluster_get_its_mean_and_nobody_elses() -> None:
     weights = np.array([[1.0], [3], [5], [0]])
     weighted = cluster_means(values, clusters, weights)
     assert weighted.ravel().tolist() == [1.75, 1.75, 3, 4]
+    # A class that nobody has says nothing of the next one.
+    both = [np.repeat(each, 2, axis=1) for each in (values, clusters, weights)]
+    both[1][:, 0] = -1
+    assert cluster_means(*both)[:, 1].ravel().tolist() == [1.75, 1.75, 3, 4]

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfl_flower.clustering.merging import find_merges, objective, purity
+from cfl_flower.clustering.merging import (
+    describe_clustering,
+    find_merges,
+    objective,
+    purity,
+)
 from cfl_flower.clustering.similarity import cosine_matrix, normalise
 
 
@@ -110,3 +115,11 @@ def test_the_objective_is_the_sum_over_pairs() -> None:
 def test_purity_equals_the_value_computed_by_hand() -> None:
     clusters, truth = np.array([3, 3, 3, 7, 7]), np.array([1, 1, 2, 2, 2])
     assert purity(clusters, truth) == pytest.approx(4 / 5)
+
+
+def test_without_true_concepts_there_is_no_purity() -> None:
+    sums, known = [np.ones(2), 3 * np.ones(2)], np.array([True, True, False])
+    found = describe_clustering(np.array([1, 2, 0]), known, sums, None)
+    one = pytest.approx(1.0)
+    expected = {"known": 2, "found": 2, "objective": one, "purity": None}
+    assert found == expected

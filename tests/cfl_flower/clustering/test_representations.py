@@ -18,6 +18,7 @@ from cfl_flower.clustering.representations import (
     largest_pairwise_distance,
     mean_client_distance,
     parse_vector,
+    unit,
 )
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Vector
@@ -108,6 +109,13 @@ def test_equal_clients_have_no_distance_in_either_metric() -> None:
     rows = np.tile(np.float32([0.1, 0.2, 0.7]), (5, 1))
     for metric in ("l1", "js"):
         assert mean_client_distance(rows, np.zeros(5, np.int64), metric) == 0
+
+
+def test_a_unit_vector_has_length_1_unless_it_is_zero() -> None:
+    found = unit(np.float32([3, 4]))
+    assert found.tolist() == np.float32([0.6, 0.8]).tolist()
+    assert found.dtype == np.float32
+    assert unit(np.float32([0, 0])).tolist() == [0, 0]
 
 
 def test_a_digest_identifies_a_representation() -> None:

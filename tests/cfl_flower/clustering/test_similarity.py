@@ -13,6 +13,7 @@ from cfl_flower.clustering.similarity import (
     dissimilarities,
     gram_matrix,
     madc,
+    nearest_direction,
     nearest_model,
     sketch,
 )
@@ -175,3 +176,10 @@ def test_a_sketch_is_linear_and_the_same_for_all_clients() -> None:
     assert (np.abs(axes).sum(axis=1) == 1).all()
     assert set(axes.sum(axis=1)) == {-1, 1}
     assert (axes != 0).any(axis=0).all()
+
+
+def test_the_nearest_sum_is_found_by_direction_alone() -> None:
+    sums = [np.array([0.0, 0.0]), np.array([9.0, 1.0]), np.array([0.0, 2.0])]
+    assert nearest_direction(np.float32([1, 0]), sums)[0] == 1
+    assert nearest_direction(np.float32([0, 5]), sums) == (2, 1.0)
+    assert nearest_direction(np.float32([0, 0]), sums) == (0, 0.0)

@@ -203,6 +203,25 @@ def test_random_swaps_are_each_clients_own(seed: int, pairs: int) -> None:
     assert len(np.unique(relabel[changed > 0], axis=0)) > 1
 
 
+def test_random_swaps_are_among_the_labels_that_a_client_holds() -> None:
+    line = timeline(Relabel([2], random_swaps=2), partition=FewClasses(labels=4))
+    world = line.world(2)
+    changed = world.relabel != np.arange(10)
+    assert np.array_equal(changed, world.demand > 0)
+
+
+def test_a_step_of_a_schedule_is_named_in_its_errors_and_lasts_as_long_as_the_run() -> (
+    None
+):
+    steps = {"turn": Rotate(every=5, first=2, ids=[99]), "swap": Exchange([3])}
+    line = timeline(*Schedule(steps=steps).events, total=9)
+    assert line.rounds == [2, 3, 7]
+    with pytest.raises(ConfigError, match=r"drift\.steps\.turn\.ids="):
+        line.world(2)
+    with pytest.raises(ConfigError, match=r"drift\.steps\.bad=int"):
+        Schedule(steps={"bad": 3})
+
+
 def test_four_quarter_turns_bring_the_first_concept_back() -> None:
     line = timeline(Rotate([2, 3, 4, 5], degrees=90))
     assert [line.world(round).degrees[0] for round in range(1, 6)] == [

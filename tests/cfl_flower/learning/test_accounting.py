@@ -53,6 +53,7 @@ def test_epsilon_of_several_releases() -> None:
     loss = PrivacyLoss()
     for _ in range(4):
         loss.add(["a"], 2.0**-2)
+    loss.add(["c"], 1.0)  # another one's loss changes nothing of it
     assert epsilon_of(loss.of("a"), 1e-5) == epsilon_of(1, 1e-5)
     assert epsilon_of(1, 1e-5) == pytest.approx(4.377, abs=1e-3)
     assert epsilon_of(loss.of("b"), 1e-5) == 0

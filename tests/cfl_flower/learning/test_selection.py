@@ -237,6 +237,15 @@ def test_oort_draws_among_those_near_the_last_one_needed_or_ten_times_as_many() 
     assert exploited(replace(greedy, cut_off=0.5), 3) == {1.0, 0.06, 0.04}
 
 
+def test_oort_draws_by_scores() -> None:
+    size, greedy = len(STEPS), Oort(exploration=0, least_exploration=0)
+    history = History(STEPS, np.ones(size), np.ones(size, np.int64), np.ones(1))
+    found, rng = Known(1, history, np.zeros(0)), np.random.default_rng(0)
+    drawn = [greedy.choose(np.arange(size), 1, rng, found)[0] for _ in range(400)]
+    # Ten of 1 against ten of .06: 94%, with a standard deviation of 1.2.
+    assert np.mean(STEPS[drawn] == 1) == pytest.approx(1 / 1.06, abs=0.06)
+
+
 def test_oort_clips_utilities_at_their_90th_percentile() -> None:
     utility = [*range(1, 11), 1e6]
     seen = known(1, utility=utility, seconds=[1.0] * 11, last=[1] * 11)
@@ -249,7 +258,9 @@ def test_the_pacer_allows_more_time_while_the_utility_stays_the_same() -> None:
     oort = Oort(pacer_step=2)
     assert oort.pace(History(gained=np.ones(3))) == 30
     assert oort.pace(History(gained=np.ones(4))) == 35
-    assert oort.pace(History(gained=np.array([1, 1, 9, 9.0]))) == 25
+    # From 2: more by a tenth at most, less by five times at least.
+    for late, pace in ((1.09, 35), (1.2, 30), (5.9, 30), (6.0, 25)):
+        assert oort.pace(History(gained=np.array([1, 1, late, late]))) == pace
 
 
 def test_a_history_records_participants_only() -> None:
@@ -258,6 +269,12 @@ def test_a_history_records_participants_only() -> None:
     assert after.last.tolist() == [0, 0, 4]
     assert after.utility.tolist() == [0, 0, 7]
     assert before.last.tolist() == [0, 0, 0]
+    # Who comes later was never seen, and the others stay as they are.
+    later = after.extended(4)
+    assert later.utility.tolist() == [0, 0, 7, 0]
+    assert np.array_equal(later.seconds, [np.nan, np.nan, 1.5, np.nan], equal_nan=True)
+    assert later.last.tolist() == [0, 0, 4, 0]
+    assert later.last.dtype == np.int64
 
 
 def test_the_pacer_uses_the_mean_utility_of_exploited_clients() -> None:
