@@ -190,9 +190,12 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
 def warn_of_divergence(
     config: RunConfig, loss: float | None, warn: Callable[[str], None]
 ) -> None:
-    """Warn if the last tests' mean loss is far above that of guessing, ln(classes)."""
+    """Warn if the last tests' mean loss is far above that of guessing, ln(classes).
+
+    With privacy it may be the noise, which no learning rate removes.
+    """
     guessing = math.log(config.dataset.classes)
-    if loss is not None and loss > DIVERGED * guessing:
+    if loss is not None and loss > DIVERGED * guessing and not config.privacy.on:
         rate = config.strategy.local.learning_rate
         warn(
             f"training diverged: the loss is {loss:.1f}, and that of guessing "
