@@ -15,7 +15,6 @@ from functools import cached_property, lru_cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -35,12 +34,8 @@ from cfl_flower.client.node_config import CLIENT_ID, KEY, NodeConfig
 from cfl_flower.client.state import ClientState
 from cfl_flower.client.time_limit import interruptible, time_limit
 from cfl_flower.code_version import code_digest
-from cfl_flower.communication.masks import (
-    GROUPS,
-    Groups,
-    add_masks,
-    public_key,
-)
+from cfl_flower.communication.device_sums import REVEAL, DeviceSums
+from cfl_flower.communication.masks import public_key
 from cfl_flower.communication.partial_sums import PartialSumBuilder
 from cfl_flower.communication.records import TaskBatch, mark, pack_answers, unpack_tasks
 from cfl_flower.communication.validation import asks_for_losses
@@ -214,25 +209,26 @@ def work(message: Message, context: Context) -> Message:
     models = zip(batch.plan.models, batch.sharers, strict=True)
     evaluator = Evaluator(resources.model, {id(m): count for m, count in models})
     builder = PartialSumBuilder(batch.plan, batch.phase)
+    device = None if node is None else DeviceSums(node, resources.settings)
     answers, kinds = [], set[str]()
     with interruptible():
         for task, answer in do_tasks(resources, batch, evaluator, node):
-            if answer := builder.take(task, answer):
-                # One traceback of a kind: a bug raises in every client.
-                if answer.trace and answer.trace.kind in kinds:
-                    answer.trace = None
-                elif answer.trace:
-                    kinds.add(answer.trace.kind)
-                answers.append(answer)
+            left = builder.take(task, answer)
+            if left is None:
+                continue
+            if device is not None:
+                left = device.keep_in(left, sends_direction(resources, batch, task))
+            # One traceback of a kind: a bug raises in every client.
+            if left.trace and left.trace.kind in kinds:
+                left.trace = None
+            elif left.trace:
+                kinds.add(left.trace.kind)
+            answers.append(left)
     sums = builder.sums
-    if node is not None and sums:
-        secret = node.secret(resources.settings["run"])
-        groups = Groups.of_config(batch.plan.tasks[0].config)
-        sums = {
-            (array, model): add_masks(total, secret, groups, array)
-            for (array, model), total in sums.items()
-        }
-    content = pack_answers(answers, sums)
+    shares: dict[str, list[bytes]] = {}
+    if device is not None and sums:
+        sums, shares = device.hide(sums, batch.plan.tasks[0])
+    content = pack_answers(answers, sums, shares)
     mark(content, resources.settings["run"], batch.phase, batch.round)
     return Message(content, reply_to=message)
 
@@ -274,8 +270,13 @@ def do_task(
     try:
         with time_limit(settings["system"].task_timeout):
             inject_fault_before(fault)
-            if problem := refuse_groups(resources, batch, task, node):
-                return Answer(client, error=problem)
+            if node is not None:
+                sums = DeviceSums(node, settings)
+                if REVEAL in task.config:
+                    return sums.reveal(batch.round, task)
+                problem = sums.refuse(batch.phase, batch.round, batch.plan, task)
+                if problem is not None:
+                    return Answer(client, error=problem)
             answer = call_client(resources, batch, evaluator, task, node)
     except TaskTimeoutError as error:
         return Answer(client, error=("timeout", str(error)))
@@ -325,31 +326,11 @@ def leave_strict_run(
         raise RaisedInStrictRunError from error
 
 
-def refuse_groups(
-    resources: WorkerResources, batch: TaskBatch, task: Task, node: NodeConfig | None
-) -> tuple[str, str] | None:
-    """Return why a device does not add its result to a sum, if it does not.
-
-    In a round it answers to one list of groups: the difference between the sums of two
-    would be the result of whoever is in one of them alone.
-    """
-    plan, privacy = batch.plan, resources.settings["privacy"]
-    asked = batch.phase == "train" and any(plan.reply)
-    if node is None or not (privacy.secure_sums and asked):
-        return None
-    if GROUPS not in task.config:
-        return "refused", "it is asked for its result without masks"
-    secret = node.secret(resources.settings["run"])
-    groups = Groups.of_config(task.config)
-    if problem := groups.problem(secret, len(plan.reply), privacy.least_members):
-        return problem
-    state = ClientState(resources.state_root, task.client, alone=True).part(GROUPS)
-    asked_for = np.frombuffer(groups.digest(), np.uint8)
-    known = state.at(batch.round).get("digest", asked_for)
-    if known.tolist() != asked_for.tolist():
-        return "refused", "it was asked with other groups in this round before"
-    state.save(batch.round, {"digest": asked_for})
-    return None
+def sends_direction(resources: WorkerResources, batch: TaskBatch, task: Task) -> bool:
+    """Return whether the array of an answer represents data, and is no model."""
+    config = batch.plan.config | task.config
+    asked = getattr(resources.client_class, "directions", ())
+    return batch.phase == "query" and any(config.get(name) for name in asked)
 
 
 def own_round(batch: TaskBatch, task: Task) -> int:

@@ -53,6 +53,9 @@ class ClusteredClient(NumPyClient):
     """Whether an overridden `fit` still tells the loss of the model that it starts
     from, if it is asked for."""
 
+    directions: ClassVar[tuple[str, ...]] = ()
+    """Keys of a query whose answer's array represents data, and is no model."""
+
     def __init__(self, context: ClientContext) -> None:
         self.context = context
 

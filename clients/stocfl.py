@@ -25,6 +25,8 @@ from clients.bilevel import BilevelClient
 class StoCFLClient(BilevelClient):
     """Algorithm 1, ClientProcedure and GetDatasetRepresentation."""
 
+    directions = ("represent",)
+
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Send psi at the anchor parameters[0], or omega = parameters[0] trained."""
         upcoming = self.context.round + 1

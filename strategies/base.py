@@ -191,7 +191,9 @@ class ClusteredStrategy(Method, Strategy):
             more = self._receive_trained(later)
             results.extend(more)
             merge_sums(results.sums, more.sums)
-        self._confidential.receive(results, self.record, self.state.privacy)
+            results.shares |= more.shares
+        loss = self.state.privacy
+        self._confidential.receive(results, self.record, loss, self._ask_senders)
         # One device costs all others of its sum the round, and nobody the run.
         if self.record.participants and not self._sums:
             self.require_any(results, "train")
@@ -209,6 +211,13 @@ class ClusteredStrategy(Method, Strategy):
             clusters, models = self.state.clusters[rows], self.state.models
             note_discrepancies(self.record, results, clusters, models)
         return None, None
+
+    def _ask_senders(self, plan: Plan) -> list[Result]:
+        """Ask those whose results are in masked sums what a plan says."""
+        messages = self.fleet.messages("query", self.record.round, plan)
+        answers = self.fleet.collect("query", self._exchange(messages))
+        self._note_traffic("query", answers)
+        return answers
 
     def _note_participants(self, results: list[Result], seconds: FloatArray) -> None:
         """Note what selections know clients by, of those who were late as well."""

@@ -8,7 +8,7 @@ from cfl_flower.learning.accounting import PrivacyLoss
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Plan
 from strategies.privacy import PrivacyGuard
-from strategies.secure_sums import SecureSums
+from strategies.secure_sums import Asker, SecureSums
 
 
 class ConfidentialTraining:
@@ -46,12 +46,18 @@ class ConfidentialTraining:
         if self._guard:
             self._guard.hear(results)
 
-    def receive(self, results: Results, record: RoundRecord, loss: PrivacyLoss) -> None:
-        """Leave a method what it may see of the results; account for what was sent."""
+    def receive(
+        self, results: Results, record: RoundRecord, loss: PrivacyLoss, ask: Asker
+    ) -> None:
+        """Leave a method what it may see of the results; account for what was sent.
+
+        ``ask`` asks devices what opens their sums.
+        """
         plan = self._plan
         summed = plan.sum_spec is not None
         if self._sums and summed:
-            record.failures += self._sums.open(plan, results)
+            asker = None if self._fleet.simulated else ask
+            record.failures += self._sums.open(plan, results, asker)
         if self._guard:
             self._guard.count_training(plan, loss)
             self._guard.release(record, plan, results, loss, self._fleet.simulated)

@@ -36,6 +36,12 @@ STATE_DAYS = "state-days"
 
 DEFAULT_STATE_DAYS = 90
 
+SECURE_SUMS = "secure-sums"
+"""Key of whether a device sends results behind masks alone, whatever the run says."""
+
+LEAST_MEMBERS = "least-members"
+"""Key of the fewest devices of a sum that it adds to, whatever the run says."""
+
 SIGN = ".last-heard-of"
 """File in the folder of each run; only folders with it are ever removed."""
 
@@ -48,6 +54,8 @@ class NodeConfig(NamedTuple):
     """Empty for a device with the data of a virtual client of a simulation."""
     state_dir: str
     state_days: float
+    secure_sums: bool = False
+    least_members: int = 2
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> NodeConfig | None:
@@ -70,8 +78,13 @@ class NodeConfig(NamedTuple):
         days = node_config.get(STATE_DAYS, DEFAULT_STATE_DAYS)
         number = isinstance(days, int | float) and not isinstance(days, bool)
         require(number and days > 0, STATE_DAYS, days, "a number of days above 0")
+        secure = node_config.get(SECURE_SUMS, False)
+        require(isinstance(secure, bool), SECURE_SUMS, secure, "true or false")
+        least = node_config.get(LEAST_MEMBERS, 2)
+        whole = isinstance(least, int) and not isinstance(least, bool)
+        require(whole and least >= 2, LEAST_MEMBERS, least, "a whole number from 2")
         folder = str(Path(state).expanduser())
-        return cls(client, str(path) if data else "", folder, days)
+        return cls(client, str(path) if data else "", folder, days, secure, least)
 
     def secret(self, run: str) -> bytes:
         """Return 256 bits that nobody else knows, made once for a run."""

@@ -23,6 +23,7 @@ from cfl_flower.communication.partial_sums import (
     PartialSums,
     Version,
     add_result,
+    check_shares,
     check_single,
     merge_sums,
     read_sums,
@@ -35,6 +36,7 @@ from cfl_flower.communication.records import (
     encode_models,
     pack_tasks,
     unpack_answers,
+    unpack_shares,
 )
 from cfl_flower.communication.results import Results, payload_bytes
 from cfl_flower.communication.validation import validate
@@ -166,7 +168,8 @@ class Fleet(NodeRegistry):
         Raises `WorkerLostError` if the node is a simulation's, and did not answer.
         """
         plan, shared = pending.plan, self._shared(pending)
-        answers, sums = self._open(pending, reply)
+        answers, sums, shares = self._open(pending, reply)
+        masked = plan.sum_spec is not None and plan.sum_spec.masked
         for task in pending.tasks:
             models = [plan.models[index] for index in task.models]
             down = payload_bytes(models, task.config)
@@ -187,10 +190,14 @@ class Fleet(NodeRegistry):
                     at = pending.phase, pending.round
                     self._on_trace(task.client, *at, answer.trace)
                 results.failures.append(self.fail(task.client, pending.phase, error))
+                if not self.simulated:
+                    # What is in no result is in no sum: its group goes on without it.
+                    sums.clear()
                 continue
             results.append(result)
+            if masked:
+                results.shares[task.client] = shares
             # As a device of its own would have sent it.
-            masked = plan.sum_spec is not None and plan.sum_spec.masked
             up = (LIMB_BYTES if masked else 4) * sum(plan.reply)
             up += payload_bytes([], result.metrics)
             results.bytes_up += up
@@ -213,9 +220,10 @@ class Fleet(NodeRegistry):
 
     def _open(
         self, pending: PendingMessage, reply: Message | None
-    ) -> tuple[dict[ClientId, Answer], PartialSums]:
-        """Return the answer of each client and the sums of a reply."""
+    ) -> tuple[dict[ClientId, Answer], PartialSums, dict[int, list[bytes]]]:
+        """Return the answer of each client, the sums and the shares of a reply."""
         plan, sums = pending.plan, PartialSums()
+        shares: dict[int, list[bytes]] = {}
         try:
             if reply is None or reply.has_error():
                 raise InvalidResultError("node", self._why_no_answer(pending, reply))
@@ -233,6 +241,8 @@ class Fleet(NodeRegistry):
                 sums = read_sums(reply.content, pending.tasks, plan)
                 if not self.simulated:
                     check_single(sums, shared, answers, plan)
+                    shares = unpack_shares(reply.content) if sums else {}
+                    check_shares(shares, sums, pending.tasks[0])
             # All of it is read; who sent the messages holds them longer.
             reply.content = RecordDict()
         except InvalidResultError as error:
@@ -242,8 +252,8 @@ class Fleet(NodeRegistry):
                     f"{RESUME}"
                 ) from error
             failed = error.reason, error.detail
-            return {c: Answer(c, error=failed) for c in pending.clients}, sums
-        return {answer.client: answer for answer in answers}, sums
+            return {c: Answer(c, error=failed) for c in pending.clients}, sums, shares
+        return {answer.client: answer for answer in answers}, sums, shares
 
     def _why_no_answer(self, pending: PendingMessage, reply: Message | None) -> str:
         if reply is not None:

@@ -2,11 +2,17 @@
 
 After Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine
 Learning" (CCS 2017), section 4: every two devices of a group share a secret, and make a
-mask of it that one adds and the other subtracts. What is added up are integers modulo
-2^64 (`exact_sum`), so that all masks of a group cancel exactly. There are no shares to
-repair a sum with if a device drops out: it is discarded.
+mask of it that one adds and the other subtracts. Each adds a mask of its own besides,
+whose seed it shares out among the group (Shamir, 1979). What is added up are integers
+modulo 2^64 (`exact_sum`), so that masks cancel exactly.
 
-A group is the list of its devices' public keys, and tells nobody who they are.
+When the results are there, each device that sent one reveals its shares of the senders'
+own seeds, and the seeds of its masks with those whose result is lost. So the server can
+open the sum of all senders, and no result alone: of a sender it never learns the masks
+with others that sent, of a lost one never its own mask, even if its result comes late.
+
+A group is the list of its devices' public keys, and tells nobody who they are. A device
+is its place in that list.
 """
 
 from __future__ import annotations
@@ -14,15 +20,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from Crypto.Protocol.SecretSharing import Shamir
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
 )
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from cfl_flower.communication.exact_sum import ExactSum
@@ -33,10 +44,20 @@ GROUPS = "groups"
 
 KEY_BYTES = 32
 
+SEED_BYTES = 16
+"""Of a device's own mask; Shamir's shares are as long."""
+
+SEALED_BYTES = SEED_BYTES + 16
+"""A share and the tag that proves who encrypted it."""
+
 FIELD = 2**255 - 19
 """Size of the field of X25519 (RFC 7748): a key is a number below it."""
 
-PURPOSE = b"cfl-flower masks"
+MASK = b"cfl-flower mask"
+SHARE = b"cfl-flower share"
+OWN_MASK = b"cfl-flower own mask"
+NONCE = bytes(12)
+"""Each key encrypts one share."""
 
 
 class Groups(NamedTuple):
@@ -67,7 +88,7 @@ class Groups(NamedTuple):
         """Return why a device should not add its result, as a failure's word and line.
 
         There is a group for each of the arrays, of at least ``least`` devices with
-        different keys, this one's own among them.
+        different keys, this one's own among them, sorted.
         """
         own = public_key(secret)
         if any(own not in keys for keys in self.members):
@@ -76,7 +97,32 @@ class Groups(NamedTuple):
         if len(self.members) != arrays or smallest < least:
             least_asked = f"privacy.least_members={least}"
             return "refused", f"a group of {smallest} devices, fewer than {least_asked}"
+        if any(list(keys) != sorted(set(keys)) for keys in self.members):
+            return "refused", "a group has a key twice, or is not sorted"
         return None
+
+
+class Revealed(NamedTuple):
+    """What a device tells of a group once the results are there."""
+
+    shares: Sequence[bytes]
+    """Its share of each sender's own seed, in their order; empty for one that cannot be
+    decrypted."""
+    seeds: Sequence[bytes]
+    """The seed of its mask with each lost device, in their order."""
+
+
+def share_threshold(members: int) -> int:
+    """Return how many shares make an own seed: all but a third of the group's."""
+    return members - members // 3
+
+
+def fewest_senders(members: int, least: int) -> int:
+    """Return how many of a group must send for its sum to be opened.
+
+    Up to a third may be lost, as long as ``least`` are left.
+    """
+    return max(least, share_threshold(members))
 
 
 def public_key(secret: bytes) -> bytes:
@@ -101,33 +147,142 @@ def is_public_key(key: bytes) -> bool:
     return True
 
 
-def add_masks(total: ExactSum, secret: bytes, groups: Groups, array: int) -> ExactSum:
-    """Return a sum with a device's masks of an array of its reply."""
-    keys, own = groups.members[array], public_key(secret)
-    private = X25519PrivateKey.from_private_bytes(secret)
-    listed = json.dumps([array, *_listed([keys])]).encode()
-    purpose = PURPOSE + hashlib.sha256(listed).digest()
-    limbs = total.limbs.copy()
-    for other in set(keys) - {own}:
-        shared = private.exchange(X25519PublicKey.from_public_bytes(other))
+@dataclass(frozen=True)
+class GroupMember:
+    """A device in the group of one array of its reply."""
+
+    secret: bytes
+    groups: Groups
+    array: int
+
+    @cached_property
+    def place(self) -> int:
+        """Its place among the group's keys."""
+        return list(self._keys).index(public_key(self.secret))
+
+    def hide(self, total: ExactSum, own_seed: bytes) -> ExactSum:
+        """Return a sum with the masks that it shares with others, and its own."""
+        limbs = total.limbs + own_mask(own_seed, total.length)
+        for other in range(len(self._keys)):
+            if other != self.place:
+                mask = stream(self._mask_seed(other), total.length)
+                # Modulo 2^64, as meant.
+                limbs += mask if self.place < other else -mask
+        return ExactSum(limbs, total.terms, total.weight)
+
+    def share_out(self, own_seed: bytes) -> list[bytes]:
+        """Return a share of the own seed for each member, which only that one can read.
+
+        Any `share_threshold` of them make the seed.
+        """
+        count = len(self._keys)
+        shares = Shamir.split(share_threshold(count), count, own_seed, ssss=False)
+        return [
+            self._cipher(self.place, other).encrypt(NONCE, share, None)
+            for other, (_, share) in enumerate(shares)
+        ]
+
+    def reveal(self, senders: Sequence[int], sealed: Sequence[bytes]) -> Revealed:
+        """Return what opens the sum of the senders.
+
+        ``sealed`` has what each of them encrypted for this device.
+        """
+        shares = [
+            self._unseal(sender, text)
+            for sender, text in zip(senders, sealed, strict=True)
+        ]
+        lost = [p for p in range(len(self._keys)) if p not in senders]
+        return Revealed(shares, [self._mask_seed(place) for place in lost])
+
+    @property
+    def _keys(self) -> Sequence[bytes]:
+        return self.groups.members[self.array]
+
+    @cached_property
+    def _private(self) -> X25519PrivateKey:
+        return X25519PrivateKey.from_private_bytes(self.secret)
+
+    @cached_property
+    def _group(self) -> bytes:
+        """A digest of the array and its group, for keys that serve nothing else."""
+        listed = json.dumps([self.array, *_listed([self._keys])]).encode()
+        return hashlib.sha256(listed).digest()
+
+    def _mask_seed(self, other: int) -> bytes:
         # Other keys can have the same secret in common with this device: a key plus a
         # point of low order. Their masks would cancel without the two keys in here.
-        pair = purpose + min(own, other) + max(own, other)
-        mask = _mask(shared, groups.salt, pair, total.length)
-        # Modulo 2^64, as meant.
-        if own < other:
-            limbs += mask
-        else:
-            limbs -= mask
+        keys = sorted([self._keys[self.place], self._keys[other]])
+        return self._derive(other, MASK + self._group + b"".join(keys))
+
+    def _cipher(self, sender: int, receiver: int) -> ChaCha20Poly1305:
+        other = receiver if sender == self.place else sender
+        keys = [self._keys[sender], self._keys[receiver]]
+        return ChaCha20Poly1305(
+            self._derive(other, SHARE + self._group + b"".join(keys))
+        )
+
+    def _derive(self, other: int, purpose: bytes) -> bytes:
+        peer = X25519PublicKey.from_public_bytes(self._keys[other])
+        shared = self._private.exchange(peer)
+        return HKDF(hashes.SHA256(), KEY_BYTES, self.groups.salt, purpose).derive(
+            shared
+        )
+
+    def _unseal(self, sender: int, text: bytes) -> bytes:
+        try:
+            return self._cipher(sender, self.place).decrypt(NONCE, text, None)
+        except (InvalidTag, ValueError):
+            return b""
+
+
+def unmask(
+    total: ExactSum, members: int, revealed: Mapping[int, Revealed | None]
+) -> ExactSum | None:
+    """Return the senders' sum without masks; None if too few revealed what it takes.
+
+    Parameters
+    ----------
+    total
+        The sum of what the senders sent.
+    members
+        How many are in their group.
+    revealed
+        What each sender revealed, by its place; None for one that is lost since.
+    """
+    senders = sorted(revealed)
+    lost = [place for place in range(members) if place not in revealed]
+    limbs = total.limbs.copy()
+    for number, sender in enumerate(senders):
+        shares = [
+            (place + 1, told.shares[number])
+            for place, told in revealed.items()
+            if told is not None and len(told.shares[number]) == SEED_BYTES
+        ]
+        needed = share_threshold(members)
+        if len(shares) < needed:
+            return None
+        seed = Shamir.combine(shares[:needed], ssss=False)
+        limbs -= own_mask(seed, total.length)
+        for other, place in enumerate(lost):
+            told = revealed[sender]
+            if told is None:
+                return None
+            mask = stream(told.seeds[other], total.length)
+            limbs -= mask if sender < place else -mask
     return ExactSum(limbs, total.terms, total.weight)
 
 
-def _mask(shared: bytes, salt: bytes, purpose: bytes, length: int) -> IntArray:
-    """Return the mask of two devices, (2, length): a stream that only they can make."""
-    key = HKDF(hashes.SHA256(), KEY_BYTES, salt, purpose).derive(shared)
+def own_mask(seed: bytes, length: int) -> IntArray:
+    """Return a device's own mask, (2, length), from its seed of 16 bytes."""
+    key = HKDF(hashes.SHA256(), KEY_BYTES, None, OWN_MASK).derive(seed)
+    return stream(key, length)
+
+
+def stream(key: bytes, length: int) -> IntArray:
+    """Return the mask, (2, length), that follows from a key of 32 bytes."""
     # A key of its own for each mask: the nonce can stay 0.
-    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
-    bits = stream.update(bytes(2 * 8 * length))
+    cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
+    bits = cipher.update(bytes(2 * 8 * length))
     mask: IntArray = np.frombuffer(bits, "<i8").reshape(2, length)
     return mask
 

@@ -9,7 +9,7 @@ no difference who adds what, or into how many portions a large round is divided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from cfl_flower.communication.exact_sum import ExactSum, check_range
+from cfl_flower.communication.masks import SEALED_BYTES, Groups
 from cfl_flower.communication.records import number_models, unpack_sums
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError
@@ -101,6 +102,20 @@ def check_single(
     single = all(s.terms == 1 and s.weight == weight for s in sums.values())
     if not single or set(sums) != {(a, base) for a, base in expected if plan.reply[a]}:
         raise InvalidResultError("shape", "its sums are not those of its one result")
+
+
+def check_shares(
+    shares: Mapping[int, Sequence[bytes]], sums: PartialSums, task: Task
+) -> None:
+    """Raise `InvalidResultError` unless each masked sum has one for each member."""
+    if not sums:
+        return
+    members = Groups.of_config(task.config).members
+    expected = {array: [SEALED_BYTES] * len(members[array]) for array, _ in sums}
+    found = {array: [len(text) for text in texts] for array, texts in shares.items()}
+    if found != expected:
+        detail = "its shares of masks are not one for each device of its group"
+        raise InvalidResultError("shape", detail)
 
 
 def add_result(

@@ -191,9 +191,14 @@ def weigh(value: object) -> int:
 
 
 def pack_answers(
-    answers: Iterable[Answer], sums: Mapping[tuple[int, int], ExactSum] | None = None
+    answers: Iterable[Answer],
+    sums: Mapping[tuple[int, int], ExactSum] | None = None,
+    shares: Mapping[str, list[bytes]] | None = None,
 ) -> RecordDict:
-    """Pack the answers of one node, and the sums of what is missing in them."""
+    """Pack the answers of one node, and the sums of what is missing in them.
+
+    ``shares`` has what a device that masked its sums encrypted for others.
+    """
     rows, raw, vectors = [], ConfigRecord(), list[Vector]()
     for index, answer in enumerate(map(_without_oddities, answers)):
         plain = {}
@@ -215,6 +220,7 @@ def pack_answers(
             # One array for all: Flower takes 0.1 ms for each, at both ends.
             "arrays": ArrayRecord({"all": _encode_vectors(vectors)}),
             **_pack_sums(sums or {}),
+            SHARES: ConfigRecord(dict(shares or {})),
         }
     )
 
@@ -253,6 +259,24 @@ def unpack_sums(content: RecordDict) -> dict[tuple[int, int], ExactSum]:
     except Exception as error:
         detail = f"the sums cannot be read: {type(error).__name__}: {error}"
         raise InvalidResultError("shape", detail) from error
+
+
+SHARES = "shares"
+"""Name of the record with what a device encrypted for others of its group."""
+
+
+def unpack_shares(content: RecordDict) -> dict[int, list[bytes]]:
+    """Read, for each array, what a device encrypted for each member of its group.
+
+    Raises `InvalidResultError` if it cannot be read.
+    """
+    found: dict[int, list[bytes]] = {}
+    for array, texts in content.config_records.get(SHARES, ConfigRecord()).items():
+        listed = isinstance(texts, list) and all(isinstance(t, bytes) for t in texts)
+        if not array.isdecimal() or not listed:
+            raise InvalidResultError("shape", "shares of masks that cannot be read")
+        found[int(array)] = list(texts)  # type: ignore[arg-type]
+    return found
 
 
 def _without_oddities(answer: Answer) -> Answer:

@@ -19,6 +19,9 @@ class Results(list[Result]):
         self.sums: dict[tuple[int, int], ExactSum] = {}
         """What arrays were added up to, by (array of a reply, model of the plan), if
         the plan has a `SumSpec`; the results then have no arrays."""
+        self.shares: dict[ClientId, dict[int, list[bytes]]] = {}
+        """Whose results are in masked sums, with what real devices encrypted for others
+        of their groups, by the array."""
         self.failures: list[Failure] = []
         self.bytes_up = self.bytes_down = 0
         """Models and representations, as if every client were a device of its own."""

@@ -19,6 +19,8 @@ from cfl_flower.client.node_config import (
     CLIENT_ID,
     DATA_DIR,
     DEFAULT_STATE_DAYS,
+    LEAST_MEMBERS,
+    SECURE_SUMS,
     STATE_DAYS,
     STATE_DIR,
     NodeConfig,
@@ -34,13 +36,22 @@ PORT = 9094
 
 
 def node_config(
-    client: ClientId, data: Path | None, home: Path, days: float = DEFAULT_STATE_DAYS
+    client: ClientId,
+    data: Path | None,
+    home: Path,
+    days: float = DEFAULT_STATE_DAYS,
+    secure_sums: bool = False,
+    least_members: int | None = None,
 ) -> dict[str, ClientId | float]:
     """Return what the device says about itself, or raise a `ConfigError`."""
     config: dict[str, ClientId | float] = {CLIENT_ID: client}
     config[STATE_DIR] = str(home / "state")
     if days != DEFAULT_STATE_DAYS:
         config[STATE_DAYS] = days
+    if secure_sums:
+        config[SECURE_SUMS] = True
+    if least_members is not None:
+        config[LEAST_MEMBERS] = least_members
     if data is not None:
         config[DATA_DIR] = str(data.absolute())
     NodeConfig.of(config)
@@ -89,11 +100,16 @@ def main(arguments: Sequence[str]) -> None:
     add = parser.add_argument
     forget = "after which a run not heard of is forgotten"
     add("--state-days", type=float, default=DEFAULT_STATE_DAYS, help=forget)
+    masked = "send results behind masks alone, whatever a run says"
+    add("--secure-sums", action="store_true", help=masked)
+    fewest = "devices in a sum that this one adds to, whatever a run says"
+    add("--least-members", type=int, metavar="N", help=f"fewest {fewest}")
     add("--port", type=int, default=PORT, help="on the loopback")
     asked = parser.parse_args(arguments)
     home = asked.home.absolute()
     client = client_id(asked.client)
-    config = node_config(client, asked.data_dir, home, asked.state_days)
+    masks = asked.secure_sums, asked.least_members
+    config = node_config(client, asked.data_dir, home, asked.state_days, *masks)
     # The key has the name as typed: client 7 may be device 007.
     key, authority = asked.keys / asked.client, asked.keys / f"{AUTHORITY}.pem"
     flower = supernode(asked.superlink, key, authority, config, asked.port)

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
+from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS
+from cfl_flower.communication.device_sums import REVEAL
 from cfl_flower.communication.masks import GROUPS
 from cfl_flower.communication.records import unpack_answers, unpack_sums
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
+from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.types import Task
 from simulations.inprocess import InProcessGrid
 
@@ -36,21 +38,27 @@ RUNS = {
 class Devices(InProcessGrid):
     """Devices of their own, whose replies of a phase can be looked at and changed."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, **own: Any) -> None:
         configs = [
-            {"client-id": client, "state-dir": str(folder / f"device-{client}")}
+            {"client-id": client, "state-dir": str(folder / f"device-{client}"), **own}
             for client in range(count)
         ]
         super().__init__(configs)
         self.trained: list[RecordDict] = []
         self.change: Callable[[Message], Message] = lambda reply: reply
+        self.revealed: list[RecordDict] = []
+        self.change_revealed: Callable[[Message], Message] = lambda reply: reply
 
     def _call(self, message: Message) -> Message:
         reply = super()._call(message)
-        if message.metadata.message_type != "train":
-            return reply
-        self.trained.append(deepcopy(reply.content))
-        return self.change(reply)
+        if message.metadata.message_type == "train":
+            self.trained.append(deepcopy(reply.content))
+            return self.change(reply)
+        rows = str(reply.content.config_records.get("answers", {}).get("rows"))
+        if REVEAL in rows:
+            self.revealed.append(deepcopy(reply.content))
+            return self.change_revealed(reply)
+        return reply
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -99,34 +107,78 @@ def test_nothing_that_a_device_sends_is_its_model(
         assert not hidden.is_possible()
 
 
-def test_who_drops_out_costs_its_cluster_a_round_and_never_a_wrong_model(
-    run_small: Runner, tmp_path: Path
-) -> None:
+def test_a_lost_device_costs_its_own_result(run_small: Runner, tmp_path: Path) -> None:
     options = [*RUNS["fielding"], SECURE, "drift=none", "rounds=2"]
     whole = run_small(*options, folder="whole", grid=Devices(tmp_path / "a", 30))
     grid = Devices(tmp_path / "b", 30)
-
-    def lose(reply: Message) -> Message:
-        (answer,) = unpack_answers(reply.content)
-        if answer.client == 7 and len(grid.trained) <= 24:
-            del reply.content["answers"]  # Masked, and lost on the way.
-        return reply
-
-    grid.change = lose
+    grid.change = lose_in_first_round(grid, {7})
     run = run_small(*options, folder="lost", grid=grid)
-    failures = run.rounds[0]["failures"]
-    lost = {each["client"]: each["reason"] for each in failures}
-    assert lost.pop(7) == "shape"
-    assert set(lost.values()) == {"incomplete"}
-    # Its whole cluster, and nobody else: all others' models are the same.
+    reasons = [(f["client"], f["reason"]) for f in run.rounds[0]["failures"]]
+    assert reasons == [(7, "shape")]
+    # Its cluster's mean is that of the others; all others' models are the same.
     group = {row["client"] for row in run.clients if row["cluster"] == cluster(run, 7)}
-    assert lost.keys() | {7} <= group
     tested = [(row["client"], row["accuracy"]) for row in run.clients[:30]]
     expected = [(row["client"], row["accuracy"]) for row in whole.clients[:30]]
     differing = {c for (c, a), (_, b) in zip(tested, expected, strict=True) if a != b}
     assert differing
     assert differing <= group
     assert not run.rounds[1]["failures"]
+
+
+def test_with_a_third_lost_the_means_are_those_of_the_others(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    options = ["strategy=fedavg", "participants=12", "drift=none", "rounds=1"]
+    lost = {1, 4, 9, 10}
+    masked = Devices(tmp_path / "masked", 12)
+    masked.change = lose_in_first_round(masked, lost)
+    behind = run_small(*options, SECURE, folder="masked", grid=masked)
+    plain = Devices(tmp_path / "plain", 12)
+    plain.change = lose_in_first_round(plain, lost)
+    shown = run_small(*options, folder="plain", grid=plain)
+    assert {f["client"] for f in behind.rounds[0]["failures"]} == lost
+    assert behind.rounds[0]["loss"] == pytest.approx(shown.rounds[0]["loss"], rel=1e-5)
+    # One more, and it is too small a part of the group.
+    fewer = Devices(tmp_path / "fewer", 12)
+    fewer.change = lose_in_first_round(fewer, lost | {2})
+    run = run_small(*options, SECURE, folder="fewer", grid=fewer)
+    reasons = [f["reason"] for f in run.rounds[0]["failures"]]
+    assert sorted(reasons) == ["incomplete"] * 7 + ["shape"] * 5
+
+
+def test_devices_that_vanish_before_they_reveal_cost_nothing_either(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    options = ["strategy=fedavg", "participants=12", "drift=none", "rounds=1", SECURE]
+    whole = run_small(*options, folder="whole", grid=Devices(tmp_path / "a", 12))
+    grid = Devices(tmp_path / "b", 12)
+
+    def vanish(reply: Message) -> Message:
+        if len(grid.revealed) <= 4:
+            del reply.content["answers"]
+        return reply
+
+    grid.change_revealed = vanish
+    run = run_small(*options, folder="vanished", grid=grid)
+    phases = [f["phase"] for f in run.rounds[0]["failures"]]
+    assert phases == ["query"] * 4
+    assert run.rounds[0]["loss"] == whole.rounds[0]["loss"]
+
+
+def lose_in_first_round(
+    grid: Devices, clients: set[int]
+) -> Callable[[Message], Message]:
+    """Return what loses the first answers of some clients, masked, on their way."""
+    met: set[int] = set()
+
+    def lose(reply: Message) -> Message:
+        (answer,) = unpack_answers(reply.content)
+        if answer.client in clients - met:
+            met.add(answer.client)
+            del reply.content["answers"]
+        return reply
+
+    return lose
 
 
 def cluster(run: Any, client: int) -> int:
@@ -171,7 +223,7 @@ def test_sums_of_more_than_the_one_result_are_refused(
     grid.change = forge
     run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
     reasons = sorted(each["reason"] for each in run.rounds[0]["failures"])
-    assert reasons == ["incomplete"] * 5 + ["shape"]
+    assert reasons == ["shape"]
     assert any("not those of its one" in f["detail"] for f in run.rounds[0]["failures"])
 
 
@@ -192,7 +244,7 @@ def key_file(device: Path) -> Path:
     return found
 
 
-def test_a_device_with_another_secret_costs_the_others_one_round(
+def test_a_device_with_another_secret_costs_the_others_nothing(
     run_small: Runner, tmp_path: Path
 ) -> None:
     grid = Devices(tmp_path, 12)
@@ -207,7 +259,7 @@ def test_a_device_with_another_secret_costs_the_others_one_round(
     run = run_small(*options, grid=grid)
     reasons = [{f["reason"] for f in row["failures"]} for row in run.rounds]
     # Not connected until it has said anew who it is.
-    assert reasons[1] == {"identity", "incomplete", "node"}
+    assert reasons[1] == {"identity", "node"}
     assert reasons[2] == {"node"}, "the key that it announced first is its key"
     assert {f["client"] for f in run.rounds[2]["failures"]} == {0}
     assert oct(key_file(tmp_path / "device-0").stat().st_mode)[-3:] == "600"
@@ -254,6 +306,35 @@ def test_a_device_sends_nothing_without_masks_in_a_run_that_has_them(
         assert not unpack_sums(content)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["strategy=fedavg"],
+        ["strategy=flexcfl"],
+        ["strategy=ccfl"],
+        ["strategy=stocfl", "strategy.omega=sequential"],
+    ],
+    ids=lambda options: options[0],
+)
+def test_devices_with_masks_of_their_own_accord_send_no_model_to_any_server(
+    options: list[str], run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Devices(tmp_path, 12, **{SECURE_SUMS: True})
+    with pytest.raises(NoValidResultError, match="without masks"):
+        run_small(*options, "rounds=2", grid=grid)
+    for content in grid.trained:
+        (answer,) = unpack_answers(content)
+        assert not np.concatenate([*answer.arrays, []]).size
+
+
+def test_devices_with_masks_of_their_own_accord_take_part_in_runs_that_have_them(
+    run_small: Runner, tmp_path: Path
+) -> None:
+    grid = Devices(tmp_path, 30, **{SECURE_SUMS: True, LEAST_MEMBERS: 4})
+    run = run_small(*RUNS["stocfl"], SECURE, "privacy.least_members=4", grid=grid)
+    assert not any(row["failures"] for row in run.rounds)
+
+
 @pytest.mark.parametrize("key", [bytes(32), None])
 def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(
     key: bytes | None, run_small: Runner, tmp_path: Path
@@ -296,7 +377,7 @@ def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(
         (None, b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', ((".ljust(128)),
     ],
 )
-def test_sums_that_cannot_be_read_cost_their_group(
+def test_sums_that_cannot_be_read_cost_their_result(
     rows: str | None, data: bytes | None, run_small: Runner, tmp_path: Path
 ) -> None:
     grid = Devices(tmp_path, 12)
@@ -311,7 +392,7 @@ def test_sums_that_cannot_be_read_cost_their_group(
     grid.change = forge
     run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
     reasons = sorted(each["reason"] for each in run.rounds[0]["failures"])
-    assert reasons == ["incomplete"] * 5 + ["shape"]
+    assert reasons == ["shape"]
 
 
 def test_no_two_rounds_have_the_same_salt(run_small: Runner, tmp_path: Path) -> None:

@@ -13,10 +13,16 @@ from hypothesis import strategies as st
 
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.masks import (
+    GroupMember,
     Groups,
-    add_masks,
+    Revealed,
+    fewest_senders,
     is_public_key,
+    own_mask,
     public_key,
+    share_threshold,
+    stream,
+    unmask,
 )
 from cfl_flower.types import Vector
 
@@ -38,39 +44,127 @@ def merged(parts: list[ExactSum]) -> ExactSum:
     return total
 
 
-@given(st.integers(2, 4), st.integers(0, 2**32 - 1))
-def test_all_masks_of_a_group_cancel_exactly(members: int, seed: int) -> None:
-    rng, some = np.random.default_rng(seed), SECRETS[:members]
-    groups = Groups(b"salt", [sorted(map(public_key, some))])
-    parts = [
-        single(rng.normal(size=LENGTH).astype(np.float32), int(rng.integers(1, 90)))
-        for _ in some
-    ]
-    pairs = zip(some, parts, strict=True)
-    hidden = [add_masks(part, secret, groups, 0) for secret, part in pairs]
-    plain, opened = merged(parts), merged(hidden)
+class Group:
+    """Devices that hide models in one group, and what they send."""
+
+    def __init__(self, models: list[Vector], salt: bytes = b"salt") -> None:
+        secrets = [bytes([place + 1] * 32) for place in range(len(models))]
+        secrets.sort(key=public_key)
+        groups = Groups(salt, [[public_key(secret) for secret in secrets]])
+        self.members = [GroupMember(secret, groups, 0) for secret in secrets]
+        self.plain = [single(model, 1 + place) for place, model in enumerate(models)]
+        self.seeds = [bytes([place] * 16) for place in range(len(models))]
+        both = list(zip(self.members, self.seeds, strict=True))
+        self.sealed = [member.share_out(seed) for member, seed in both]
+        self.hidden = [
+            member.hide(total, seed)
+            for (member, seed), total in zip(both, self.plain, strict=True)
+        ]
+
+    def reveal(self, place: int, senders: list[int]) -> Revealed:
+        return self.members[place].reveal(
+            senders, [self.sealed[sender][place] for sender in senders]
+        )
+
+    def opened(self, senders: list[int], silent: int = 0) -> ExactSum | None:
+        """Return what the server finds if the first few senders reveal nothing."""
+        told = {
+            place: self.reveal(place, senders) if number >= silent else None
+            for number, place in enumerate(senders)
+        }
+        total = merged([self.hidden[sender] for sender in senders])
+        return unmask(total, len(self.members), told)
+
+
+def models_of(count: int, seed: int = 0) -> list[Vector]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=LENGTH).astype(np.float32) for _ in range(count)]
+
+
+@given(st.integers(2, 9), st.data(), st.integers(0, 2**32 - 1))
+def test_the_sum_of_those_that_sent_opens_bit_for_bit(
+    count: int, data: st.DataObject, seed: int
+) -> None:
+    group = Group(models_of(count, seed))
+    fewest = fewest_senders(count, 2)
+    some = st.lists(st.integers(0, count - 1), min_size=fewest, unique=True)
+    senders = sorted(data.draw(some))
+    opened = group.opened(senders)
+    plain = merged([group.plain[sender] for sender in senders])
+    assert opened is not None
     assert opened.is_possible()
-    assert opened.mean().tolist() == plain.mean().tolist()
     assert (opened.limbs == plain.limbs).all()
+    assert (opened.terms, opened.weight) == (plain.terms, plain.weight)
+
+
+def test_one_that_is_lost_between_sending_and_revealing_costs_nothing() -> None:
+    group = Group(models_of(6))
+    everyone = list(range(6))
+    opened = group.opened(everyone, silent=2)
+    assert opened is not None
+    assert (opened.limbs == merged(group.plain).limbs).all()
+    assert group.opened(everyone, silent=3) is None, "less than the threshold"
+    # The masks of a lost one are known to its partners alone.
+    assert group.opened([0, 1, 2, 3, 4], silent=1) is None
+
+
+def test_who_is_lost_stays_unreadable_if_its_result_comes_late() -> None:
+    group = Group(models_of(6))
+    senders = [0, 1, 2, 3, 4]
+    late = group.hidden[5]
+    limbs = late.limbs.copy()
+    for place in senders:
+        # Its masks with all others are revealed, and its own is not.
+        (seed,) = group.reveal(place, senders).seeds
+        limbs += stream(seed, LENGTH)
+    assert not ExactSum(limbs, late.terms, late.weight).is_possible()
+    limbs -= own_mask(group.seeds[5], LENGTH)
+    assert ExactSum(limbs, late.terms, late.weight).is_possible()
+
+
+def test_a_sender_stays_unreadable_when_its_own_mask_is_known() -> None:
+    group = Group(models_of(3))
+    limbs = group.hidden[0].limbs - own_mask(group.seeds[0], LENGTH)
+    assert not ExactSum(limbs, 1, 1).is_possible()
+
+
+def test_only_the_device_that_it_is_for_reads_a_share() -> None:
+    group = Group(models_of(4))
+    for reader in range(4):
+        told = group.members[reader].reveal([0], [group.sealed[0][(reader + 1) % 4]])
+        assert told.shares == [b""]
+        (share,) = group.reveal(reader, [0]).shares
+        assert len(share) == 16
+
+
+@pytest.mark.parametrize(
+    ("members", "least", "fewest"),
+    [(2, 2, 2), (3, 2, 2), (3, 3, 3), (6, 3, 4), (6, 5, 5), (30, 3, 20), (100, 3, 67)],
+)
+def test_up_to_a_third_may_be_lost(members: int, least: int, fewest: int) -> None:
+    assert fewest_senders(members, least) == fewest
+    assert share_threshold(members) >= 2 * members / 3
 
 
 def test_anything_less_than_all_is_no_sum_of_models() -> None:
-    groups = Groups(b"salt", [KEYS])
-    ones = np.ones(LENGTH, np.float32)
-    hidden = [add_masks(single(ones), secret, groups, 0) for secret in SECRETS]
-    assert merged(hidden).is_possible()
-    for left_out in range(4):
-        rest = [each for place, each in enumerate(hidden) if place != left_out]
-        assert not merged(rest).is_possible()
+    group = Group(models_of(4))
+    own = sum(own_mask(seed, LENGTH) for seed in group.seeds)
+    everything = merged(group.hidden)
+    assert ExactSum(everything.limbs - own, 4, 10).is_possible()
+    assert not everything.is_possible()
     # One with masks of another plan, too.
-    other = add_masks(single(ones), SECRETS[0], Groups(b"other", [KEYS]), 0)
-    assert not merged([other, *hidden[1:]]).is_possible()
+    other = Group(models_of(4), salt=b"other").hidden[0]
+    mixed = merged([other, *group.hidden[1:]])
+    assert not ExactSum(mixed.limbs - own, 4, 10).is_possible()
 
 
 def test_masks_look_random_whatever_is_behind_them() -> None:
     groups = Groups(b"salt", [KEYS, KEYS])
     zeros = single(np.zeros(4096, np.float32))
-    (one, two) = (add_masks(zeros, SECRETS[0], groups, a).limbs for a in (0, 1))
+    one, two = (
+        GroupMember(SECRETS[0], groups, array).hide(zeros, bytes(16)).limbs
+        for array in (0, 1)
+    )
     for limbs in (one, two, one - two):
         counts = np.bincount(np.ascontiguousarray(limbs).view(np.uint8).ravel())
         # Of 65,536 bytes 256 of each value, with a standard deviation of 16.
@@ -78,14 +172,12 @@ def test_masks_look_random_whatever_is_behind_them() -> None:
 
 
 def test_a_mask_is_the_same_on_any_machine() -> None:
-    pair = Groups(b"salt", [KEYS[:2]])
-    (secret, _) = (s for s in SECRETS if public_key(s) in KEYS[:2])
-    zeros = single(np.zeros(2, np.float32))
-    mask = add_masks(zeros, secret, pair, 0).limbs - zeros.limbs
+    group = Group([np.zeros(2, np.float32)] * 2)
+    mask = group.hidden[0].limbs - group.plain[0].limbs
     # As it was when this was written: X25519, HKDF with SHA-256, ChaCha20.
-    assert abs(mask).tolist() == [
-        [1516240741813325637, 1852933849791169325],
-        [6188153036702941345, 3849185290913784103],
+    assert mask.tolist() == [
+        [-1030367412173736178, 646105388940756524],
+        [2627944555773118057, 8438101514736496157],
     ]
 
 
@@ -135,8 +227,10 @@ def test_keys_with_the_same_secrets_have_other_masks() -> None:
             # The victim adds one of the masks and subtracts the other.
             across = [k for k in twins(other) if (own < k) != (own < other)]
             group += across[:1]
-        hidden = add_masks(model, honest[0], Groups(b"salt", [sorted(group)]), 0)
-        shown += hidden.is_possible()
+        groups = Groups(b"salt", [sorted(group)])
+        hidden = GroupMember(honest[0], groups, 0).hide(model, bytes(16))
+        limbs = hidden.limbs - own_mask(bytes(16), LENGTH)
+        shown += ExactSum(limbs, hidden.terms, hidden.weight).is_possible()
     assert shown == 0
 
 
@@ -162,6 +256,8 @@ def test_a_device_refuses_groups_that_hide_too_little() -> None:
     for keys in (KEYS[:2], [*KEYS[:2], KEYS[1], KEYS[1]]):
         few = "a group of 2 devices, fewer than privacy.least_members=3"
         assert problem(keys) == ("refused", few)
+    for keys in ([*KEYS, KEYS[3]], KEYS[::-1]):
+        assert problem(keys) == ("refused", "a group has a key twice, or is not sorted")
     assert problem(KEYS, arrays=3) is not None
     other = problem(KEYS[1:])
     assert other is not None

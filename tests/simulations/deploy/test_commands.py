@@ -287,6 +287,9 @@ def test_a_device_says_who_it_is_in_flowers_words(made: Path, tmp_path: Path) ->
         "state-dir": str(tmp_path / "home" / "state"),
         "data-dir": str(tmp_path),
     }
+    home = tmp_path / "home"
+    strict = supernode.node_config("b", tmp_path, home, 90, True, least_members=5)
+    assert [strict["secure-sums"], strict["least-members"]] == [True, 5]
 
 
 def test_a_run_that_may_be_restarted_has_a_folder(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from flwr.app import Message
 
+from cfl_flower.communication.records import unpack_answers
 from simulations.deploy.loopback import Deployment, wait_for
 from simulations.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
@@ -22,10 +25,26 @@ pytestmark = [pytest.mark.slow, pytest.mark.devices]
 PATIENCE = 900.0
 """Seconds: each message starts a process that imports torch."""
 
-DEVICES = ("site-a", "site-b", "site-c", "site-d")
+DEVICES = tuple(f"site-{letter}" for letter in "abcdef")
 LOST = DEVICES[-1]
-RUN = [*SITES, "strategy=fedavg", "clients=4", "participants=4", "rounds=4"]
+RUN = [*SITES, "strategy=fedavg", "clients=6", "participants=6", "rounds=4"]
 SECURE = ["drift.rounds=[]", "strategy.local.epochs=1", "privacy.secure_sums=true"]
+
+
+class Losing(InProcessGrid):
+    """Devices in process, of whom one gives no answers from a round on."""
+
+    def __init__(self, configs: list[dict[str, Any]], round: int) -> None:
+        super().__init__(configs)
+        self.round = round
+
+    def _call(self, message: Message) -> Message:
+        reply = super()._call(message)
+        late = message.metadata.group_id >= str(self.round)
+        if late and message.metadata.message_type != "query.identify":
+            if unpack_answers(reply.content)[0].client == LOST:
+                del reply.content["answers"]
+        return reply
 
 
 def fill(root: Path) -> None:
@@ -33,7 +52,7 @@ def fill(root: Path) -> None:
         add_samples(root / name, "first", (LOW, HIGH)[place % 2])
 
 
-def test_masked_devices_give_the_numbers_and_a_lost_one_no_wrong_model(
+def test_masked_devices_give_the_numbers_and_a_lost_one_costs_its_own_result(
     deployment: Deployment, run_small: Runner, tmp_path: Path
 ) -> None:
     deployment.make_keys(*DEVICES)
@@ -41,7 +60,8 @@ def test_masked_devices_give_the_numbers_and_a_lost_one_no_wrong_model(
     fill(deployment.root)
     for name in DEVICES:
         deployment.start_device(name)
-    wait_for(lambda: deployment.online() == 4, "the start of the devices", PATIENCE)
+    there = len(DEVICES)
+    wait_for(lambda: deployment.online() == there, "the start of the devices", PATIENCE)
     folder = deployment.root / "run"
     command = ["simulations.deploy.submit", "loopback", *RUN, *SECURE]
     command += ["system.message_timeout=60", f"output_dir={folder}"]
@@ -50,24 +70,27 @@ def test_masked_devices_give_the_numbers_and_a_lost_one_no_wrong_model(
     assert deployment.kill(f"private-key {deployment.keys}/{LOST}") == 1
     assert submitted.wait(PATIENCE) == 0
 
+    run = Run(folder)
+    assert not run.rounds[0]["failures"]
+    trained = [
+        {f["client"]: f for f in row["failures"] if f["phase"] == "train"}
+        for row in run.rounds
+    ]
+    first = next(place for place, found in enumerate(trained) if found)
+    for found in trained[first:]:
+        assert {client: f["reason"] for client, f in found.items()} == {LOST: "node"}
+    # It was in the group whose sum the others opened.
+    assert "did not answer" in trained[first][LOST]["detail"]
+    assert run.rounds[first]["participants"] == there
+    assert run.rounds[-1]["participants"] == there - 1
+    assert run.rounds[-1]["left_out"] == 0
+
     other = tmp_path / "elsewhere"
     fill(other)
     nodes = [node_config(other, name) for name in DEVICES]
-    quiet = run_small(*RUN, *SECURE, grid=InProcessGrid(nodes), folder="quiet")
-    run = Run(folder)
-    assert run.rounds[0]["loss"] == quiet.rounds[0]["loss"]
-    assert not run.rounds[0]["failures"]
-    reasons = [
-        {f["client"]: f["reason"] for f in row["failures"] if f["phase"] == "train"}
-        for row in run.rounds
-    ]
-    # Once with its masks in the others' sum; then the three are a group of their own.
-    lost = [round for round, found in enumerate(reasons) if "incomplete" in str(found)]
-    assert len(lost) == 1
-    assert reasons[lost[0]] == dict.fromkeys(DEVICES, "incomplete") | {LOST: "node"}
-    assert reasons[-1] == {LOST: "node"}
-    assert run.rounds[-1]["participants"] == 3
-    assert run.rounds[-1]["left_out"] == 0
+    quiet = run_small(*RUN, *SECURE, grid=Losing(nodes, first + 1), folder="quiet")
+    losses = [row["loss"] for row in run.rounds]
+    assert losses == [row["loss"] for row in quiet.rounds]
 
 
 def rounds(folder: Path) -> int:

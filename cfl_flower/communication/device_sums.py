@@ -1,0 +1,222 @@
+"""A device's side of secure sums: what it refuses, hides and reveals.
+
+The server's side is `strategies.secure_sums`, the masks are in `masks`. Whatever the
+server's messages say, a device sends no result without masks if its run or its own node
+config asks for them, uses a salt once, and reveals one set of senders in a round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cfl_flower.client.node_config import NodeConfig
+from cfl_flower.client.state import ClientState
+from cfl_flower.communication.exact_sum import ExactSum
+from cfl_flower.communication.masks import (
+    GROUPS,
+    SEED_BYTES,
+    GroupMember,
+    Groups,
+    Revealed,
+    fewest_senders,
+)
+from cfl_flower.types import Answer, Plan, Scalar, Task
+
+if TYPE_CHECKING:
+    from cfl_flower.communication.partial_sums import PartialSums
+
+REVEAL = "reveal"
+"""Key of a task's config, and of the answer's metrics: what opens the sums of a round's
+training."""
+
+SALT_BYTES = 32
+"""Of the salts that a server draws, and a device keeps."""
+
+LAST = 2**31
+"""A round after all others."""
+
+Problem = tuple[str, str]
+"""Why a device has no result: a failure's word and its line."""
+
+
+class RevealRequest(NamedTuple):
+    """Whose results are there, and what they encrypted for one device."""
+
+    senders: Sequence[Sequence[int]]
+    """For each array the places of those in its group whose results are in the sum."""
+    sealed: Sequence[Sequence[bytes]]
+    """For each array what each of them encrypted, in the same order."""
+
+    def to_config(self) -> dict[str, Scalar]:
+        """Return what a task's config says of it."""
+        sealed = [[text.hex() for text in texts] for texts in self.sealed]
+        return {REVEAL: json.dumps([self.senders, sealed])}
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Scalar]) -> RevealRequest:
+        """Read what `to_config` wrote. Raises `ValueError` if it makes no sense."""
+        senders, sealed = json.loads(str(config[REVEAL]))
+        places = [[int(place) for place in group] for group in senders]
+        return cls(
+            places, [[bytes.fromhex(text) for text in group] for group in sealed]
+        )
+
+
+def write_revealed(revealed: Sequence[Revealed]) -> str:
+    """Return what a device's answer says of each of its groups."""
+    plain = [[[e.hex() for e in part] for part in each] for each in revealed]
+    return json.dumps(plain)
+
+
+def read_revealed(text: object) -> list[Revealed]:
+    """Read what `write_revealed` wrote. Raises `ValueError` if it makes no sense."""
+    try:
+        found = json.loads(str(text))
+        return [
+            Revealed(
+                [bytes.fromhex(share) for share in shares],
+                [bytes.fromhex(seed) for seed in seeds],
+            )
+            for shares, seeds in found
+        ]
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+class DeviceSums:
+    """What one device does for secure sums in a run with some settings."""
+
+    def __init__(self, node: NodeConfig, settings: Mapping[str, Any]) -> None:
+        privacy = settings["privacy"]
+        self._node = node
+        self._run = settings["run"]
+        self._least = max(privacy.least_members, node.least_members)
+        self.required: bool = privacy.secure_sums or node.secure_sums
+        """Whether no result may leave without masks."""
+
+    def refuse(self, phase: str, round: int, plan: Plan, task: Task) -> Problem | None:
+        """Return why the device does not add its result to a sum, if it does not.
+
+        In a round it answers to one list of groups: the difference between the sums of
+        two would be the result of whoever is in one of them alone.
+        """
+        if not self.required or phase != "train" or not any(plan.reply):
+            return None
+        if GROUPS not in task.config or plan.sum_spec is None:
+            return "refused", "it is asked for its result without masks"
+        groups = Groups.of_config(task.config)
+        secret = self._node.secret(self._run)
+        if problem := groups.problem(secret, len(plan.reply), self._least):
+            return problem
+        return self._refuse_again(round, groups)
+
+    def _refuse_again(self, round: int, groups: Groups) -> Problem | None:
+        """Return why a device does not add its result once more, if it does not."""
+        if len(groups.salt) != SALT_BYTES:
+            return "refused", f"a salt of {len(groups.salt)} bytes, not {SALT_BYTES}"
+        nothing = np.zeros(0, np.uint8)
+        salts = self._state.load(before=LAST).get("salts", nothing)
+        salt = np.frombuffer(groups.salt, np.uint8)
+        if (salts.reshape(-1, SALT_BYTES) == salt).all(axis=1).any():
+            return "refused", "it was asked with this salt before"
+        known = self._state.at(round)
+        if known and known["digest"].tobytes() != groups.digest():
+            return "refused", "it was asked with other groups in this round before"
+        digest = np.frombuffer(groups.digest(), np.uint8)
+        salts = np.concatenate([salts, salt])
+        self._state.save(round, known | {"digest": digest, "salts": salts})
+        return None
+
+    def hide(
+        self, sums: PartialSums, task: Task
+    ) -> tuple[PartialSums, dict[str, list[bytes]]]:
+        """Return sums with masks, and for each array the shares of its own seed."""
+        groups = Groups.of_config(task.config)
+        secret = self._node.secret(self._run)
+        hidden: dict[tuple[int, int], ExactSum] = {}
+        shares: dict[str, list[bytes]] = {}
+        for (array, model), total in sums.items():
+            member = GroupMember(secret, groups, array)
+            seed = os.urandom(SEED_BYTES)
+            hidden[array, model] = member.hide(total, seed)
+            shares[str(array)] = member.share_out(seed)
+        return hidden, shares
+
+    def keep_in(self, answer: Answer, directions: bool) -> Answer:
+        """Return an answer, or a failure in the place of one with a plain result.
+
+        ``directions`` says that the answer's array represents the client's data, and is
+        no model.
+        """
+        plain = any(len(array) for array in answer.arrays)
+        if not self.required or not plain or directions:
+            return answer
+        refused = "refused", "its result would leave without masks"
+        return Answer(answer.client, error=refused)
+
+    def reveal(self, round: int, task: Task) -> Answer:
+        """Return what opens the sums of a round, as far as the device helps with it.
+
+        It does once, for one set of senders that it is one of, and that is as large as
+        it asks of a group.
+        """
+        groups = Groups.of_config(task.config)
+        request = RevealRequest.of_config(task.config)
+        if problem := self._problem(round, groups, request):
+            return Answer(task.client, error=("refused", problem))
+        secret = self._node.secret(self._run)
+        told = []
+        for array, senders in enumerate(request.senders):
+            if not senders:
+                # An array of no numbers: there is no sum, and nothing to reveal.
+                told.append(Revealed([], []))
+                continue
+            member = GroupMember(secret, groups, array)
+            if member.place not in senders:
+                problem = "its own result is not in the sum that it is to open"
+                return Answer(task.client, error=("refused", problem))
+            told.append(member.reveal(senders, request.sealed[array]))
+        self._note_senders(round, request)
+        return Answer(task.client, metrics={REVEAL: write_revealed(told)})
+
+    @property
+    def _state(self) -> ClientState:
+        root = self._node.remembered(self._run)
+        return ClientState(root, self._node.client, alone=True).part(GROUPS)
+
+    def _problem(
+        self, round: int, groups: Groups, request: RevealRequest
+    ) -> str | None:
+        known = self._state.at(round)
+        asked = known.get("digest", np.zeros(0, np.uint8)).tobytes()
+        newest = known.get("salts", np.zeros(0, np.uint8)).tobytes()[-SALT_BYTES:]
+        if (asked, newest) != (groups.digest(), groups.salt):
+            return "it sent no result to these groups in this round"
+        listed = len(groups.members)
+        if not len(request.senders) == len(request.sealed) == listed:
+            return "a group without its senders"
+        pairs = zip(groups.members, request.senders, strict=True)
+        for keys, senders in pairs:
+            ordered = sorted(set(senders)) == list(senders)
+            if not ordered or not set(senders) <= set(range(len(keys))):
+                return "senders that are not in their group"
+            if senders and len(senders) < fewest_senders(len(keys), self._least):
+                return f"a sum of {len(senders)} of {len(keys)} devices is too small"
+        before = known.get("senders")
+        if before is not None and before.tobytes() != _digest(request):
+            return "it opened a sum of other senders in this round before"
+        return None
+
+    def _note_senders(self, round: int, request: RevealRequest) -> None:
+        senders = np.frombuffer(_digest(request), np.uint8)
+        self._state.save(round, self._state.at(round) | {"senders": senders})
+
+
+def _digest(request: RevealRequest) -> bytes:
+    return hashlib.sha256(json.dumps(request.senders).encode()).digest()

@@ -1,0 +1,215 @@
+"""What a device refuses, whoever wrote the message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.client.model_privacy import NoPrivacy
+from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS, NodeConfig
+from cfl_flower.communication.device_sums import (
+    REVEAL,
+    DeviceSums,
+    RevealRequest,
+    read_revealed,
+)
+from cfl_flower.communication.exact_sum import ExactSum
+from cfl_flower.communication.masks import GroupMember, Groups, public_key
+from cfl_flower.errors import ConfigError
+from cfl_flower.types import Answer, Plan, SumSpec, Task
+
+RUN = "a" * 32
+SUMS = SumSpec((0,), by_samples=False, masked=True)
+MODEL = np.ones(4, np.float32)
+
+
+class Site:
+    """A device among others, whom the server asks in a round."""
+
+    def __init__(self, folder: Path, others: int = 5, **node: Any) -> None:
+        config = {"client-id": 0, "state-dir": str(folder), **node}
+        found = NodeConfig.of(config)
+        assert found is not None
+        own = found.secret(RUN)
+        secrets = [own, *(bytes([place] * 32) for place in range(1, 1 + others))]
+        self.secrets = sorted(secrets, key=public_key)
+        self.place = self.secrets.index(own)
+        self.node = found
+        self.sealed: list[bytes] = []
+
+    def sums(self, **privacy: Any) -> DeviceSums:
+        settings = {"run": RUN, "privacy": NoPrivacy(**privacy)}
+        return DeviceSums(self.node, settings)
+
+    def task(self, salt: int = 1, count: int | None = None) -> Task:
+        keys = [public_key(secret) for secret in self.secrets]
+        if count is not None:
+            others = [key for key in keys if key != keys[self.place]]
+            keys = sorted([keys[self.place], *others[: count - 1]])
+        return Task(0, (0,), Groups(bytes([salt] * 32), [keys]).to_config())
+
+    def refusal(self, sums: DeviceSums, round: int, task: Task, **plan: Any) -> str:
+        """Return why the device does not train; empty if it does."""
+        asked = Plan([task], [MODEL], reply=(4,), sum_spec=SUMS)
+        problem = sums.refuse("train", round, replace(asked, **plan), task)
+        return "" if problem is None else problem[1]
+
+    def trained(self, round: int = 1) -> DeviceSums:
+        """Return the device, which has sent a masked result in a round."""
+        sums = self.sums(secure_sums=True)
+        assert not self.refusal(sums, round, self.task(salt=round))
+        total = ExactSum.empty(4)
+        total.add(MODEL, 1)
+        _, shares = sums.hide({(0, 0): total}, self.task(salt=round))
+        self.sealed = shares["0"]
+        return sums
+
+    def reveal(
+        self, sums: DeviceSums, senders: list[int], round: int = 1, salt: int = 1
+    ) -> Answer:
+        groups = Groups.of_config(self.task(salt).config)
+        sealed = []
+        for sender in senders:
+            if sender == self.place:
+                sealed.append(self.sealed[self.place])
+                continue
+            member = GroupMember(self.secrets[sender], groups, 0)
+            sealed.append(member.share_out(bytes(16))[self.place])
+        request = RevealRequest([senders], [sealed])
+        task = Task(0, (), self.task(salt).config | request.to_config())
+        return sums.reveal(round, task)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"sum_spec": None},
+        {"tasks": [Task(0)]},
+    ],
+)
+def test_it_does_not_train_for_a_plain_result(site: Site, plan: dict[str, Any]) -> None:
+    sums = site.sums(secure_sums=True)
+    task = plan.get("tasks", [site.task()])[0]
+    assert "without masks" in site.refusal(sums, 1, task, **plan)
+
+
+def test_its_own_configuration_stands_above_the_run(tmp_path: Path) -> None:
+    strict = Site(tmp_path, **{SECURE_SUMS: True, LEAST_MEMBERS: 5})
+    sums = strict.sums()
+    assert sums.required
+    assert "without masks" in strict.refusal(sums, 1, Task(0), sum_spec=None)
+    assert "fewer than" in strict.refusal(sums, 1, strict.task(count=4))
+    assert not strict.refusal(sums, 1, strict.task(count=5))
+    plain = Answer(0, [MODEL], 7)
+    kept = sums.keep_in(plain, directions=False)
+    assert kept.error == ("refused", "its result would leave without masks")
+    assert not len(kept.arrays)
+    assert sums.keep_in(plain, directions=True) is plain
+    assert Site(tmp_path / "b").sums().keep_in(plain, directions=False) is plain
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(SECURE_SUMS, "yes"), (LEAST_MEMBERS, 1), (LEAST_MEMBERS, True)],
+)
+def test_a_configuration_that_says_something_else_is_refused(
+    key: str, value: object
+) -> None:
+    with pytest.raises(ConfigError, match=key):
+        NodeConfig.of({"client-id": 0, key: value})
+
+
+def test_a_salt_is_used_once(site: Site) -> None:
+    sums = site.sums(secure_sums=True)
+    assert not site.refusal(sums, 1, site.task(salt=1))
+    assert "this salt" in site.refusal(sums, 1, site.task(salt=1))
+    for round in range(2, 6):
+        assert not site.refusal(sums, round, site.task(salt=round))
+    assert "this salt" in site.refusal(sums, 6, site.task(salt=2))
+    short = Task(0, (0,), Groups(b"x", [[]]).to_config())
+    assert site.refusal(sums, 6, short)
+
+
+def test_in_a_round_it_answers_to_one_list_of_groups(site: Site) -> None:
+    sums = site.sums(secure_sums=True)
+    assert not site.refusal(sums, 1, site.task(salt=1))
+    assert "other groups" in site.refusal(sums, 1, site.task(salt=2, count=4))
+    assert not site.refusal(sums, 1, site.task(salt=3)), (
+        "the server died, and asks again"
+    )
+
+
+def test_it_opens_the_sum_of_those_that_sent(site: Site) -> None:
+    sums = site.trained()
+    senders = [place for place in range(6) if place != (site.place + 1) % 6]
+    answer = site.reveal(sums, senders)
+    assert answer.error is None
+    (told,) = read_revealed(answer.metrics[REVEAL])
+    assert [len(share) for share in told.shares] == [16] * 5
+    assert [len(seed) for seed in told.seeds] == [32]
+
+
+def test_it_opens_one_sum_in_a_round(site: Site) -> None:
+    sums = site.trained()
+    assert site.reveal(sums, list(range(6))).error is None
+    fewer = [place for place in range(6) if place != (site.place + 1) % 6]
+    error = site.reveal(sums, fewer).error
+    assert error == ("refused", "it opened a sum of other senders in this round before")
+    # Nor after the server died, and asked for the round once more.
+    assert not site.refusal(sums, 1, site.task(salt=9))
+    assert site.reveal(sums, fewer, salt=9).error == error
+
+
+@pytest.mark.parametrize(
+    ("senders", "why"),
+    [
+        (lambda own: [own], "too small"),
+        (lambda own: sorted({own, (own + 1) % 6, (own + 2) % 6}), "too small"),
+        (lambda own: [p for p in range(6) if p != own], "own result is not in the sum"),
+        (lambda own: [0, 1, 2, 3, 4, 5, 6], "not in their group"),
+        (lambda own: [0, 1, 2, 3, 4, 4], "not in their group"),
+        (lambda own: [-1, 0, 1, 2, 3, 4], "not in their group"),
+        (lambda own: [5, 4, 3, 2, 1, 0], "not in their group"),
+    ],
+)
+def test_it_opens_no_sum_of_others_or_of_few(
+    site: Site, senders: Any, why: str
+) -> None:
+    sums = site.trained()
+    asked = senders(site.place)
+    task = Task(
+        0,
+        (),
+        site.task().config | RevealRequest([asked], [[b""] * len(asked)]).to_config(),
+    )
+    answer = sums.reveal(1, task)
+    assert answer.error is not None
+    assert why in answer.error[1]
+    assert not answer.metrics
+
+
+def test_it_reveals_nothing_of_a_round_without_its_result(site: Site) -> None:
+    everyone = list(range(6))
+    untrained = site.sums(secure_sums=True)
+    site.sealed = [b""] * 6
+    told = "it sent no result to these groups in this round"
+    assert site.reveal(untrained, everyone).error == ("refused", told)
+    sums = site.trained(round=2)
+    assert site.reveal(sums, everyone, round=1, salt=2).error == ("refused", told)
+    assert site.reveal(sums, everyone, round=2, salt=1).error == ("refused", told)
+    assert site.reveal(sums, everyone, round=2, salt=2).error is None
+
+
+@pytest.mark.parametrize("text", ["", "7", "[[1]]", "[[[],[]]", '[["zz"],[]]', "null"])
+def test_what_a_device_reveals_is_read_with_care(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_revealed(text)
