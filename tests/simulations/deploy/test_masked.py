@@ -40,10 +40,11 @@ class Losing(InProcessGrid):
 
     def _call(self, message: Message) -> Message:
         reply = super()._call(message)
-        late = message.metadata.group_id >= str(self.round)
-        if late and message.metadata.message_type != "query.identify":
-            if unpack_answers(reply.content)[0].client == LOST:
-                del reply.content["answers"]
+        asked = message.metadata
+        if asked.message_type == "query.identify" or int(asked.group_id) < self.round:
+            return reply
+        if unpack_answers(reply.content)[0].client == LOST:
+            del reply.content["answers"]
         return reply
 
 
