@@ -192,6 +192,7 @@ def run(*overrides: str, quiet: bool = False, **settings: object) -> Run:
     its own. Raises `ConfigError` before any training, and another `CflError` if the run
     fails.
     """
+    check_overrides(overrides)
     (config,) = run_command.check([*overrides, *to_overrides(settings)])
     with at_verbosity(Verbosity.QUIET if quiet else verbosity()):
         run_command.run(config)
@@ -217,7 +218,9 @@ def compare(
     `ConfigError` before any training; runs that fail later are in `failures`.
     """
     if "seed" in settings:
-        raise ConfigError("seed has no effect beside seeds; use seeds=[0, 3] for two")
+        remedy = "use seeds=[3] for one, seeds=[0, 3] for two, in the place of seed"
+        raise ConfigError(f"seed={settings['seed']!r} is not allowed; {remedy}")
+    check_overrides(overrides)
     seeds = plain(seeds)
     numbers = list(range(seeds) if isinstance(seeds, int) else seeds)
     whole = numbers and all(isinstance(each, int) for each in numbers)
@@ -248,6 +251,13 @@ def load(folder: str | Path, reference: str = REFERENCE_METHOD) -> Run | Compari
         return found[0]
     read = {str(r.folder): r.saved.failure for r in found if r.saved.failure}
     return Comparison(found, read, reference)
+
+
+def check_overrides(overrides: Sequence[object]) -> None:
+    """Raise a `ConfigError` for what stands in the place of an override and is none."""
+    for each in overrides:
+        text = isinstance(each, str)
+        require(text, "override", repr(each), "texts as on the shell, or strategy=...")
 
 
 def to_overrides(settings: Mapping[str, object], sweep: bool = False) -> list[str]:

@@ -109,11 +109,14 @@ def main(arguments: Sequence[str]) -> None:
         return
     table = Table()
     for place, heading in enumerate(headings):
-        # Names are to be copied.
-        table.add_column(heading, overflow="fold", no_wrap=place == 0)
+        # Names are to be copied, and sentences to be read.
+        least = 30 if heading == headings[-1] else None
+        table.add_column(heading, overflow="fold", no_wrap=place == 0, min_width=least)
     for row in rows:
         table.add_row(*map(escape, row))
-    Console().print(table)
+    console = Console()
+    # A pipe has no width, and no line of it is to be broken for one.
+    (console if console.is_terminal else Console(width=160)).print(table)
 
 
 if __name__ == "__main__":

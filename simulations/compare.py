@@ -43,7 +43,7 @@ from simulations.jobs import Job, at_once, carried_out
 from simulations.run import check_machine, refuse_nothing
 from simulations.set_files import with_files
 from simulations.superlink import APP, PROJECT
-from simulations.terminal import Parser, command, make_error_console
+from simulations.terminal import Parser, command, make_error_console, program
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -232,7 +232,7 @@ def again(jobs: Sequence[Job], arguments: Sequence[str]) -> str:
     root = str(root_of(jobs))
     placed = any(argument.startswith("output_dir=") for argument in arguments)
     folder = [] if placed else [f"output_dir={quoted(root)}"]
-    return f"python -m simulations.compare {shlex.join([*arguments, *folder])}"
+    return f"{program('compare')} {shlex.join([*arguments, *folder])}"
 
 
 def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:

@@ -147,8 +147,11 @@ def test_bad_input_is_an_error_before_any_training(
 
 
 def test_seeds_are_told_once() -> None:
-    with pytest.raises(ConfigError, match=r"seed has no effect.*use seeds=\[0, 3\]"):
+    with pytest.raises(ConfigError, match=r"seed=3 is not allowed; use seeds=\[3\]"):
         cfl.compare(strategy="fedavg", seeds=2, seed=3)
+    for command in (cfl.run, cfl.compare):
+        with pytest.raises(ConfigError, match=r"override=.*'fielding'.*strategy="):
+            command(["fedavg", "fielding"])
 
 
 @pytest.mark.parametrize("seeds", ["abc", 0, [], [0.5]])

@@ -75,7 +75,11 @@ def start_confined(
         "LOGNAME": "cfl-flower",
         "MARK": str(deployment.root),
     }
-    command = [sys.executable, "-m", *arguments, "--home", "/mnt/state"]
+    # A checkout below /tmp is hidden there, and its environment with it.
+    executable = Path(sys.executable)
+    if executable.is_relative_to(PROJECT):
+        executable = "/mnt/project" / executable.relative_to(PROJECT)
+    command = [str(executable), "-m", *arguments, "--home", "/mnt/state"]
     with (deployment.root / f"{name}.log").open("a") as log:
         subprocess.Popen(
             ["unshare", "--mount", "sh", "-ec", CONFINE, "confine", *command],
