@@ -85,7 +85,7 @@ def read_revealed(text: object) -> list[Revealed]:
             )
             for shares, seeds in found
         ]
-    except TypeError as error:
+    except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 
@@ -106,31 +106,48 @@ class DeviceSums:
         In a round it answers to one list of groups: the difference between the sums of
         two would be the result of whoever is in one of them alone.
         """
-        if not self.required or phase != "train" or not any(plan.reply):
+        if not self.required:
             return None
+        if len(plan.tasks) != 1 or task.config.get("round", round) != round:
+            return "refused", "it is asked for results of several tasks or rounds"
+        if phase != "train" or not any(plan.reply):
+            asked = plan.sum_spec is not None
+            return (
+                ("refused", "it adds up results of training alone") if asked else None
+            )
         if GROUPS not in task.config or plan.sum_spec is None:
             return "refused", "it is asked for its result without masks"
         groups = Groups.of_config(task.config)
         secret = self._node.secret(self._run)
         if problem := groups.problem(secret, len(plan.reply), self._least):
             return problem
-        return self._refuse_again(round, groups)
+        again = self._refuse_again(round, groups)
+        return None if again is None else ("refused", again)
 
-    def _refuse_again(self, round: int, groups: Groups) -> Problem | None:
-        """Return why a device does not add its result once more, if it does not."""
+    def _refuse_again(self, round: int, groups: Groups) -> str | None:
+        """Return why a device does not add its result once more, if it does not.
+
+        A server that died asks again for its last round, or for the one before, whose
+        checkpoint was not written yet.
+        """
         if len(groups.salt) != SALT_BYTES:
-            return "refused", f"a salt of {len(groups.salt)} bytes, not {SALT_BYTES}"
-        nothing = np.zeros(0, np.uint8)
-        salts = self._state.load(before=LAST).get("salts", nothing)
+            return f"a salt of {len(groups.salt)} bytes, not {SALT_BYTES}"
+        used = self._state.part("salts")
+        before = used.load(before=LAST)
+        salts = before.get("salts", np.zeros((0, SALT_BYTES), np.uint8))
         salt = np.frombuffer(groups.salt, np.uint8)
-        if (salts.reshape(-1, SALT_BYTES) == salt).all(axis=1).any():
-            return "refused", "it was asked with this salt before"
+        if (salts == salt).all(axis=1).any():
+            return "it was asked with this salt before"
+        newest = int(before.get("newest", np.array([round]))[0])
+        if round < newest - 1:
+            return f"it is asked for round {round} after round {newest}"
         known = self._state.at(round)
-        if known and known["digest"].tobytes() != groups.digest():
-            return "refused", "it was asked with other groups in this round before"
         digest = np.frombuffer(groups.digest(), np.uint8)
-        salts = np.concatenate([salts, salt])
-        self._state.save(round, known | {"digest": digest, "salts": salts})
+        if known and known["digest"].tobytes() != digest.tobytes():
+            return "it was asked with other groups in this round before"
+        rounds = np.array([max(round, newest)])
+        used.save(len(salts) + 1, {"salts": np.vstack([salts, salt]), "newest": rounds})
+        self._state.save(round, known | {"digest": digest, "salt": salt})
         return None
 
     def hide(
@@ -168,7 +185,9 @@ class DeviceSums:
         """
         groups = Groups.of_config(task.config)
         request = RevealRequest.of_config(task.config)
-        if problem := self._problem(round, groups, request):
+        problem = self._problem(groups, request)
+        problem = problem or self._problem_again(round, groups, request)
+        if problem is not None:
             return Answer(task.client, error=("refused", problem))
         secret = self._node.secret(self._run)
         told = []
@@ -182,7 +201,7 @@ class DeviceSums:
                 problem = "its own result is not in the sum that it is to open"
                 return Answer(task.client, error=("refused", problem))
             told.append(member.reveal(senders, request.sealed[array]))
-        self._note_senders(round, request)
+        self._note(round, groups, request)
         return Answer(task.client, metrics={REVEAL: write_revealed(told)})
 
     @property
@@ -190,14 +209,8 @@ class DeviceSums:
         root = self._node.remembered(self._run)
         return ClientState(root, self._node.client, alone=True).part(GROUPS)
 
-    def _problem(
-        self, round: int, groups: Groups, request: RevealRequest
-    ) -> str | None:
-        known = self._state.at(round)
-        asked = known.get("digest", np.zeros(0, np.uint8)).tobytes()
-        newest = known.get("salts", np.zeros(0, np.uint8)).tobytes()[-SALT_BYTES:]
-        if (asked, newest) != (groups.digest(), groups.salt):
-            return "it sent no result to these groups in this round"
+    def _problem(self, groups: Groups, request: RevealRequest) -> str | None:
+        """Return why a request makes no sense, or asks for too small a sum."""
         listed = len(groups.members)
         if not len(request.senders) == len(request.sealed) == listed:
             return "a group without its senders"
@@ -208,15 +221,34 @@ class DeviceSums:
                 return "senders that are not in their group"
             if senders and len(senders) < fewest_senders(len(keys), self._least):
                 return f"a sum of {len(senders)} of {len(keys)} devices is too small"
-        before = known.get("senders")
-        if before is not None and before.tobytes() != _digest(request):
-            return "it opened a sum of other senders in this round before"
         return None
 
-    def _note_senders(self, round: int, request: RevealRequest) -> None:
+    def _problem_again(
+        self, round: int, groups: Groups, request: RevealRequest
+    ) -> str | None:
+        """Return how a request differs from what the device was asked before."""
+        known = self._state.at(round)
+        sent = [known[key].tobytes() for key in ("digest", "salt") if key in known]
+        if sent != [groups.digest(), groups.salt]:
+            return "it sent no result to these groups in this round"
+        if "senders" in known and known["senders"].tobytes() != _digest(request):
+            return "it opened a sum of other senders in this round before"
+        told = known.get("told", np.zeros(0, np.uint8)).tobytes()
+        if told.startswith(groups.salt) and told != groups.salt + _told(request):
+            return "it was asked for other shares with this salt before"
+        return None
+
+    def _note(self, round: int, groups: Groups, request: RevealRequest) -> None:
+        """Keep for which senders, and for which of their shares, it was asked."""
+        told = np.frombuffer(groups.salt + _told(request), np.uint8)
         senders = np.frombuffer(_digest(request), np.uint8)
-        self._state.save(round, self._state.at(round) | {"senders": senders})
+        more = {"senders": senders, "told": told}
+        self._state.save(round, self._state.at(round) | more)
 
 
 def _digest(request: RevealRequest) -> bytes:
     return hashlib.sha256(json.dumps(request.senders).encode()).digest()
+
+
+def _told(request: RevealRequest) -> bytes:
+    return hashlib.sha256(str(request.to_config()).encode()).digest()

@@ -139,6 +139,38 @@ def test_a_salt_is_used_once(site: Site) -> None:
     assert site.refusal(sums, 6, short)
 
 
+def test_a_salt_of_a_round_that_was_asked_for_late_is_remembered_too(
+    site: Site,
+) -> None:
+    sums = site.sums(secure_sums=True)
+    for salt, round in enumerate((7, 6, 8, 9), start=1):
+        assert not site.refusal(sums, round, site.task(salt=salt))
+    assert "this salt" in site.refusal(sums, 10, site.task(salt=2))
+    for late in (1, 7):
+        assert "after round 9" in site.refusal(sums, late, site.task(salt=20 + late))
+
+
+@pytest.mark.parametrize(
+    ("phase", "more", "why"),
+    [
+        ("query", {}, "training alone"),
+        ("evaluate", {}, "training alone"),
+        ("train", {"config": {"round": 3}}, "several tasks or rounds"),
+        ("train", {"twice": True}, "several tasks or rounds"),
+    ],
+)
+def test_masks_are_for_one_result_of_training(
+    site: Site, phase: str, more: dict[str, Any], why: str
+) -> None:
+    task = site.task()
+    task = replace(task, config=task.config | more.get("config", {}))
+    tasks = [task, task] if "twice" in more else [task]
+    plan = Plan(tasks, [MODEL], reply=(4,), sum_spec=SUMS)
+    problem = site.sums(secure_sums=True).refuse(phase, 1, plan, task)
+    assert problem is not None
+    assert why in problem[1]
+
+
 def test_in_a_round_it_answers_to_one_list_of_groups(site: Site) -> None:
     sums = site.sums(secure_sums=True)
     assert not site.refusal(sums, 1, site.task(salt=1))
@@ -156,6 +188,15 @@ def test_it_opens_the_sum_of_those_that_sent(site: Site) -> None:
     (told,) = read_revealed(answer.metrics[REVEAL])
     assert [len(share) for share in told.shares] == [16] * 5
     assert [len(seed) for seed in told.seeds] == [32]
+
+
+def test_it_reads_the_shares_of_one_result(site: Site) -> None:
+    sums = site.trained()
+    everyone = list(range(6))
+    assert site.reveal(sums, everyone).error is None
+    # The same senders, and what they encrypted for another result.
+    error = site.reveal(sums, everyone).error
+    assert error == ("refused", "it was asked for other shares with this salt before")
 
 
 def test_it_opens_one_sum_in_a_round(site: Site) -> None:
@@ -209,7 +250,9 @@ def test_it_reveals_nothing_of_a_round_without_its_result(site: Site) -> None:
     assert site.reveal(sums, everyone, round=2, salt=2).error is None
 
 
-@pytest.mark.parametrize("text", ["", "7", "[[1]]", "[[[],[]]", '[["zz"],[]]', "null"])
+@pytest.mark.parametrize(
+    "text", ["", "7", "[" * 200_000, "[[1]]", "[[[],[]]", '[["zz"],[]]', "null"]
+)
 def test_what_a_device_reveals_is_read_with_care(text: str) -> None:
     with pytest.raises(ValueError):
         read_revealed(text)
