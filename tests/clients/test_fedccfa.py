@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,18 +110,23 @@ ANCHORS = Anchors(
 COUNTS = np.array([30, 10, 0, 0, 0, 0, 0, 0, 0, 0])
 
 
+ENTROPY = 0.75 * log(4 / 3) + 0.25 * log(4)
+
+
 @pytest.mark.parametrize(
     ("settings", "weight"),
     [
-        ({}, (0.75 * log(4 / 3) + 0.25 * log(4)) / 20),
-        ({"gamma": 5.0}, (0.75 * log(4 / 3) + 0.25 * log(4)) / 5),
+        ({}, ENTROPY / 20),
+        ({"gamma": 5.0}, ENTROPY / 5),
         ({"alignment_weight": 0.5}, 0.5),
+        ({"alignment": "l2"}, ENTROPY / 20),
     ],
 )
 def test_the_loss_of_the_extractor_by_hand(
-    settings: dict[str, float], weight: float, stream: Stream, equip: Equip
+    settings: dict[str, Any], weight: float, stream: Stream, equip: Equip
 ) -> None:
-    # Eq. 9: the cross-entropy, and H(P(Y)) / gamma of the contrast with the anchors.
+    # Eq. 9: the cross-entropy, and H(P(Y)) / gamma of the contrast with the anchors,
+    # or of the squared distance.
     client = equip(30, **settings)
     loss = client.alignment(ANCHORS, COUNTS)
     assert loss is not None
@@ -131,10 +137,12 @@ def test_the_loss_of_the_extractor_by_hand(
     present = torch.tensor(ANCHORS.present)
     anchors = normalize(torch.tensor(ANCHORS.points))
     powers = (normalize(z) @ anchors.T / 0.1).exp() * present
-    contrast = -(powers[torch.arange(4), y] / powers.sum(1)).log().mean()
+    gap = -(powers[torch.arange(4), y] / powers.sum(1)).log().mean()
+    if "alignment" in settings:
+        gap = (z - torch.tensor(ANCHORS.points)[y]).square().mean()
     with torch.no_grad():
         found = loss(model.module, x, y)
-        expected = cross_entropy(model.module(x), y) + weight * contrast
+        expected = cross_entropy(model.module(x), y) + weight * gap
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
@@ -157,8 +165,10 @@ def test_client_aligns_with_and_continues_from_what_came_back(equip: Equip) -> N
     anchors = made["anchors"] + 1
     client.evaluate([extractor, 2 * classifier, anchors.ravel()], {})
     kept = equip(2).context.state.load(2)
-    assert np.array_equal(kept["anchors"], anchors)
-    assert np.array_equal(kept["present"], made["present"])
+    aligned = equip(2).anchors([extractor], {}, kept)
+    assert aligned is not None
+    assert np.array_equal(aligned.points, anchors)
+    assert np.array_equal(aligned.present, made["present"])
     assert np.array_equal(kept["classifier"], 2 * classifier)
 
 
@@ -191,6 +201,13 @@ def test_where_nothing_is_balanced_the_first_classifier_goes_on_from_phi_0(
     z = represent(client.context.model.load(INITIAL), x)
     start = client.fit_balanced(z, y) if balanced else first
     assert np.array_equal(own, client.fit_classifier(start, z, y))
+
+
+def test_without_an_alignment_no_anchors_are_sent_or_kept(equip: Equip) -> None:
+    client = equip(1, alignment="none")
+    arrays, _, _ = client.fit([parts(client)[0]], {})
+    assert [len(array) for array in arrays[1:]] == [70, 70]
+    assert client.context.state.at(1).keys() == {"classifier"}
 
 
 def test_a_device_that_lost_its_memory_is_not_aligned_at_first(equip: Equip) -> None:

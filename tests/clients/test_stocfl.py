@@ -1,4 +1,4 @@
-"""What StoCFL's clients report of their data, and when they report it again."""
+"""What StoCFL's clients train, what they report of their data, and when again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 from cfl_flower.client.context import ClientContext
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.similarity import normalise, sketch
 from cfl_flower.data.drift import Regroup
@@ -18,7 +20,7 @@ from cfl_flower.data.own import Folder
 from cfl_flower.data.partition import Partition
 from cfl_flower.data.stream import Stream
 from cfl_flower.learning.training import LocalTraining
-from cfl_flower.models import Mclr, initial_vector
+from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.types import FloatArray, IntArray, Vector
 from clients.stocfl import StoCFLClient
 from strategies.stocfl import StoCFLSettings
@@ -26,7 +28,7 @@ from strategies.stocfl import StoCFLSettings
 MakeContext = Callable[..., ClientContext]
 INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
 FULL = LocalTraining(epochs=1, batch_size=999)
-STO = StoCFLSettings(local=FULL)
+STO = StoCFLSettings(local=FULL, representation_epochs=2)
 
 
 def client_of(make_context: MakeContext, round: int, **changes: object) -> StoCFLClient:
@@ -75,8 +77,9 @@ def test_psi_is_the_direction_of_the_gradient_at_the_anchor_received(
 def test_psi_as_a_difference_is_the_anchor_less_the_trained_model(
     make_context: MakeContext,
 ) -> None:
-    options = {"representation": "difference", "representation_epochs": 2}
-    client = client_of(make_context, 0, **options)
+    # Its epochs are its own: the steps of the other training are of no effect.
+    local = replace(FULL, steps=1)
+    client = client_of(make_context, 0, representation="difference", local=local)
     (psi,), _, _ = client.answer([INITIAL], {"represent": True})
     x, y = samples(client, 1)
     model = INITIAL.astype(float)
@@ -85,6 +88,53 @@ def test_psi_as_a_difference_is_the_anchor_less_the_trained_model(
     assert psi == pytest.approx(unit(INITIAL - model), abs=1e-5)
     once = unit(gradient(INITIAL, x, y))
     assert np.abs(psi - once).max() > 1e-4
+
+
+def test_theta_is_trained_near_omega_and_omega_alone(
+    make_context: MakeContext,
+) -> None:
+    # One step each: theta - eta (grad f + lambda (theta - omega)), omega - eta grad f.
+    omega, theta = INITIAL, INITIAL * np.float32(2)
+    client = client_of(make_context, 1, regularisation=0.5)
+    (near, alone), count, _ = client.fit([omega, theta], {})
+    x, y = samples(client, 1)
+    assert count == len(y)
+    pull = gradient(theta, x, y) + 0.5 * (theta - omega)
+    assert near == pytest.approx(theta - FULL.learning_rate * pull, abs=1e-6)
+    trained = omega - FULL.learning_rate * gradient(omega, x, y)
+    assert alone == pytest.approx(trained, abs=1e-6)
+    # One after the other, omega is asked for by itself, before its round.
+    (only,), _, _ = client_of(make_context, 0).answer([omega], {"global": True})
+    assert only == pytest.approx(trained, abs=1e-6)
+    turns = client_of(make_context, 1, omega="sequential", regularisation=0.5)
+    arrays, _, _ = turns.fit([omega, theta], {})
+    assert np.array_equal(arrays, [near])
+
+
+def test_unlabelled_samples_resemble_the_cluster_whose_psi_their_labels_give(
+    make_context: MakeContext,
+) -> None:
+    client, anchor = client_of(make_context, 0), 2 * INITIAL
+    x, _ = client.samples(1)
+    weights, bias = INITIAL[:640].reshape(10, 64), INITIAL[640:]
+    labels = (x.numpy().reshape(len(x), 64) @ weights.T + bias).argmax(axis=1)
+    psi = gradient(anchor, x.numpy(), labels)
+    found = client.likeness(anchor, [INITIAL] * 3, [3 * psi, -psi, 0 * psi], x, 1)
+    assert found == pytest.approx([1, -1, 0], abs=1e-6)
+
+
+def test_running_statistics_count_as_zeros_behind_the_gradient(
+    make_context: MakeContext,
+) -> None:
+    layers = nn.Flatten(), nn.BatchNorm1d(64, affine=False), nn.Linear(64, 10)
+    model = FlatModel(nn.Sequential(*layers))
+    context = replace(make_context(0), model=model, settings=STO)
+    (psi,), _, _ = StoCFLClient(context).answer(
+        [model.to_vector()], {"represent": True}
+    )
+    assert len(psi) == 650 + 128
+    assert np.linalg.norm(psi[:650]) == pytest.approx(1, abs=1e-6)
+    assert not psi[650:].any()
 
 
 def test_a_sketched_psi_is_the_normalised_sketch_of_psi(
@@ -115,10 +165,11 @@ def test_psi_after_a_drift_is_at_the_first_anchor_not_at_a_trained_model(
         client_of(make_context, 1, refresh="on_drift").report(asked, 2, [trained]) == {}
     )
     client = client_of(make_context, 2, refresh="on_drift")
-    told = client.report(asked, 3, [trained])["representation"]
-    assert isinstance(told, bytes)
-    expected = unit(gradient(INITIAL, *samples(client, 3)))
-    assert np.frombuffer(told, np.float32) == pytest.approx(expected, abs=1e-6)
+    told = DriftReport.from_metrics(client.report(asked, 3, [trained]), 650, "psi")
+    x, y = samples(client, 3)
+    expected = unit(gradient(INITIAL, x, y))
+    assert told.representation == pytest.approx(expected, abs=1e-6)
+    assert told.num_examples == len(y)
 
 
 def test_data_are_compared_with_those_of_the_last_report_taken(

@@ -131,6 +131,7 @@ ABLATIONS = [
 ]
 
 
+@pytest.mark.slow
 def test_every_ablation_is_a_run_of_its_own(run_small: Runner) -> None:
     short = [*CCFA, "rounds=4", "drift.rounds=[3]", "strategy.start=1", "clients=10"]
     short += ["participants=10", "strategy.local.epochs=2", "strategy.reach=0.03"]
@@ -138,9 +139,15 @@ def test_every_ablation_is_a_run_of_its_own(run_small: Runner) -> None:
     runs = [run_small(*short, *kind, folder=str(i)) for i, kind in enumerate(kinds)]
     losses = [run.rounds[-1]["loss"] for run in runs]
     assert len(set(losses)) == len(kinds)
-    oracle = runs[2].rounds[-1]
-    assert oracle["class_ari"] == [1] * 10
-    assert oracle["class_clusters"] == [1, 2, 2, 2, 2, 2, 2, 1, 1, 1]
+
+
+def test_the_oracle_clusters_by_the_true_concepts(run_small: Runner) -> None:
+    options = [*CCFA, "rounds=2", "drift.rounds=[2]", "strategy.local.epochs=1"]
+    run = run_small(*options, "strategy.clustering=oracle")
+    before, after = run.rounds
+    assert before["class_ari"] == after["class_ari"] == [1] * 10
+    assert before["class_clusters"] == [1] * 10
+    assert after["class_clusters"] == [1, 2, 2, 2, 2, 2, 2, 1, 1, 1]
 
 
 def test_few_participants_are_compared_with_one_warning(run_small: Runner) -> None:
@@ -191,14 +198,14 @@ def test_the_true_concepts_of_a_class_are_what_clients_call_by_it() -> None:
 
 
 def test_distances_of_a_saved_run_are_drawn(run_small: Runner) -> None:
-    run = run_small(*CCFA)
+    run = run_small(*CCFA, "drift.rounds=[3]", "rounds=4")
     saved = load_run(run.folder)
     assert saved.distances is not None
     assert saved.distances.shape == (10, 20, 20)
-    concepts = compose_config(CCFA).timeline.world(8).meanings[:, 1]
+    concepts = run.config.timeline.world(4).meanings[:, 1]
     same = concepts[:, None] == concepts
     matrix = saved.distances[1]
-    assert matrix[same].max() < 0.2 < matrix[~same].min()
+    assert matrix[same].max() < matrix[~same].min()
     assert "class 9" in to_svg(draw_distances(saved), "distances")
     # An older round's arrays are no checkpoint, and damaged ones are told in a line.
     (kept,) = (run.folder / "checkpoint").glob("*.safetensors")

@@ -66,7 +66,8 @@ def test_members_of_a_cluster_get_its_mean_and_nobody_elses() -> None:
     # The case that the authors' code gets wrong: anchors 1, 2, 3, 4, cluster {0, 1}.
     values = np.array([1.0, 2, 3, 4]).reshape(4, 1, 1)
     clusters = np.array([[0], [0], [1], [-1]])
-    uniform = cluster_means(values, clusters, np.ones((4, 1)))
+    with np.errstate(all="raise"):
+        uniform = cluster_means(values, clusters, np.ones((4, 1)))
     assert uniform.ravel().tolist() == [1.5, 1.5, 3, 4]
     assert values.ravel().tolist() == [1, 2, 3, 4]
     weights = np.array([[1.0], [3], [5], [0]])

@@ -55,6 +55,12 @@ def test_a_cosine_equal_to_the_threshold_is_not_merged() -> None:
     assert find_merges(np.zeros((0, 0)), 0.5) == []
 
 
+def test_of_two_equal_cosines_the_lower_cluster_is_merged() -> None:
+    # 1 and 2 merge to (24, 0, 0), whose cosine with 0 is 0.6, as is that of 3 with 0.
+    vectors = np.array([[3, 0, 4], [12, 5, 0], [12, -5, 0], [-7, 0, 24]])
+    assert find_merges(vectors @ vectors.T * 1.0, 0.5) == [(1, 2), (0, 1)]
+
+
 def slow_merges(vectors: list[np.ndarray], threshold: float) -> list[tuple[int, int]]:
     """Merge as Algorithm 1 says, from the vectors themselves."""
     sums: dict[int, np.ndarray] = dict(enumerate(vectors))

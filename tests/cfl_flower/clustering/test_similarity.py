@@ -12,9 +12,11 @@ from cfl_flower.clustering.similarity import (
     decomposed_cosines,
     dissimilarities,
     gram_matrix,
+    leading_eigenvectors,
     madc,
     nearest_direction,
     nearest_model,
+    normalise,
     sketch,
 )
 
@@ -32,7 +34,9 @@ def test_the_gram_matrix_equals_the_sum_of_its_blocks(
     updates = random_updates(0, 5, 103)
     monkeypatch.setattr(directions, "BLOCK_FLOATS", 50)
     matrix = np.stack(updates).astype(np.float64)
-    assert gram_matrix(updates) == pytest.approx(matrix @ matrix.T, rel=1e-5, abs=1e-5)
+    for kind, error in ((np.float32, 1e-5), (np.float64, 1e-12)):
+        expected = pytest.approx(matrix @ matrix.T, rel=error, abs=error)
+        assert gram_matrix(updates, kind) == expected
 
 
 def test_cosines_equal_those_computed_by_hand() -> None:
@@ -41,6 +45,30 @@ def test_cosines_equal_those_computed_by_hand() -> None:
     assert cosine_matrix(updates) == pytest.approx(
         np.array([[1, half, 0], [half, 1, 0], [0, 0, 1]]), abs=1e-7
     )
+
+
+def test_rounding_never_takes_a_cosine_or_a_gap_out_of_its_range() -> None:
+    # sqrt(3)^2 is less than 3 in floating-point numbers.
+    ones = np.ones(3, np.float32)
+    assert cosine_matrix([ones, -ones]).tolist() == [[1, -1], [-1, 1]]
+    assert dissimilarities(ones, [ones]).tolist() == [0]
+    assert nearest_direction(ones, [-ones]) == (0, -1)
+
+
+def test_units_of_vectors_whose_squares_exceed_float32_are_exact() -> None:
+    unit = normalise(np.float32([3e30, 4e30]))
+    assert unit.dtype == np.float32
+    assert unit == pytest.approx([0.6, 0.8])
+
+
+def test_eigenvectors_of_a_large_matrix_are_those_of_a_dense_method() -> None:
+    # Ten eigenvalues stand out of the noise.
+    matrix = np.random.default_rng(0).normal(size=(300, 300))
+    matrix *= np.concatenate([np.linspace(10, 20, 10), np.full(290, 0.1)])
+    values, columns = leading_eigenvectors(matrix @ matrix.T, 4)
+    expected, dense = np.linalg.eigh(matrix @ matrix.T)
+    assert values == pytest.approx(expected[:-5:-1])
+    assert np.abs(columns) == pytest.approx(np.abs(dense[:, :-5:-1]), abs=1e-6)
 
 
 def test_decomposed_cosines_equal_those_computed_by_hand() -> None:
@@ -169,6 +197,7 @@ def test_sketches_keep_cosines_within_their_standard_error() -> None:
 def test_a_sketch_is_linear_and_the_same_for_all_clients() -> None:
     one, two = random_updates(3, 2, 1000)
     both = sketch(one, 64, 7) + sketch(two, 64, 7)
+    assert both.dtype == np.float32
     assert sketch(one + two, 64, 7) == pytest.approx(both, abs=1e-4)
     assert not np.array_equal(sketch(one, 64, 7), sketch(one, 64, 8))
     # Each coordinate goes to one of the places, with one of both signs.

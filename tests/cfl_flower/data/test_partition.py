@@ -216,6 +216,11 @@ def test_few_classes_are_neighbours_and_their_sizes_uneven() -> None:
     assert layout.groups.tolist() == [client % 10 for client in range(30)]
     shares = np.log(layout.demand[layout.demand > 0])
     assert shares.std() == pytest.approx(2, rel=0.3)
+    # What a client's shares have in common.
+    sizes = FewClasses(labels=2, sigma=0, size_sigma=2.0).layout(300, 10, [], 0).demand
+    largest = sizes.max(axis=1)
+    assert (sizes[sizes > 0].reshape(300, 2) == largest[:, None]).all()
+    assert np.log(largest).std() == pytest.approx(2, rel=0.1)
 
 
 def test_rotations_and_shifts_are_spread_evenly_in_every_combination() -> None:
@@ -267,6 +272,8 @@ def test_natural_clients_need_owners_and_enough_of_them() -> None:
     allocation = first_world(Natural().layout(3, 1, [], 0)).allocations[0]
     with pytest.raises(ConfigError, match="at most the 2 owners"):
         Natural().allocate_samples((owned([0, 1]), owned([0])), allocation, 0, None)
+    with pytest.raises(ConfigError, match="at most the 0 owners"):
+        Natural().allocate_samples((owned([]), owned([])), allocation, 0, None)
     nobody = Pool.from_arrays(
         {"x": np.zeros((1, 2), np.float32), "y": np.zeros(1, int)}
     )
