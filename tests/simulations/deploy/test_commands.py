@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import import_module
 from itertools import chain, pairwise
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -25,7 +26,15 @@ from packaging.utils import canonicalize_name
 
 from cfl_flower.data.own import Folder
 from cfl_flower.errors import ConfigError
-from simulations.deploy import connect, doctor, keys, samples, submit, supernode
+from simulations.deploy import (
+    connect,
+    doctor,
+    keys,
+    samples,
+    submit,
+    superlink,
+    supernode,
+)
 from simulations.superlink import PROJECT
 
 DEPLOY = PROJECT / "simulations" / "deploy"
@@ -367,6 +376,21 @@ def test_the_key_of_a_device_is_the_one_of_its_name_as_typed(
     assert key == str(folder / "007")
     assert line[-1].startswith("client-id=7 ")
     assert supernode.main(["h:1", str(folder), "--client", "../keys/007", *home]) == 2
+
+
+@pytest.mark.parametrize("module", [superlink, supernode])
+def test_options_after_two_dashes_are_flowers(
+    module: ModuleType, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(module, "become", lambda line, *_: started.append(line))
+    device = ["h:1", str(made), "--client", "site-a", "--data-dir", str(tmp_path)]
+    own = [str(made)] if module is superlink else device
+    flowers = ["--trusted-entities", "/etc/trusted.yaml", "--max-retries", "3"]
+    assert module.main([*own, "--home", str(tmp_path), "--", *flowers]) == 0
+    (line,) = started
+    assert line[-4:] == flowers
+    assert module.main([*own, *flowers]) == 2
 
 
 def test_the_doctor_looks_for_the_key_by_its_name_as_typed(
