@@ -261,6 +261,21 @@ def test_the_lock_has_one_version_of_all_that_is_required() -> None:
             assert each.specifier.contains(exact.version)
 
 
+def test_the_hashes_are_of_the_locked_versions() -> None:
+    text = (PROJECT / "hashes.txt").read_text().replace("\\\n", "")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(" --hash=sha256:" in line for line in lines)
+    hashed = {str(Requirement(line.partition(" --hash")[0])) for line in lines}
+    locked = {str(each) for each in locked_versions()}
+    # A marker may be narrower where fewer extras ask for a package.
+    versions = [{each.partition(";")[0] for each in file} for file in (hashed, locked)]
+    assert versions[0] <= versions[1]
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    for each in map(Requirement, project["dependencies"]):
+        name = canonicalize_name(each.name)
+        assert any(found.startswith(f"{name}==") for found in hashed), name
+
+
 def test_new_samples_are_new_files(tmp_path: Path) -> None:
     dataset = Folder(shape=(1, 8, 8), classes=10)
     samples.put(tmp_path, [0], 50)
