@@ -7,7 +7,7 @@ READY := .venv/.ready
 TOOLS := .venv/.tools
 SITE := .venv/.site
 
-.PHONY: run test test-fast test-devices test-gpu check docs site mutate benchmark wheel lock clean help
+.PHONY: run test test-fast test-devices test-gpu check docs site mutate audit benchmark wheel lock clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -62,18 +62,26 @@ mutate: $(TOOLS)  ## Wrong lines, and whether tests notice them (hours)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutate]'
 	$(BIN)/python -m tests.mutate $(MODULES)
 
+audit: $(TOOLS)  ## Known vulnerabilities of constraints.txt; needs the network (seconds)
+	$(BIN)/python -m pip install --quiet 'pip-audit>=2.7'
+	$(BIN)/python -m tests.audit
+
 benchmark: $(READY)  ## What the framework costs, against a plain loop
 	$(BIN)/python -m simulations.benchmark
 
 wheel: $(READY)  ## The package as dist/cfl_flower-*.whl, which pip installs anywhere
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
-lock:  ## Renew constraints.txt, the versions that all commands above install
+lock:  ## Renew constraints.txt, what all commands above install, and hashes.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 	  --upgrade --no-annotate --quiet \
 	  --custom-compile-command 'make lock' --output-file constraints.txt
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 \
+	  --extra data --extra drift --extra mlflow --extra privacy --extra tensorboard --extra wandb \
+	  --constraint constraints.txt --generate-hashes --no-annotate --quiet \
+	  --custom-compile-command 'make lock' --output-file hashes.txt
 
 clean:  ## Remove the environment and caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

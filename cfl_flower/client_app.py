@@ -130,6 +130,8 @@ def _build_resources(
         # All that is there is this client's, as it is, and changes by itself.
         settings |= {"data_dir": node.data_dir, "clients": 1}
         settings |= {"partition": Partition(), "drift": Regroup(rounds=[])}
+        if hasattr(settings["dataset"], "require_below"):
+            settings["dataset"].require_below(node.data_dir)
         state_root = node.remembered(settings["run"])
     # One thread: a sum in parallel would depend on the number of cores.
     torch.set_num_threads(1)

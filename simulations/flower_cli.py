@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,6 +34,13 @@ def need(path: Path, remedy: str) -> Path:
     if not path.exists():
         raise ConfigError(f"{path} is not there; {remedy}")
     return path.absolute()
+
+
+def divide(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return a command's own arguments, and those after `--`, which are Flower's."""
+    given = [*arguments, "--"]
+    end = given.index("--")
+    return given[:end], given[end + 1 : -1]
 
 
 def environment(home: Path | None = None) -> dict[str, str]:

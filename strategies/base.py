@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -31,6 +32,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.communication.validation import is_bounded
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.machine import return_free_memory
+from cfl_flower.runs.asked import Asked
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.measures import (
     note_class_agreement,
@@ -81,6 +83,9 @@ class ClusteredStrategy(Method, Strategy):
         self._done = 0
         self._later: list[Plan] = []
         self._asked: set[ClientId] = set()
+        self._heard: set[ClientId] = set()
+        if self._guard and not fleet.simulated:
+            self._guard.asked = Asked(Path(config.output_dir), config.resume)
         self._late: dict[ClientId, float] = {}
         self._withheld: Plan | None = None
         self._confidential = ConfidentialTraining(fleet, self._guard, self._sums)
@@ -106,11 +111,14 @@ class ClusteredStrategy(Method, Strategy):
         for part in parts:
             part.config["keep_from"] = self.keep_from
             asked = self._reached(task.client for task in part.tasks)
+            if self._guard:
+                self._guard.will_ask("query", round, asked)
             messages = self.fleet.messages("query", round - 1, part)
             answers = self.fleet.collect("query", self._exchange(messages))
             self._note_traffic("query", answers)
             if self._guard:
-                self._guard.count_reports(answers, self.state.privacy, asked)
+                loss = self.state.privacy
+                self._heard |= self._guard.count_reports(answers, loss, asked)
             # All messages of the last round are done with before the state changes.
             self.fleet.grid.finish()
             yield answers
@@ -159,6 +167,8 @@ class ClusteredStrategy(Method, Strategy):
         self._strata = {}
         self._meet_newcomers(round)
         if self._guard:
+            self._guard.count_forgotten("query", round, self._heard, self.state.privacy)
+            self._heard = set()
             self._guard.require_able(round, self.state.privacy, self.state.clients)
         plan = self.plan_train(round)
         plan = self._confidential.plan(plan, self.record, self.state.privacy)
@@ -303,6 +313,8 @@ class ClusteredStrategy(Method, Strategy):
             for task in plan.tasks
             if {**plan.config, **task.config}.get("representation")
         )
+        if self._guard:
+            self._guard.will_ask("evaluate", round, self._asked)
         parts = [plan]
         if self.fleet.simulated:
             parts = portions(plan, shared=self._shared_memory, by_model=True)
@@ -319,7 +331,9 @@ class ClusteredStrategy(Method, Strategy):
         self._note_traffic("evaluate", results)
         self._advance_clock()
         if self._guard:
-            self._guard.count_reports(results, self.state.privacy, self._asked)
+            loss = self.state.privacy
+            heard = self._guard.count_reports(results, loss, self._asked)
+            self._guard.count_forgotten("evaluate", self.record.round, heard, loss)
         rows = self._note_tests([result for result in results if result.num_examples])
         self._note_clusters()
         self._note_empty(results)

@@ -38,6 +38,9 @@ class ConfidentialTraining:
         if self._sums and any(plan.reply):
             keys = None if self._fleet.simulated else self._fleet.keys
             plan = self._sums.plan(plan, record, keys)
+        if self._guard:
+            asked = [task.client for task in plan.tasks]
+            self._guard.will_ask("train", record.round, asked)
         self._plan = plan
         return plan
 
@@ -59,7 +62,7 @@ class ConfidentialTraining:
             asker = None if self._fleet.simulated else ask
             record.failures += self._sums.open(plan, results, asker)
         if self._guard:
-            self._guard.count_training(plan, loss)
+            self._guard.count_training(plan, loss, record.round)
             self._guard.release(record, plan, results, loss, self._fleet.simulated)
         if self._sums and summed and self._singly:
             self._sums.replace_by_means(plan, results)

@@ -8,8 +8,9 @@ is spent, and, with ``privacy=central``, to show the method noisy means alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from cfl_flower.learning.clipping import (
     noise_beside_count,
 )
 from cfl_flower.models import hollow_network
+from cfl_flower.runs.asked import Asked
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import require
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
 
 NOISE_SECRET = ".noise-secret"
 """File of a run on real devices from which a server draws its noise."""
+
+
+MEANS = "means"
+"""The phase, in the notes of what was asked, in which noisy means were released."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,8 @@ class PrivacyGuard:
         self.participation = self.training + sent.reports * self.report
         """What it may lose by taking part: it may be asked for a report, too."""
         self._has_reports = sent.reports
+        self.asked: Asked | None = None
+        """Of real devices: what a server that died had asked for."""
         self._shares: dict[ClientId, float] = {}
 
     def affordable(
@@ -198,24 +206,52 @@ class PrivacyGuard:
         ]
         return replace(plan, tasks=tasks)
 
-    def count_training(self, plan: Plan, loss: PrivacyLoss) -> None:
-        """Account for the models of a plan's tasks, whether they arrived or not."""
-        clients = [task.client for task in plan.tasks]
-        loss.add(clients, len(plan.reply) * self.model)
+    def will_ask(self, phase: str, round: int, clients: Iterable[ClientId]) -> None:
+        """Note whom a round is about to ask for something with noise."""
+        if self.asked and (phase == "train" or self._has_reports):
+            self.asked.note(phase, round, clients)
+
+    def _before(self, phase: str, round: int) -> dict[str, set[ClientId]]:
+        """Return what a server that died had noted, by the keys."""
+        return self.asked.before(phase, round) if self.asked else {}
+
+    def count_training(self, plan: Plan, loss: PrivacyLoss, round: int) -> None:
+        """Account for the models of a plan's tasks, whether they arrived or not.
+
+        And for those of a server that died in this round: a device sends the same
+        model again, but may be asked no more. Where the server adds the noise, what
+        arrived tells nothing yet (`release`).
+        """
+        clients = {task.client for task in plan.tasks}
+        if self._privacy.mode == "local":
+            clients |= self._before("train", round).get("", set())
+        loss.add(sorted(clients, key=client_order), len(plan.reply) * self.model)
+
+    def count_forgotten(
+        self, phase: str, round: int, heard: Collection[ClientId], loss: PrivacyLoss
+    ) -> None:
+        """Account for reports that a server which died had asked for.
+
+        A device that was ``heard`` since has told again what it told.
+        """
+        lost = self._before(phase, round).get("", set()).difference(heard)
+        loss.add(sorted(lost, key=client_order), self.report)
 
     def count_reports(
         self, results: Results, loss: PrivacyLoss, asked: Collection[ClientId]
-    ) -> None:
+    ) -> set[ClientId]:
         """Account for the reports among answers to queries or tests.
 
         Of those who were ``asked``, one whose answer was lost or refused counts, too:
-        it may have left the device. One that says that it failed sent none.
+        it may have left the device. One that says that it failed sent none. Returns the
+        clients of whom it is known now whether they reported, or who were counted.
         """
         told = {r.client for r in results if "representation" in r.metrics or r.arrays}
         failed = {f.client for f in results.failures if f.reason not in SENT_NOTHING}
         if self._has_reports:
             told |= failed.intersection(asked)
         loss.add(sorted(told, key=client_order), self.report)
+        return told.union(result.client for result in results)
 
     @property
     def adapts(self) -> bool:
@@ -250,8 +286,10 @@ class PrivacyGuard:
         if self._privacy.mode != "central":
             return
         secret = [] if simulated else self._secret()
+        drawn: list[str] = []
 
         def draw(purpose: str) -> np.random.Generator:
+            drawn.append(purpose)
             if simulated:
                 return generator(self._seed, purpose, record.round)
             return np.random.default_rng([*secret, key(purpose), record.round])
@@ -263,6 +301,14 @@ class PrivacyGuard:
             record.measures["clip"] = clip
             self._adapt(results, loss, spread, draw)
         release_means(results, plan, bases_of(plan), clip, noise * clip, draw)
+        if self.asked and drawn:
+            # The noise, and so the means, are as before only if all purposes are.
+            released = key_of(drawn)
+            for other, clients in self._before(MEANS, record.round).items():
+                if other != released:
+                    loss.add(clients, len(plan.reply) * self.model)
+            clients = {result.client for result in results}
+            self.asked.note(MEANS, record.round, clients, released)
 
     def _secret(self) -> list[int]:
         """Return 256 bits that nobody else knows, made once before all noise."""
@@ -305,6 +351,11 @@ class PrivacyGuard:
         if self._privacy.epsilon_budget is not None:
             able = self.able(loss, clients)
             record.measures["exhausted"] = int(np.count_nonzero(~able))
+
+
+def key_of(drawn: Iterable[str]) -> str:
+    """Return what names the noise that was drawn for some purposes."""
+    return blake2b("\n".join(sorted(drawn)).encode(), digest_size=8).hexdigest()
 
 
 def share_within(result: Result) -> float:

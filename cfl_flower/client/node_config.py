@@ -6,6 +6,7 @@ flower-supernode ... --node-config 'client-id="site-a" data-dir="/data/site-a"'
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from cfl_flower.files import write_atomically
 from cfl_flower.settings import require
-from cfl_flower.types import NAME, ClientId, is_client_id
+from cfl_flower.types import ClientId, is_client_id
 
 CLIENT_ID = "client-id"
 """Key of a device's node config that makes it one client."""
@@ -41,6 +42,8 @@ SECURE_SUMS = "secure-sums"
 
 LEAST_MEMBERS = "least-members"
 """Key of the fewest devices of a sum that it adds to, whatever the run says."""
+TOKEN = re.compile(r"[0-9a-f]{32}")
+"""A run's token, which names the folder of its state: a UUID, as the server makes."""
 
 SIGN = ".last-heard-of"
 """File in the folder of each run; only folders with it are ever removed."""
@@ -100,10 +103,9 @@ class NodeConfig(NamedTuple):
         The first message of a run removes the folders of runs without a message for
         `state_days`, so that the disk does not fill up. A later message of such a run
         finds the client as one that just joined. Raises `ConfigError` if the run's
-        token, which the server sends, cannot be the name of a folder.
+        token, which the server sends, is none.
         """
-        allowed = "up to 64 of A-Z a-z 0-9 . _ -"
-        require(NAME.fullmatch(run) is not None, "run", run, allowed)
+        require(TOKEN.fullmatch(run) is not None, "run", run, "32 hex digits")
         folder = Path(self.state_dir) / run
         if not (folder / SIGN).exists():
             for sign in Path(self.state_dir).glob(f"*/{SIGN}"):

@@ -21,8 +21,8 @@ from cfl_flower.files import write_atomically
 from cfl_flower.settings import require
 from cfl_flower.types import ClientId
 
-COMMON = re.compile(r"[A-Za-z0-9-]{1,99}")
-"""A name of arrays that many clients receive: a word, and a digest."""
+COMMON = re.compile(r"([a-z]+-)?[0-9a-f]{16}")
+"""A name of arrays that many clients receive: perhaps a word, and a digest."""
 
 
 class ClientState:
@@ -98,7 +98,8 @@ class ClientState:
 
     def _common(self, name: str) -> Path:
         # The server says it: it must not lead out of the folder.
-        require(COMMON.fullmatch(name) is not None, "name", name, "A-Z a-z 0-9 -")
+        allowed = "a digest of 16 hex digits, or a word before it"
+        require(COMMON.fullmatch(name) is not None, "name", name, allowed)
         return self._root / ".common" / f"{name}.safetensors"
 
     @property

@@ -73,6 +73,13 @@ class HuggingFace(TableDataset):
     def check(self, data_dir: str) -> None:
         """Do nothing: what is no folder may be on the hub."""
 
+    def require_below(self, data_dir: str) -> None:
+        """Require a folder below a device's own; the hub's datasets are no device's."""
+        super().require_below(data_dir)
+        there = Path(data_dir, self.path).is_dir()
+        allowed = f"a folder with files below data-dir={data_dir}"
+        require(there, "dataset.path", self.path, allowed)
+
     @property
     def owner_column(self) -> str | None:
         """Return the column that says whose a sample is."""

@@ -48,6 +48,12 @@ class Hybrid:
         for part in (self._first, *self.parts.values()):
             part.check(data_dir)
 
+    def require_below(self, data_dir: str) -> None:
+        """Require that a device's settings name its own files, in every part."""
+        for part in self.parts.values():
+            if hasattr(part, "require_below"):
+                part.require_below(data_dir)
+
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the samples of all parts, one after the other."""
         loaded = [part.load(data_dir) for part in self.parts.values()]

@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 
 from cfl_flower.data.pool import Parts, Pool, cache_dir, cached_arrays, pools
 from cfl_flower.errors import ConfigError, printable
+from cfl_flower.settings import require
 from cfl_flower.types import IntArray
 
 DAMAGE = (
@@ -110,6 +111,21 @@ class FileDataset(ABC):
                 f"{self.name} is not in data_dir={data_dir}: it lacks "
                 f"{', '.join(missing)}; {self.remedy}"
             )
+
+    def require_below(self, data_dir: str) -> None:
+        """Require that a device's settings, which others write, name its own files.
+
+        Its folder's links are its owner's, and are followed.
+
+        Raises
+        ------
+        ConfigError
+            If a file or pattern is absolute or has `..`.
+        """
+        for pattern in self.files():
+            named = PurePath(pattern)
+            below = not named.anchor and ".." not in named.parts
+            require(below, "dataset", pattern, f"files below data-dir={data_dir}")
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the samples for training and those for testing."""

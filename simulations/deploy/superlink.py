@@ -4,7 +4,7 @@
 
 Everything that it writes is below `--home`; a run's output_dir is relative to it unless
 it is absolute. Stop it with Ctrl-C; start it again with the same command, and the
-devices reconnect by themselves.
+devices reconnect by themselves. What stands after `--` is for `flower-superlink`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from simulations.deploy import flower_superlink
 from simulations.deploy.keys import AUTHORITY, SERVER
-from simulations.flower_cli import become, environment, need
+from simulations.flower_cli import become, divide, environment, need
 from simulations.terminal import Parser, command
 
 PORT = 9092
@@ -29,10 +30,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--home", type=Path, default=Path("superlink"))
-    asked = parser.parse_args(arguments)
+    own, more = divide(arguments)
+    asked = parser.parse_args(own)
     keys, home = asked.keys, asked.home.absolute()
     flower = [
-        *("flower-superlink", "--host", asked.host, "--port", str(asked.port)),
+        # Not its folder's modules under their short names (-P).
+        *(sys.executable, "-P", flower_superlink.__file__),
+        *("--host", asked.host, "--port", str(asked.port)),
         *("--ssl-ca-certfile", str(need(keys / f"{AUTHORITY}.pem", REMEDY))),
         *("--ssl-certfile", str(need(keys / f"{SERVER}.pem", REMEDY))),
         *("--ssl-keyfile", str(need(keys / f"{SERVER}.key", REMEDY))),
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
         "--disable-runtime-dependency-installation",
         *("--database", str(home / "state.db")),
     ]
-    become(flower, home, environment(home))
+    become(flower + more, home, environment(home))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ r"""Start a device: a SuperNode with a key, a client id and a folder of its own.
 
 `keys` holds `ca.pem` and the private key of the client's name. What the client must
 remember between rounds is kept in `<home>/state`. Stop it with Ctrl-C; it reconnects by
-itself whenever the SuperLink is there.
+itself whenever the SuperLink is there. What stands after `--` is for
+`flower-supernode`, as `-- --trusted-entities /etc/cfl-flower/trusted.yaml`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from cfl_flower.client.node_config import (
 from cfl_flower.types import ClientId
 from simulations.deploy import flower_supernode
 from simulations.deploy.keys import AUTHORITY
-from simulations.flower_cli import become, environment, need
+from simulations.flower_cli import become, divide, environment, need
 from simulations.terminal import Parser, command
 
 PORT = 9094
@@ -105,7 +106,8 @@ def main(arguments: Sequence[str]) -> None:
     fewest = "devices in a sum that this one adds to, whatever a run says"
     add("--least-members", type=int, metavar="N", help=f"fewest {fewest}")
     add("--port", type=int, default=PORT, help="on the loopback")
-    asked = parser.parse_args(arguments)
+    own, more = divide(arguments)
+    asked = parser.parse_args(own)
     home = asked.home.absolute()
     client = client_id(asked.client)
     masks = asked.secure_sums, asked.least_members
@@ -113,7 +115,7 @@ def main(arguments: Sequence[str]) -> None:
     # The key has the name as typed: client 7 may be device 007.
     key, authority = asked.keys / asked.client, asked.keys / f"{AUTHORITY}.pem"
     flower = supernode(asked.superlink, key, authority, config, asked.port)
-    become(flower, home, environment(home))
+    become(flower + more, home, environment(home))
 
 
 if __name__ == "__main__":

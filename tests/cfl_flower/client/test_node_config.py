@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
+import pkgutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from inspect import isabstract
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from cfl_flower import data
 from cfl_flower.client.node_config import NodeConfig
+from cfl_flower.data.reading import FileDataset
 from cfl_flower.errors import ConfigError
 from simulations.inprocess import InProcessGrid
 from tests.conftest import Run, Runner
@@ -111,18 +119,19 @@ def test_state_of_an_old_run_is_removed_when_another_begins(
     (tmp_path / "not-ours").mkdir()
     site = NodeConfig.of({"client-id": 3, "state-dir": str(tmp_path), "state-days": 30})
     assert site is not None
-    for name in ("old", "recent"):
+    old, recent, new = "0" * 32, "1" * 32, "2" * 32
+    for name in (old, recent):
         (site.remembered(name) / "3").mkdir()
-    for name, days in (("old", 31), ("recent", 29), ("not-ours", 99)):
+    for name, days in ((old, 31), (recent, 29), ("not-ours", 99)):
         then = time.time() - days * 86400
         for path in (tmp_path / name, *(tmp_path / name).glob(".*")):
             os.utime(path, (then, then))
-    site.remembered("recent")
-    assert (tmp_path / "old").exists(), "a known run looks after nothing"
-    assert site.remembered("new") == tmp_path / "new"
+    site.remembered(recent)
+    assert (tmp_path / old).exists(), "a known run looks after nothing"
+    assert site.remembered(new) == tmp_path / new
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"recent", "new", "not-ours"}
-    assert (tmp_path / "recent" / "3").exists()
+    assert left == {recent, new, "not-ours"}
+    assert (tmp_path / recent / "3").exists()
 
 
 def test_a_device_without_samples_costs_its_own_results_only(
@@ -218,12 +227,85 @@ print(*sorted({"matplotlib", "scipy.stats", "sklearn"} & set(sys.modules)))
     assert done.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("run", ["", "..", "../run", "/tmp/run", "é" * 50, "a/b"])
-def test_a_run_that_could_name_another_folder_is_refused(
-    run: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    "run", ["", "..", "../run", "/tmp/run", "é" * 50, "a/b", "run", "A" * 32, "0" * 33]
+)
+def test_a_run_that_is_no_token_is_refused(run: str, tmp_path: Path) -> None:
     site = NodeConfig.of({"client-id": 3, "state-dir": str(tmp_path / "state")})
     assert site is not None
     with pytest.raises(ConfigError, match=r"run=.* is not allowed"):
         site.remembered(run)
     assert list(tmp_path.iterdir()) == []
+
+
+PATHS = {
+    "tables.Csv": ["file", "test_file"],
+    "tables.Parquet": ["file", "test_file"],
+    "npz.Npz": ["file"],
+    "folders.ImageFolder": ["folder"],
+    "hugging_face.HuggingFace": ["path"],
+}
+"""The datasets whose settings name files, and by which keys."""
+
+
+def file_datasets(kind: Any = FileDataset) -> Iterator[Any]:
+    for each in kind.__subclasses__():
+        yield from file_datasets(each)
+        if is_dataclass(each) and not isabstract(each):
+            yield each
+
+
+def test_no_other_setting_of_a_dataset_names_files() -> None:
+    for module in pkgutil.iter_modules(data.__path__, "cfl_flower.data."):
+        importlib.import_module(module.name)
+    for kind in file_datasets():
+        module, _, name = f"{kind.__module__}.{kind.__name__}".rpartition(".")
+        known = PATHS.get(f"{module.rpartition('.')[2]}.{name}", [])
+        for field in fields(kind):
+            if field.name in known or str(field.type) not in {"str", "str | None"}:
+                continue
+            plain = {"path": "x"} if name == "HuggingFace" else {}
+            files = kind(**plain, **{field.name: "/etc/passwd"}).files()
+            assert not any("/etc" in each for each in files), (name, field.name)
+
+
+class Forger(Sites):
+    """A server that names other files of its devices than their samples."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.forged = [
+            (kind, {key: path})
+            for path in ("/etc/passwd", "../site-b/x")
+            for kind, keys in PATHS.items()
+            for key in keys
+        ]
+        # A dataset of the hub is no device's own.
+        self.forged.append(("hugging_face.HuggingFace", {"path": "hub/name"}))
+
+    def push_messages(self, messages: Any) -> list[str]:
+        listed = list(messages)
+        if listed[0].metadata.message_type == "train":
+            record = listed[0].content.config_records["batch"]
+            settings = json.loads(str(record["settings"]))
+            kind, path = self.forged.pop()
+            settings["dataset"] = {"_target_": f"cfl_flower.data.{kind}", **path}
+            record["settings"] = json.dumps(settings)
+        return super().push_messages(listed)
+
+
+def test_a_device_opens_no_file_outside_of_its_folder(
+    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = Forger(tmp_path)
+    run = run_small(*SITES, "strategy=fedavg", "rounds=15", grid=grid)
+    assert not grid.forged
+    trained = [
+        failure["detail"]
+        for row in run.rounds
+        for failure in row["failures"]
+        if failure["phase"] == "train"
+    ]
+    told = "ConfigError; its text is in the device's own log"
+    assert all(detail.endswith(told) for detail in trained)
+    assert len(trained) == caplog.text.count("below data-dir=/") == 15

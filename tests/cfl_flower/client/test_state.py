@@ -122,10 +122,11 @@ def test_a_part_has_versions_of_its_own(tmp_path: Path) -> None:
 
 def test_shared_arrays_are_saved_once(tmp_path: Path) -> None:
     one, two = ClientState(tmp_path, 1), ClientState(tmp_path, "site")
-    assert one.kept("abc") == {}
-    one.keep("abc", {"x": np.float32([1, 2])})
-    two.keep("abc", {"x": np.float32([9, 9])})
-    assert two.kept("abc")["x"].tolist() == [1, 2]
+    name = "shared-0123456789abcdef"
+    assert one.kept(name) == {}
+    one.keep(name, {"x": np.float32([1, 2])})
+    two.keep(name, {"x": np.float32([9, 9])})
+    assert two.kept(name)["x"].tolist() == [1, 2]
     assert len(list((tmp_path / ".common").iterdir())) == 1
 
 
@@ -149,7 +150,9 @@ def test_what_a_device_keeps_is_its_own_accounts(tmp_path: Path) -> None:
     assert oct(path.stat().st_mode)[-3:] == "600"
 
 
-@pytest.mark.parametrize("name", ["shared-x/../../../victim", "..", "/etc/x", ""])
+@pytest.mark.parametrize(
+    "name", ["shared-x/../../victim", "..", "/etc/x", "", "word", "a" * 17]
+)
 def test_arrays_of_many_clients_stay_in_the_folder(name: str, tmp_path: Path) -> None:
     state = ClientState(tmp_path / "state", "site-a")
     with pytest.raises(ConfigError, match="is not allowed"):

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import import_module
 from itertools import chain, pairwise
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -25,7 +26,15 @@ from packaging.utils import canonicalize_name
 
 from cfl_flower.data.own import Folder
 from cfl_flower.errors import ConfigError
-from simulations.deploy import connect, doctor, keys, samples, submit, supernode
+from simulations.deploy import (
+    connect,
+    doctor,
+    keys,
+    samples,
+    submit,
+    superlink,
+    supernode,
+)
 from simulations.superlink import PROJECT
 
 DEPLOY = PROJECT / "simulations" / "deploy"
@@ -252,6 +261,21 @@ def test_the_lock_has_one_version_of_all_that_is_required() -> None:
             assert each.specifier.contains(exact.version)
 
 
+def test_the_hashes_are_of_the_locked_versions() -> None:
+    text = (PROJECT / "hashes.txt").read_text().replace("\\\n", "")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(" --hash=sha256:" in line for line in lines)
+    hashed = {str(Requirement(line.partition(" --hash")[0])) for line in lines}
+    locked = {str(each) for each in locked_versions()}
+    # A marker may be narrower where fewer extras ask for a package.
+    versions = [{each.partition(";")[0] for each in file} for file in (hashed, locked)]
+    assert versions[0] <= versions[1]
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    for each in map(Requirement, project["dependencies"]):
+        name = canonicalize_name(each.name)
+        assert any(found.startswith(f"{name}==") for found in hashed), name
+
+
 def test_new_samples_are_new_files(tmp_path: Path) -> None:
     dataset = Folder(shape=(1, 8, 8), classes=10)
     samples.put(tmp_path, [0], 50)
@@ -370,6 +394,21 @@ def test_the_key_of_a_device_is_the_one_of_its_name_as_typed(
     assert key == str(folder / "007")
     assert line[-1].startswith("client-id=7 ")
     assert supernode.main(["h:1", str(folder), "--client", "../keys/007", *home]) == 2
+
+
+@pytest.mark.parametrize("module", [superlink, supernode])
+def test_options_after_two_dashes_are_flowers(
+    module: ModuleType, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(module, "become", lambda line, *_: started.append(line))
+    device = ["h:1", str(made), "--client", "site-a", "--data-dir", str(tmp_path)]
+    own = [str(made)] if module is superlink else device
+    flowers = ["--trusted-entities", "/etc/trusted.yaml", "--max-retries", "3"]
+    assert module.main([*own, "--home", str(tmp_path), "--", *flowers]) == 0
+    (line,) = started
+    assert line[-4:] == flowers
+    assert module.main([*own, *flowers]) == 2
 
 
 def test_the_doctor_looks_for_the_key_by_its_name_as_typed(

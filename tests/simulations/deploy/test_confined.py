@@ -97,7 +97,7 @@ def test_neither_needs_root_nor_writes_elsewhere(deployment: Deployment) -> None
     for name in (*names, "server.key"):
         shutil.chown(deployment.keys / name, NOBODY, NOBODY)
 
-    assert deployment.kill("flower-superlink")
+    assert deployment.kill("flower_superlink")
     state, port = root / "superlink", str(deployment.port)
     server = "simulations.deploy.superlink", "/mnt/keys", "--port", port
     start_confined(deployment, "superlink", state, root, *server)

@@ -61,7 +61,7 @@ def test_a_run_survives_its_server_and_devices_that_drift_die_and_join(
     submitted = deployment.start("submit", *command)
 
     wait_for(lambda: saved_round(folder) == 1, "the first round", PATIENCE)
-    assert deployment.kill("flower-superlink")
+    assert deployment.kill("flower_superlink")
     assert deployment.kill("flwr-serverapp")
     assert deployment.kill(f"private-key {deployment.keys}/site-b") == 1
     later_data(deployment.root)

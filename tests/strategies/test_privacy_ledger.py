@@ -1,0 +1,213 @@
+"""Epsilon counts all that left: a ledger kept beside the devices, not by the server."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Error, Message
+
+from cfl_flower.communication.partial_sums import versions
+from cfl_flower.communication.private_means import release_means
+from cfl_flower.communication.records import unpack_answers, unpack_tasks
+from cfl_flower.learning.accounting import epsilon_of
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.settings import locate
+from cfl_flower.types import Plan
+from simulations.inprocess import InProcessGrid
+from tests.conftest import Run, Runner
+
+pytest.importorskip("dp_accounting")
+pytestmark = pytest.mark.slow
+
+METHODS = {
+    "fedavg": ["strategy=fedavg"],
+    "fielding": ["strategy=fielding", "strategy/privacy=client"],
+    "stocfl": ["strategy=stocfl"],
+}
+SIZE = [
+    *("rounds=4", "clients=5", "participants=4", "drift=none", "dataset=folder"),
+    *("dataset.shape=[6]", "strategy.weighting=plain"),
+]
+NOISE = ["privacy.noise_multiplier=2", "privacy.report_noise=0.5"]
+MODEL, REPORT = 0.25, 4.0
+"""What a model and a report cost, as 1 / z^2."""
+
+
+class KilledError(Exception):
+    """The end of the server's process."""
+
+
+class Ledger(InProcessGrid):
+    """Devices with data of their own, and what each has told in noise so far."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.rng = root, np.random.default_rng(0)
+        super().__init__([self.device(f"site-{each}") for each in "abcde"])
+        self.told: dict[str, list[tuple[float, np.ndarray]]] = defaultdict(list)
+        self.kill: tuple[str, int] | None = None
+        self.before: dict[tuple[str, int], Callable[[], Any]] = {}
+        self.spoil: Callable[[str, int, str, Message], Message] = lambda *a: a[-1]
+        self._means: list[tuple[str, np.ndarray]] = []
+        monkeypatch.setattr("strategies.privacy.release_means", self.release)
+        # Nobody else will join.
+        monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
+
+    def device(self, name: str) -> dict[str, Any]:
+        self.put(name)
+        state, data = self.root / "state" / name, self.root / name
+        return {"client-id": name, "data-dir": str(data), "state-dir": str(state)}
+
+    def put(self, name: str) -> None:
+        """Give a device other samples than it had."""
+        (self.root / name).mkdir(parents=True, exist_ok=True)
+        labels = self.rng.choice(10, 3, replace=False)
+        y = self.rng.choice(labels, 40)
+        np.savez(self.root / name / "data.npz", x=self.rng.random((40, 6)), y=y)
+
+    def note(self, client: str, cost: float, told: np.ndarray) -> None:
+        """Count what was not told before; sums are rounded to float32 on their way."""
+        known = (each for price, each in self.told[client] if price == cost)
+        if not any(np.allclose(told, each, atol=1e-4) for each in known):
+            self.told[client].append((cost, told))
+
+    def release(self, results: Any, plan: Plan, *more: Any) -> None:
+        """Keep the noisy means that each participant's model is in."""
+        release_means(results, plan, *more)
+        tasks = {task.client: task for task in plan.tasks}
+        for result in results:
+            means = result.arrays
+            if plan.sum_spec is not None:
+                found = versions(tasks[result.client], plan.sum_spec)
+                means = [results.sums[each].mean() for each in found]
+            self._means += [(result.client, mean) for mean in means]
+
+    def push_messages(self, messages: Any) -> list[str]:
+        listed = list(messages)
+        now = listed[0].metadata.message_type, int(listed[0].metadata.group_id or 0)
+        self.before.pop(now, lambda: None)()
+        for client, mean in self._means:
+            self.note(client, MODEL, mean)
+        self._means.clear()
+        pushed = super().push_messages(listed)
+        if now == self.kill:
+            self.kill = None
+            raise KilledError
+        return pushed
+
+    def _call(self, message: Message) -> Message:
+        reply, self.asked = super()._call(message), message
+        phase = message.metadata.message_type
+        if not reply.has_content() or phase == "query.identify":
+            return reply
+        (answer,) = unpack_answers(reply.content)
+        batch, client = unpack_tasks(message.content), str(answer.client)
+        central = json.loads(batch.settings)["privacy"]["name"] == "central"
+        if phase != "train":
+            for array in answer.arrays:
+                self.note(client, REPORT, array)
+        elif not central:
+            places = batch.plan.tasks[0].models
+            for place, array in zip(places, answer.arrays, strict=True):
+                self.note(client, MODEL, array - batch.plan.models[place])
+        if "representation" in answer.metrics:
+            told = np.frombuffer(answer.metrics["representation"], np.float32)
+            self.note(client, REPORT, told)
+        return self.spoil(phase, batch.round, client, reply)
+
+
+def account(run: Run) -> dict[str, float]:
+    """Return what the server counts for each client, as sums of 1 / z^2."""
+    resolved = run.config.resolved
+    state = locate(resolved["strategy"]["_target_"]).State
+    squares = Checkpoint(run.folder / "checkpoint", resolved).load(state)[1].privacy
+    largest = max(squares.squares.values())
+    assert run.rounds[-1]["epsilon"] == pytest.approx(epsilon_of(largest, 1e-5))
+    return dict(squares.squares)
+
+
+@pytest.fixture(params=["local", "central"])
+def privacy(request: pytest.FixtureRequest) -> str:
+    return f"privacy={request.param}"
+
+
+@pytest.fixture(params=METHODS)
+def method(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    return Ledger(tmp_path, monkeypatch)
+
+
+def compare(grid: Ledger, run: Run, equal: bool = True) -> None:
+    counted = account(run)
+    for client, told in grid.told.items():
+        true = sum(cost for cost, _ in told)
+        assert counted[client] >= true - 1e-9, client
+        assert not equal or counted[client] == pytest.approx(true), client
+
+
+def test_what_arrives_is_counted_once(
+    method: str, privacy: str, grid: Ledger, run_small: Runner
+) -> None:
+    """A device whose data change, and a newcomer, among it."""
+    grid.before["evaluate", 2] = lambda: grid.put("site-b")
+    grid.before["evaluate", 1] = lambda: grid.add_node(grid.device("site-f"))
+    run = run_small(*METHODS[method], *SIZE, *NOISE, privacy, grid=grid)
+    assert "site-f" in grid.told
+    compare(grid, run)
+
+
+@pytest.mark.parametrize("how", ["lost", "refused"])
+def test_what_does_not_arrive_is_counted(
+    how: str, method: str, privacy: str, grid: Ledger, run_small: Runner
+) -> None:
+    def spoil(phase: str, round: int, client: str, reply: Message) -> Message:
+        if (round, client) != (2, "site-b"):
+            return reply
+        if how == "lost":
+            return Message(Error(3, "lost on its way"), reply_to=grid.asked)
+        rows = json.loads(str(reply.content.config_records["answers"]["rows"]))
+        rows[0][1 if phase == "train" else 2] = float("nan")
+        reply.content.config_records["answers"]["rows"] = json.dumps(rows)
+        return reply
+
+    grid.spoil = spoil
+    grid.before["evaluate", 2] = lambda: grid.put("site-b")
+    run = run_small(*METHODS[method], *SIZE, *NOISE, privacy, grid=grid)
+    failed = {(f["client"], f["phase"]) for f in run.rounds[1]["failures"]}
+    assert ("site-b", "evaluate") in failed
+    # A mean without it tells nothing of it, and was paid for; a report that is sent
+    # again, as the server does not hold it, is paid for again.
+    compare(grid, run, equal=privacy == "privacy=local" and method != "fielding")
+
+
+KILLS = [("query", 0), ("train", 1), ("evaluate", 1), ("train", 3), ("evaluate", 3)]
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "other data", "one is away"])
+def test_a_server_that_dies_forgets_nothing_that_was_told(
+    meanwhile: str, method: str, privacy: str, grid: Ledger, run_small: Runner
+) -> None:
+    """It dies five times while it waits, and goes on from its checkpoint."""
+    options = [*METHODS[method], *SIZE, *NOISE, privacy]
+    away = dict(grid.node_configs)
+    for kill in KILLS:
+        grid.kill = kill
+        with pytest.raises(KilledError):
+            run_small(*options, "resume=true", grid=grid)
+        if meanwhile == "other data":
+            for name in grid.told:
+                grid.put(name)
+        if meanwhile == "one is away":
+            grid.node_configs = dict(away)
+            grid.remove_node(1000 + KILLS.index(kill))
+    run = run_small(*options, "resume=true", grid=grid)
+    compare(grid, run, equal=meanwhile == "nothing")
