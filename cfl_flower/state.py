@@ -49,6 +49,9 @@ class StrategySettings:
         By ``privacy=`` central and local, see `strategies.privacy.Disclosure`.
         """
 
+    def check_secure_sums(self) -> None:
+        """Raise `ConfigError` for settings with which single models are sent."""
+
 
 @dataclass
 class ClusteredState:

@@ -57,6 +57,8 @@ NO_KEY = "its device is not there, or tells another key than its first, or anoth
 INCOMPLETE = "incomplete"
 """Why a sound result is lost: its group's sum was not opened."""
 
+UNREADABLE = "it encrypted shares that no other device of its group can read"
+
 LOST_GROUP = "too many of its group gave no result, or masks did not cancel"
 
 
@@ -97,6 +99,7 @@ def check_secure_sums(config: RunConfig, sent: Disclosure | None) -> None:
         ),
     ):
         require(ok, field, value, allowed)
+    config.strategy.check_secure_sums()
 
 
 Asker: TypeAlias = Callable[[Plan], list[Result]]
@@ -133,12 +136,22 @@ def read_group(
         text = answer.metrics.get(REVEAL) if answer is not None else None
         revealed = read_revealed(text)[array]
     except (ValueError, IndexError):
-        return None
+        return None  # Its shares are missing, as those of one that is lost.
     lost = len(members) - len(sent)
     if [len(revealed.shares), len(revealed.seeds)] != [len(sent), lost]:
         return None
     sound = all(len(seed) == KEY_BYTES for seed in revealed.seeds)
     return revealed if sound else None
+
+
+def unreadable(revealed: Mapping[int, Revealed | None]) -> list[int]:
+    """Return the senders whose shares none of the others could read."""
+    found = []
+    for number, sender in enumerate(sorted(revealed)):
+        readers = [r for place, r in revealed.items() if place != sender and r]
+        if readers and not any(reader.shares[number] for reader in readers):
+            found.append(sender)
+    return found
 
 
 class SecureSums:
@@ -149,6 +162,7 @@ class SecureSums:
         self._least = config.privacy.least_members
         self._by_samples = settings.weighting == "samples"
         self._groups: dict[Version, list[ClientId]] = {}
+        self._unreadable: set[ClientId] = set()
 
     def plan(
         self, plan: Plan, record: RoundRecord, keys: Mapping[ClientId, bytes] | None
@@ -214,15 +228,17 @@ class SecureSums:
         doubtful = results.shares.keys() - set(there)
         lost = {version for client in doubtful for version in needed[client]}
         kept = self._with_enough(there, needed, lost)
+        self._unreadable = set()
         if ask is not None and kept:
             lost |= self._unmask(plan, results, kept, lost, ask)
         lost |= {v for v, total in results.sums.items() if not total.is_possible()}
         kept = self._with_enough(kept, needed, lost)
-        failures = [
-            Failure(client, "train", INCOMPLETE, LOST_GROUP)
-            for client in there
-            if client not in kept
-        ]
+        failures = []
+        for client in there:
+            if client in self._unreadable:
+                failures.append(Failure(client, "train", "shape", UNREADABLE))
+            elif client not in kept:
+                failures.append(Failure(client, "train", INCOMPLETE, LOST_GROUP))
         results[:] = [result for result in results if result.client in kept]
         for version in lost & results.sums.keys():
             del results.sums[version]
@@ -284,6 +300,8 @@ class SecureSums:
                 place: read_group(told.get(members[place]), version[0], members, sent)
                 for place in sent
             }
+            forged = unreadable(revealed)
+            self._unreadable.update(members[place] for place in forged)
             total = unmask(results.sums[version], len(members), revealed)
             if total is None:
                 failed.add(version)

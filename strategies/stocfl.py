@@ -83,7 +83,11 @@ class StoCFLSettings(BilevelSettings):
         """Require that psi is reported once, and omega never alone."""
         allowed = "never with privacy=, as later reports get no noise"
         require(self.refresh == "never", "strategy.refresh", self.refresh, allowed)
-        allowed = "parallel with privacy=, which is of means"
+        self.check_secure_sums()
+
+    def check_secure_sums(self) -> None:
+        """Require that omega is never sent alone."""
+        allowed = "parallel with privacy=, which is of means, and with secure sums"
         require(self.omega == "parallel", "strategy.omega", self.omega, allowed)
 
 

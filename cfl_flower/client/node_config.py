@@ -83,7 +83,7 @@ class NodeConfig(NamedTuple):
         require(number and days > 0, STATE_DAYS, days, "a number of days above 0")
         secure = node_config.get(SECURE_SUMS, False)
         require(isinstance(secure, bool), SECURE_SUMS, secure, "true or false")
-        least = node_config.get(LEAST_MEMBERS, 2)
+        least = node_config.get(LEAST_MEMBERS, 3 if secure else 2)
         whole = isinstance(least, int) and not isinstance(least, bool)
         require(whole and least >= 2, LEAST_MEMBERS, least, "a whole number from 2")
         folder = str(Path(state).expanduser())

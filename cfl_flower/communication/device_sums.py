@@ -11,9 +11,11 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from filelock import FileLock
 
 from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.client.state import ClientState
@@ -25,6 +27,7 @@ from cfl_flower.communication.masks import (
     Groups,
     Revealed,
     fewest_senders,
+    public_key,
 )
 from cfl_flower.types import Answer, Plan, Scalar, Task
 
@@ -37,6 +40,9 @@ training."""
 
 SALT_BYTES = 32
 """Of the salts that a server draws, and a device keeps."""
+
+FLOAT_BYTES = 4
+"""Of a number in a report."""
 
 LAST = 2**31
 """A round after all others."""
@@ -97,6 +103,7 @@ class DeviceSums:
         self._node = node
         self._run = settings["run"]
         self._least = max(privacy.least_members, node.least_members)
+        self._classes = settings["dataset"].classes
         self.required: bool = privacy.secure_sums or node.secure_sums
         """Whether no result may leave without masks."""
 
@@ -108,7 +115,8 @@ class DeviceSums:
         """
         if not self.required:
             return None
-        if len(plan.tasks) != 1 or task.config.get("round", round) != round:
+        single = len(plan.tasks) == 1 and task.config.get("round", round) == round
+        if not single:
             return "refused", "it is asked for results of several tasks or rounds"
         if phase != "train" or not any(plan.reply):
             asked = plan.sum_spec is not None
@@ -121,7 +129,8 @@ class DeviceSums:
         secret = self._node.secret(self._run)
         if problem := groups.problem(secret, len(plan.reply), self._least):
             return problem
-        again = self._refuse_again(round, groups)
+        with self._lock:
+            again = self._refuse_again(round, groups)
         return None if again is None else ("refused", again)
 
     def _refuse_again(self, round: int, groups: Groups) -> str | None:
@@ -130,6 +139,8 @@ class DeviceSums:
         A server that died asks again for its last round, or for the one before, whose
         checkpoint was not written yet.
         """
+        if round < 1:
+            return f"it is asked for round {round}"
         if len(groups.salt) != SALT_BYTES:
             return f"a salt of {len(groups.salt)} bytes, not {SALT_BYTES}"
         used = self._state.part("salts")
@@ -169,13 +180,17 @@ class DeviceSums:
         """Return an answer, or a failure in the place of one with a plain result.
 
         ``directions`` says that the answer's array represents the client's data, and is
-        no model.
+        no model. A device that asks for masks of its own accord sends none, and no
+        report that is longer than label counts: either may be a gradient.
         """
         plain = any(len(array) for array in answer.arrays)
-        if not self.required or not plain or directions:
-            return answer
-        refused = "refused", "its result would leave without masks"
-        return Answer(answer.client, error=refused)
+        own = self._node.secure_sums
+        reported = sum(len(v) for v in answer.metrics.values() if isinstance(v, bytes))
+        long = own and reported > FLOAT_BYTES * self._classes
+        if long or (self.required and plain and (own or not directions)):
+            refused = "refused", "its result would leave without masks"
+            return Answer(answer.client, error=refused)
+        return answer
 
     def reveal(self, round: int, task: Task) -> Answer:
         """Return what opens the sums of a round, as far as the device helps with it.
@@ -186,7 +201,9 @@ class DeviceSums:
         groups = Groups.of_config(task.config)
         request = RevealRequest.of_config(task.config)
         problem = self._problem(groups, request)
-        problem = problem or self._problem_again(round, groups, request)
+        if problem is None:
+            with self._lock:
+                problem = self._refuse_to_reveal(round, groups, request)
         if problem is not None:
             return Answer(task.client, error=("refused", problem))
         secret = self._node.secret(self._run)
@@ -197,11 +214,7 @@ class DeviceSums:
                 told.append(Revealed([], []))
                 continue
             member = GroupMember(secret, groups, array)
-            if member.place not in senders:
-                problem = "its own result is not in the sum that it is to open"
-                return Answer(task.client, error=("refused", problem))
             told.append(member.reveal(senders, request.sealed[array]))
-        self._note(round, groups, request)
         return Answer(task.client, metrics={REVEAL: write_revealed(told)})
 
     @property
@@ -214,8 +227,11 @@ class DeviceSums:
         listed = len(groups.members)
         if not len(request.senders) == len(request.sealed) == listed:
             return "a group without its senders"
+        own = public_key(self._node.secret(self._run))
         pairs = zip(groups.members, request.senders, strict=True)
         for keys, senders in pairs:
+            if senders and (own not in keys or list(keys).index(own) not in senders):
+                return "its own result is not in the sum that it is to open"
             ordered = sorted(set(senders)) == list(senders)
             if not ordered or not set(senders) <= set(range(len(keys))):
                 return "senders that are not in their group"
@@ -223,10 +239,19 @@ class DeviceSums:
                 return f"a sum of {len(senders)} of {len(keys)} devices is too small"
         return None
 
-    def _problem_again(
+    @property
+    def _lock(self) -> FileLock:
+        # A device may work on several messages at once, each in a process of its own.
+        root = Path(self._node.remembered(self._run))
+        return FileLock(root / f".{GROUPS}-{self._node.client}.lock")
+
+    def _refuse_to_reveal(
         self, round: int, groups: Groups, request: RevealRequest
     ) -> str | None:
-        """Return how a request differs from what the device was asked before."""
+        """Return how a request differs from what the device was asked before.
+
+        Otherwise the device remembers it.
+        """
         known = self._state.at(round)
         sent = [known[key].tobytes() for key in ("digest", "salt") if key in known]
         if sent != [groups.digest(), groups.salt]:
@@ -236,14 +261,10 @@ class DeviceSums:
         told = known.get("told", np.zeros(0, np.uint8)).tobytes()
         if told.startswith(groups.salt) and told != groups.salt + _told(request):
             return "it was asked for other shares with this salt before"
-        return None
-
-    def _note(self, round: int, groups: Groups, request: RevealRequest) -> None:
-        """Keep for which senders, and for which of their shares, it was asked."""
-        told = np.frombuffer(groups.salt + _told(request), np.uint8)
+        told_now = np.frombuffer(groups.salt + _told(request), np.uint8)
         senders = np.frombuffer(_digest(request), np.uint8)
-        more = {"senders": senders, "told": told}
-        self._state.save(round, self._state.at(round) | more)
+        self._state.save(round, known | {"senders": senders, "told": told_now})
+        return None
 
 
 def _digest(request: RevealRequest) -> bytes:

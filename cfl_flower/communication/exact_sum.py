@@ -147,5 +147,6 @@ def check_range(model: Vector, weight: int) -> None:
     """
     largest = float(max(model.max(initial=0), -model.min(initial=0)))
     if not largest * weight < LARGEST:
-        detail = f"a parameter of {largest:.3g} with weight {weight}, not below 2^31"
+        # The value itself is the client's, and masked where sums are.
+        detail = "a parameter times its weight is not below 2^31"
         raise InvalidResultError("range", detail)

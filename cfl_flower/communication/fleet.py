@@ -11,11 +11,13 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flwr.app import Array, Message, RecordDict
 from flwr.serverapp import Grid
 
+from cfl_flower.communication.first_keys import FirstKeys
 from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.communication.nodes import NodeRegistry, last_sentence
 from cfl_flower.communication.outstanding import Outstanding, PendingMessage
@@ -85,7 +87,9 @@ class Fleet(NodeRegistry):
         on_trace: Callable[[ClientId, str, int, Trace], None] | None = None,
     ) -> None:
         patience, masked = config.system.message_timeout, config.privacy.secure_sums
-        super().__init__(grid, config.clients, patience, token if masked else "")
+        run = token if masked else ""
+        keys = FirstKeys(Path(config.output_dir), token) if masked else None
+        super().__init__(grid, config.clients, patience, run, keys)
         self._token, self._on_trace = token, on_trace
         self._strict = config.faults.strict
         self._settings = json.dumps({**config.resolved, "run": token})

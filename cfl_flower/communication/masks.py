@@ -106,23 +106,27 @@ class Revealed(NamedTuple):
     """What a device tells of a group once the results are there."""
 
     shares: Sequence[bytes]
-    """Its share of each sender's own seed, in their order; empty for one that cannot be
-    decrypted."""
+    """Its share of each sender's own seed, in their order; empty for its own, and for
+    one that cannot be decrypted."""
     seeds: Sequence[bytes]
     """The seed of its mask with each lost device, in their order."""
-
-
-def share_threshold(members: int) -> int:
-    """Return how many shares make an own seed: all but a third of the group's."""
-    return members - members // 3
 
 
 def fewest_senders(members: int, least: int) -> int:
     """Return how many of a group must send for its sum to be opened.
 
-    Up to a third may be lost, as long as ``least`` are left.
+    Fewer than a third may be lost, as long as ``least`` are left.
     """
-    return max(least, share_threshold(members))
+    return max(least, members - (members - 1) // 3)
+
+
+def share_threshold(members: int) -> int:
+    """Return how many of the others' shares make a device's own seed.
+
+    One less than send at least: a device has no share of its own seed, with which it
+    would help a server that calls it lost to others.
+    """
+    return fewest_senders(members, 0) - 1
 
 
 def public_key(secret: bytes) -> bytes:
@@ -171,14 +175,17 @@ class GroupMember:
         return ExactSum(limbs, total.terms, total.weight)
 
     def share_out(self, own_seed: bytes) -> list[bytes]:
-        """Return a share of the own seed for each member, which only that one can read.
+        """Return a share of the own seed for each other, which only that one can read.
 
-        Any `share_threshold` of them make the seed.
+        Any `share_threshold` of them make the seed. In the device's own place there is
+        nothing.
         """
         count = len(self._keys)
         shares = Shamir.split(share_threshold(count), count, own_seed, ssss=False)
         return [
             self._cipher(self.place, other).encrypt(NONCE, share, None)
+            if other != self.place
+            else b""
             for other, (_, share) in enumerate(shares)
         ]
 
@@ -229,6 +236,8 @@ class GroupMember:
         )
 
     def _unseal(self, sender: int, text: bytes) -> bytes:
+        if sender == self.place:
+            return b""
         try:
             return self._cipher(sender, self.place).decrypt(NONCE, text, None)
         except (InvalidTag, ValueError):

@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 
 from cfl_flower.client.node_config import CLIENT_ID, KEY
 from cfl_flower.code_version import code_digest
+from cfl_flower.communication.first_keys import FirstKeys
 from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.communication.masks import is_public_key
 from cfl_flower.errors import InvalidResultError, WorkerLostError
@@ -76,6 +77,7 @@ class NodeRegistry:
         expected: int,
         patience: float = 0.0,
         masked_run: str = "",
+        first_keys: FirstKeys | None = None,
     ) -> None:
         self.grid = grid if isinstance(grid, PatientGrid) else PatientGrid(grid)
         self.simulated = not self.grid.of_devices
@@ -83,8 +85,7 @@ class NodeRegistry:
         self._patience = patience or math.inf
         self._masked_run = masked_run
         self._keys: dict[int, bytes] = {}
-        self._first_keys: dict[ClientId, bytes] = {}
-        self._key_owners: dict[bytes, ClientId] = {}
+        self._first_keys = first_keys
         self._nodes: list[int] = []
         self._claims: dict[int, ClientId] = {}
         self._hosts: dict[ClientId, int] = {}
@@ -115,7 +116,9 @@ class NodeRegistry:
         return {
             client: key
             for client, node in self._hosts.items()
-            if (key := self._keys.get(node)) and self._first_keys.get(client) == key
+            if (key := self._keys.get(node))
+            and self._first_keys is not None
+            and self._first_keys.is_first(client, key)
         }
 
     def discover(self) -> None:
@@ -255,13 +258,9 @@ class NodeRegistry:
     def _take_keys(self, identities: Iterable[Identity]) -> None:
         """Take each client's first key for its own, unless another client has it."""
         for client, _, key in identities:
-            if client is None or not key:
+            if client is None or not key or self._first_keys is None:
                 continue
-            if client not in self._first_keys and key not in self._key_owners:
-                self._first_keys[client] = key
-                self._key_owners[key] = client
-            if self._first_keys.get(client) != key:
-                whose = "another's" if key in self._key_owners else "not its first one"
+            if whose := self._first_keys.problem(client, key):
                 log.warning(
                     "client %s is in no sum: it tells a key that is %s", client, whose
                 )

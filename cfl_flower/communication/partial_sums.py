@@ -107,12 +107,18 @@ def check_single(
 def check_shares(
     shares: Mapping[int, Sequence[bytes]], sums: PartialSums, task: Task
 ) -> None:
-    """Raise `InvalidResultError` unless each masked sum has one for each member."""
+    """Raise `InvalidResultError` unless each masked sum has one for each other member.
+
+    There is nothing in the place of a device's own.
+    """
     if not sums:
         return
     members = Groups.of_config(task.config).members
-    expected = {array: [SEALED_BYTES] * len(members[array]) for array, _ in sums}
-    found = {array: [len(text) for text in texts] for array, texts in shares.items()}
+    expected = {
+        array: sorted([0, *[SEALED_BYTES] * (len(members[array]) - 1)])
+        for array, _ in sums
+    }
+    found = {array: sorted(map(len, texts)) for array, texts in shares.items()}
     if found != expected:
         detail = "its shares of masks are not one for each device of its group"
         raise InvalidResultError("shape", detail)

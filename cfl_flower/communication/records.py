@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
@@ -273,7 +274,8 @@ def unpack_shares(content: RecordDict) -> dict[int, list[bytes]]:
     found: dict[int, list[bytes]] = {}
     for array, texts in content.config_records.get(SHARES, ConfigRecord()).items():
         listed = isinstance(texts, list) and all(isinstance(t, bytes) for t in texts)
-        if not array.isdecimal() or not listed:
+        # A number of thousands of digits is no number to Python.
+        if not re.fullmatch("[0-9]{1,4}", array) or not listed:
             raise InvalidResultError("shape", "shares of masks that cannot be read")
         found[int(array)] = list(texts)  # type: ignore[arg-type]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from cfl_flower.communication.device_sums import (
 )
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.masks import GroupMember, Groups, public_key
+from cfl_flower.data.datasets import Digits
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import Answer, Plan, SumSpec, Task
 
@@ -42,7 +44,7 @@ class Site:
         self.sealed: list[bytes] = []
 
     def sums(self, **privacy: Any) -> DeviceSums:
-        settings = {"run": RUN, "privacy": NoPrivacy(**privacy)}
+        settings = {"run": RUN, "privacy": NoPrivacy(**privacy), "dataset": Digits()}
         return DeviceSums(self.node, settings)
 
     def task(self, salt: int = 1, count: int | None = None) -> Task:
@@ -75,7 +77,7 @@ class Site:
         sealed = []
         for sender in senders:
             if sender == self.place:
-                sealed.append(self.sealed[self.place])
+                sealed.append(b"")
                 continue
             member = GroupMember(self.secrets[sender], groups, 0)
             sealed.append(member.share_out(bytes(16))[self.place])
@@ -113,7 +115,16 @@ def test_its_own_configuration_stands_above_the_run(tmp_path: Path) -> None:
     kept = sums.keep_in(plain, directions=False)
     assert kept.error == ("refused", "its result would leave without masks")
     assert not len(kept.arrays)
-    assert sums.keep_in(plain, directions=True) is plain
+    assert sums.keep_in(plain, directions=True).error is not None
+    counts, longer = bytes(4 * 10), bytes(4 * 11)
+    report = Answer(0, metrics={"representation": counts})
+    assert sums.keep_in(report, directions=False) is report
+    report.metrics["representation"] = longer
+    assert sums.keep_in(report, directions=False).error is not None
+    asked = Site(tmp_path / "c").sums(secure_sums=True)
+    assert asked.keep_in(report, directions=False) is report
+    assert asked.keep_in(plain, directions=True) is plain
+    assert asked.keep_in(plain, directions=False).error is not None
     assert Site(tmp_path / "b").sums().keep_in(plain, directions=False) is plain
 
 
@@ -157,6 +168,8 @@ def test_a_salt_of_a_round_that_was_asked_for_late_is_remembered_too(
         ("evaluate", {}, "training alone"),
         ("train", {"config": {"round": 3}}, "several tasks or rounds"),
         ("train", {"twice": True}, "several tasks or rounds"),
+        ("train", {"at": 0}, "for round 0"),
+        ("train", {"at": -1}, "for round -1"),
     ],
 )
 def test_masks_are_for_one_result_of_training(
@@ -166,7 +179,8 @@ def test_masks_are_for_one_result_of_training(
     task = replace(task, config=task.config | more.get("config", {}))
     tasks = [task, task] if "twice" in more else [task]
     plan = Plan(tasks, [MODEL], reply=(4,), sum_spec=SUMS)
-    problem = site.sums(secure_sums=True).refuse(phase, 1, plan, task)
+    at = more.get("at", 1)
+    problem = site.sums(secure_sums=True).refuse(phase, at, plan, task)
     assert problem is not None
     assert why in problem[1]
 
@@ -186,7 +200,7 @@ def test_it_opens_the_sum_of_those_that_sent(site: Site) -> None:
     answer = site.reveal(sums, senders)
     assert answer.error is None
     (told,) = read_revealed(answer.metrics[REVEAL])
-    assert [len(share) for share in told.shares] == [16] * 5
+    assert sorted(len(share) for share in told.shares) == [0, 16, 16, 16, 16]
     assert [len(seed) for seed in told.seeds] == [32]
 
 
@@ -197,6 +211,20 @@ def test_it_reads_the_shares_of_one_result(site: Site) -> None:
     # The same senders, and what they encrypted for another result.
     error = site.reveal(sums, everyone).error
     assert error == ("refused", "it was asked for other shares with this salt before")
+
+
+def test_of_requests_at_once_one_is_answered(site: Site, tmp_path: Path) -> None:
+    everyone = list(range(6))
+    fewer = [place for place in everyone if place != (site.place + 1) % 6]
+    for round in range(1, 6):
+        sums = site.trained(round)
+        with ThreadPoolExecutor(2) as pool:
+            answers = [
+                pool.submit(site.reveal, sums, senders, round, round)
+                for senders in (everyone, fewer)
+            ]
+            errors = [answer.result().error for answer in answers]
+        assert errors.count(None) == 1
 
 
 def test_it_opens_one_sum_in_a_round(site: Site) -> None:
@@ -214,7 +242,7 @@ def test_it_opens_one_sum_in_a_round(site: Site) -> None:
     ("senders", "why"),
     [
         (lambda own: [own], "too small"),
-        (lambda own: sorted({own, (own + 1) % 6, (own + 2) % 6}), "too small"),
+        (lambda own: sorted((own + step) % 6 for step in range(4)), "too small"),
         (lambda own: [p for p in range(6) if p != own], "own result is not in the sum"),
         (lambda own: [0, 1, 2, 3, 4, 5, 6], "not in their group"),
         (lambda own: [0, 1, 2, 3, 4, 4], "not in their group"),
