@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from cfl_flower.analysis.drift_metrics import (
@@ -122,7 +123,10 @@ def compare(
     for each in [*chain.from_iterable(found), *sweep_tables(swept)]:
         if markdown:
             each.box = box.MARKDOWN
-        console.print(each)
+        # Names and reasons are no markup, which Rich would read in these two anyway.
+        each.title = escape(str(each.title))
+        each.caption = each.caption and escape(str(each.caption))
+        console.print(each, markup=False)
 
 
 def _tables_of_one_stream(

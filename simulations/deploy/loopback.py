@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ class Deployment:
         return process
 
     def start_device(
-        self, name: str, first: str = "", port: int = 0
+        self, name: str, first: str = "", port: int = 0, more: Sequence[str] = ()
     ) -> subprocess.Popen[bytes]:
         """Start a SuperNode, which calls the SuperLink, or what else is at a port."""
         return self.start(
@@ -121,6 +121,7 @@ class Deployment:
             *(f"127.0.0.1:{port or self.port}", str(self.keys), "--client", name),
             *("--data-dir", str(self.root / name), "--port", str(free_ports(1)[0])),
             *("--home", str(self.root / f"home-{name}")),
+            *more,
             first=first,
         )
 

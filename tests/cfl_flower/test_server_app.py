@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.analysis.tables import BARS
+from cfl_flower.client_app import app as app_of_devices
 from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.errors import CflError, FailedRunsError
 from cfl_flower.runs.console import make_console
@@ -89,6 +91,25 @@ def test_failed_run_does_not_hide_the_others(tmp_path: Path) -> None:
     assert "raises1 seed 0 failed: round 1" in " ".join(text.getvalue().split())
     (reason,) = tmp_path.rglob("failure.txt")
     assert "none of" in reason.read_text()
+
+
+def test_what_devices_say_is_no_markup(tmp_path: Path) -> None:
+    """Rich raises on a tag that closes none."""
+    rude = ClientApp()
+
+    @rude.query("identify")
+    def identify(message: Message, context: Context) -> Message:
+        return app_of_devices(message, context)
+
+    @rude.query()
+    def refuse(message: Message, context: Context) -> Message:
+        raise ValueError("[/red] [link=file:///x]")
+
+    configs = compose_sweep(f"{SMALL} seed=0,1 output_dir={tmp_path}")
+    text, grid = io.StringIO(), InProcessGrid([{"client-id": 0}], rude)
+    with pytest.raises(FailedRunsError, match=r"2 of 2 runs failed.*\[/red\]"):
+        execute_all(grid, configs, Console(file=text, width=120))
+    assert text.getvalue().count("[/red]") >= 2
 
 
 def test_many_drifts_are_counted(tmp_path: Path) -> None:

@@ -238,6 +238,23 @@ def test_a_run_with_a_link_out_of_it_is_neither_read_nor_resumed(
     assert before == (own.read_bytes() if own.is_file() else None)
 
 
+def test_the_name_of_a_served_cluster_is_shown_as_text(
+    served: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(served, tmp_path / "served")
+    path = copy / "clusters.json"
+    directory = json.loads(path.read_text())
+    for entry in directory["clusters"]:
+        entry["cluster"] = "\x1b]0;owned\x07\nsecond line"
+    path.write_text(json.dumps(directory))
+    point = tmp_path / "point.npy"
+    np.save(point, np.full(10, 0.1))
+    assign_from_served(Namespace(source=copy, data_dir=None, representation=point))
+    said = capsys.readouterr().out
+    assert "owned" in said
+    assert said.removesuffix("\n").isprintable()
+
+
 def test_a_served_folder_with_a_link_out_of_it_is_refused(
     served: Path, tmp_path: Path
 ) -> None:

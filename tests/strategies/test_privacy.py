@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from cfl_flower.types import PASSES, Failure, Plan, Result, Task
 from simulations.inprocess import InProcessGrid
 from strategies.fedavg import FedAvg
 from strategies.privacy import Disclosure, PrivacyGuard, share_within
+from tests.cfl_flower.client.test_node_config import SITES, Sites
 
 pytest.importorskip("dp_accounting")
 
@@ -246,6 +248,23 @@ def test_a_server_of_devices_draws_noise_from_a_secret(run_small: Runner) -> Non
     after = devices("one", "resume=true").rounds
     assert after[:2] == before
     assert len(after) == 4
+
+
+def test_secrets_are_for_nobody_else(tmp_path: Path, run_small: Runner) -> None:
+    usual = os.umask(0o022)
+    try:
+        for more in (
+            ["privacy=local"],
+            ["privacy=central", "privacy.secure_sums=true"],
+        ):
+            options = [*SITES, *CENTRAL[:2], "rounds=1", *more]
+            run_small(*options, folder=more[0], grid=Sites(tmp_path))
+    finally:
+        os.umask(usual)
+    names = ("key-*", ".noise-secret", "privacy/00000000.safetensors")
+    found = [path for name in names for path in tmp_path.rglob(name)]
+    assert len(found) == 3 + 1 + 3
+    assert {oct(path.stat().st_mode)[-3:] for path in found} == {"600"}
 
 
 def test_devices_send_in_a_repeated_round_what_they_sent(
