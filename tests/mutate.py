@@ -28,8 +28,10 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "mutants"
 MEMORY = 8 * 2**30
 """Bytes for each process: a wrong line may append without end."""
-CODES = {0: "survived", 1: "killed", 3: "killed", 33: "no tests"}
-"""What mutmut's exit codes say; all others are timeouts and crashes."""
+NOTHING = {4: "no tests", 5: "no tests", 33: "no tests"}
+"""The tests are there no more, all were left out, or none reaches the function."""
+CODES = {0: "survived", 1: "killed", 3: "killed", **NOTHING}
+"""What pytest's and mutmut's exit codes say; all others are timeouts and crashes."""
 
 
 def mirrored(module: str) -> str:

@@ -245,7 +245,7 @@ class Rotate(Change):
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        # Rounded, so that any number of equal turns can come full circle.
+        # Rounded, so that equal turns of up to 9 decimals can come full circle.
         degrees = np.round((world.degrees + self.degrees) % 360, 9) % 360
         return alter(world, chosen, degrees=degrees)
 

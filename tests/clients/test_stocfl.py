@@ -99,6 +99,7 @@ def test_theta_is_trained_near_omega_and_omega_alone(
     (near, alone), count, _ = client.fit([omega, theta], {})
     x, y = samples(client, 1)
     assert count == len(y)
+    assert client.starting_model([omega, theta]) is theta
     pull = gradient(theta, x, y) + 0.5 * (theta - omega)
     assert near == pytest.approx(theta - FULL.learning_rate * pull, abs=1e-6)
     trained = omega - FULL.learning_rate * gradient(omega, x, y)

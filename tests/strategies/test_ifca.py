@@ -9,6 +9,7 @@ import pytest
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
+from cfl_flower.data.stream import Stream
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.learning.training import evaluate
 from cfl_flower.models import FlatModel
@@ -40,6 +41,17 @@ def ifca(tmp_path: Path) -> IFCA:
     return strategy
 
 
+def ended(run: Any) -> tuple[ChoosingState, Stream, FlatModel]:
+    """Return what a run ended with, its data, and its network."""
+    config = run.config
+    state = Checkpoint(run.folder / "checkpoint", config.resolved).load(ChoosingState)[
+        1
+    ]
+    dataset = config.dataset
+    model = FlatModel(config.model.build(dataset.shape, dataset.classes))
+    return state, open_stream(config), model
+
+
 def test_participants_are_averaged_plainly_in_their_chosen_cluster(
     tmp_path: Path,
 ) -> None:
@@ -61,15 +73,24 @@ def test_a_trained_model_without_a_choice_is_refused(tmp_path: Path) -> None:
 
 def test_clients_are_tested_with_their_chosen_model(run_small: Runner) -> None:
     run = run_small(*IFCA_RUN, "drift=none", "participants=12", "rounds=8")
-    config = run.config
-    checkpoint = Checkpoint(run.folder / "checkpoint", config.resolved)
-    _, state = checkpoint.load(ChoosingState)
-    stream, dataset = open_stream(config), config.dataset
-    model = FlatModel(config.model.build(dataset.shape, dataset.classes))
+    state, stream, model = ended(run)
     for row in (row for row in run.clients if row["round"] == 8):
         served = state.models[row["cluster"]]
         _, correct = evaluate(model.load(served), *stream.view(row["client"], 8).test())
         assert row["accuracy"] == correct / row["num_examples"]
+
+
+def test_a_late_client_joins_the_model_with_the_smallest_loss(
+    run_small: Runner, late_grid: InProcessGrid
+) -> None:
+    options = [*IFCA_RUN, "drift=none", "participants=8", "strategy.local.epochs=3"]
+    others = InProcessGrid([{"client-id": client} for client in range(11)])
+    old, stream, model = ended(run_small(*options, "rounds=2", "seed=1", grid=others))
+    late = run_small(*options, "rounds=3", "seed=1", folder="late", grid=late_grid)
+    samples = stream.view(11, 3).train()
+    losses = [evaluate(model.load(each), *samples)[0] for each in old.models]
+    rows = {row["client"]: row["cluster"] for row in late.clients if row["round"] == 3}
+    assert rows[11] == np.argmin(losses) > 0
 
 
 def test_participants_receive_all_models_and_return_one(run_small: Runner) -> None:

@@ -255,7 +255,7 @@ def test_valid_answer_becomes_a_result() -> None:
     least = answer(num_examples=1, loss=1e15)
     assert validate(least, "train", reply=(2,)).loss == 1e15
     assert result.arrays[0].tolist() == [1, 2]
-    largest = answer(arrays=[np.float32([9e14, -9e14])], num_examples=2**40)
+    largest = answer(arrays=[np.float32([1e15, -1e15])], num_examples=2**40)
     assert validate(largest, "train", reply=(2,)).num_examples == 2**40
 
 

@@ -222,16 +222,13 @@ def test_a_step_of_a_schedule_is_named_in_its_errors_and_lasts_as_long_as_the_ru
         Schedule(steps={"bad": 3})
 
 
-def test_four_quarter_turns_bring_the_first_concept_back() -> None:
-    line = timeline(Rotate([2, 3, 4, 5], degrees=90))
-    assert [line.world(round).degrees[0] for round in range(1, 6)] == [
-        0,
-        90,
-        180,
-        270,
-        0,
-    ]
-    assert np.array_equal(line.concepts(1), line.concepts(5))
+@pytest.mark.parametrize(("count", "degrees"), [(4, 90), (25, 14.4)])
+def test_equal_turns_bring_the_first_concept_back(count: int, degrees: float) -> None:
+    line = timeline(Rotate([*range(2, count + 2)], degrees=degrees), total=count + 1)
+    turned = [line.world(round).degrees[0] for round in range(1, count + 2)]
+    assert turned == pytest.approx([*(degrees * np.arange(count)), 0], abs=1e-8)
+    assert turned[-1] == 0
+    assert np.array_equal(line.concepts(1), line.concepts(count + 1))
     assert not set(line.concepts(1)) & set(line.concepts(2))
 
 
