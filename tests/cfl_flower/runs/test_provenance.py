@@ -29,7 +29,7 @@ class Mine(FedAvg):
 
 def go_on(folder: Path, rounds: int) -> tuple[Run, str]:
     """Carry out, or go on with, a run of a method of one's own; return its lines."""
-    own = ["strategy=fedavg", "strategy._target_=mine.Mine"]
+    own = ["strategy=fedavg", "strategy._target_=mine_of_provenance.Mine"]
     more = [f"rounds={rounds}", f"output_dir={folder}", "resume=true"]
     config = compose_config([*SMALL, *own, *more])
     lines = io.StringIO()
@@ -40,10 +40,10 @@ def go_on(folder: Path, rounds: int) -> tuple[Run, str]:
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of a method of one's own."""
-    path = tmp_path / "mine.py"
+    path = tmp_path / "mine_of_provenance.py"
     path.write_text(METHOD.format(line=1))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.delitem(sys.modules, "mine_of_provenance", raising=False)
     return path
 
 
@@ -55,7 +55,7 @@ def test_a_run_names_the_code_that_made_it(tmp_path: Path, module: Path) -> None
     assert entry["commit"] == commit()
     assert entry["code"] == code_digest()
     assert entry["python"] == platform.python_version()
-    assert set(entry["own_code"]) == {"mine"}
+    assert set(entry["own_code"]) == {"mine_of_provenance"}
     assert run.summary["versions"]["cfl-flower"] == "0.1.0"
     assert run.summary["code_changed_after"] == []
 
@@ -70,7 +70,7 @@ def test_going_on_with_changed_code_of_ones_own_is_told_and_marked(
     module.write_text(METHOD.format(line=2))
     changed, said = go_on(tmp_path / "run", 4)
     (line,) = [line for line in said.splitlines() if line.startswith("warning")]
-    assert line.startswith("warning: mine changed since round 3:")
+    assert line.startswith("warning: mine_of_provenance changed since round 3:")
     assert changed.summary["code_changed_after"] == [3]
     first, second = read_provenance(changed.folder)
     assert first["own_code"] != second["own_code"]
