@@ -182,7 +182,8 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
             strategy = strategy_class(config, fleet, timeline, callbacks)
             strategy.run(state, done)
         warn_of_divergence(config, strategy.record.loss, warn)
-        directory.write_summary(stream.fingerprint() if stream else None)
+        data = stream.fingerprint() if stream else None
+        directory.write_summary(data, share)
         if verbosity() is not Verbosity.QUIET:
             console.print(f"saved in {config.output_dir}", soft_wrap=True)
 

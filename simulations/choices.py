@@ -98,6 +98,10 @@ def describe(group: str, option: str) -> dict[str, str]:
     return found
 
 
+NARROW = 120
+"""Columns of a terminal below which a table is too wide."""
+
+
 @command
 def main(arguments: Sequence[str]) -> None:
     """Print the table."""
@@ -107,6 +111,15 @@ def main(arguments: Sequence[str]) -> None:
     if not rows:
         print("it has no settings")
         return
+    console = Console()
+    if console.is_terminal and console.width < NARROW:
+        # As lines: columns of a few letters are hard to read.
+        for row in rows:
+            more = zip(headings[1:], row[1:], strict=True)
+            console.print(row[0], style="bold", markup=False)
+            for heading, text in more:
+                console.print(f"  {heading}: {text}", markup=False, highlight=False)
+        return
     table = Table()
     for place, heading in enumerate(headings):
         # Names are to be copied, and sentences to be read.
@@ -114,7 +127,6 @@ def main(arguments: Sequence[str]) -> None:
         table.add_column(heading, overflow="fold", no_wrap=place == 0, min_width=least)
     for row in rows:
         table.add_row(*map(escape, row))
-    console = Console()
     # A pipe has no width, and no line of it is to be broken for one.
     (console if console.is_terminal else Console(width=160)).print(table)
 

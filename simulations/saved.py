@@ -59,6 +59,8 @@ class SavedRun:
     """The name of what all clients held, if the run is finished."""
     failure: str = ""
     """Why the last attempt failed, if it did."""
+    arriving: float | None = None
+    """The share of the training samples that ever arrived, if all need not."""
 
     @property
     def strategy(self) -> str:
@@ -264,11 +266,15 @@ def load_run(folder: Path) -> SavedRun:
     # Killed between the two files, a run has tests of a round that is not done.
     tests = [row for row in read_tests(folder) if row["round"] in done]
     done_well = (folder / "summary.json").is_file()
-    data = read_summary(folder).get("data") if done_well else None
+    summary = read_summary(folder) if done_well else {}
+    data = summary.get("data")
+    arriving = summary.get("arriving")
     try:
         overrides = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
         overrides = overrides[len(RUN) :]
-        run = SavedRun(folder, overrides, config, rounds, tests, data, failure)
+        run = SavedRun(
+            folder, overrides, config, rounds, tests, data, failure, arriving
+        )
         if max(int(config["clients"]), int(config["rounds"])) > LARGEST_RUN:
             raise ConfigError(f"more than {LARGEST_RUN} clients or rounds")
         _ = run.drifts

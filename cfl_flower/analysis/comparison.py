@@ -37,6 +37,7 @@ from cfl_flower.analysis.tables import (
     table,
 )
 from cfl_flower.config.compose import RunConfig
+from cfl_flower.data.stream import HALF, say_share
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.reading import Finished, read_finished
 from cfl_flower.types import Json
@@ -54,6 +55,10 @@ class Run(Protocol):
     @property
     def resolved(self) -> Mapping[str, Json]:
         """The resolved configuration."""
+
+    @property
+    def arriving(self) -> float | None:
+        """The share of the training samples that ever arrived, if all need not."""
 
     @property
     def drifts(self) -> list[int]:
@@ -208,8 +213,15 @@ def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list
 
 
 def find_failures(rows: Rows[R]) -> list[str]:
-    """Say of each method with failures how many of its trainings and tests failed."""
+    """Say of each method with failures how many of its trainings and tests failed.
+
+    And of all, if these runs are of less than half of the samples.
+    """
+    runs = [each.run for row in rows.values() for each in row]
+    shares = [run.arriving for run in runs if run.arriving is not None]
     found = []
+    if shares and min(shares) < HALF:
+        found.append(say_share(min(shares), len(runs[0].rounds)))
     for label, row in rows.items():
         scores = [each.score for each in row]
         trainings = sum(each.trainings for each in scores)

@@ -147,10 +147,13 @@ class RunDirectory:
             lines = "".join(json.dumps(row) + "\n" for row in kept)
             write_atomically(path, lines.encode())
 
-    def write_summary(self, data: str | None = None) -> dict[str, Json]:
+    def write_summary(
+        self, data: str | None = None, arriving: float | None = None
+    ) -> dict[str, Json]:
         """Write `summary.json` from the rounds on disk, and return it.
 
-        ``data`` is the `Stream.fingerprint` of all clients' data, if known.
+        ``data`` is the `Stream.fingerprint` of all clients' data, if known, and
+        ``arriving`` the share of the training samples that ever arrive, if not all do.
         """
         config, rounds = self._config, read_lines(self.path / "rounds.jsonl")
         tested = [row for row in rounds if row["accuracy"] is not None]
@@ -181,6 +184,8 @@ class RunDirectory:
         # Only where it was measured, with `privacy=`.
         if rounds and "epsilon" in rounds[-1]:
             summary["epsilon"] = rounds[-1]["epsilon"]
+        if arriving is not None:
+            summary["arriving"] = arriving
         text = json.dumps(summary, indent=2) + "\n"
         write_atomically(self.path / "summary.json", text.encode())
         return summary

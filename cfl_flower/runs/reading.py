@@ -90,6 +90,11 @@ class Finished:
         """The fingerprint of all clients' data, if known."""
         return self.summary.get("data")
 
+    @property
+    def arriving(self) -> float | None:
+        """The share of the training samples that ever arrived, if all need not."""
+        return self.summary.get("arriving")
+
 
 def read_finished(config: RunConfig) -> Finished | None:
     """Read a run; None if it is not finished.
@@ -234,6 +239,9 @@ def read_summary(folder: Path) -> dict[str, Json]:
         raise broken(path, "no summary of a run")
     if not isinstance(summary.get("data"), str | None):
         raise broken(path, "data is no text")
+    share = summary.get("arriving")
+    if not (share is None or (isinstance(share, float) and 0 <= share <= 1)):
+        raise broken(path, "arriving is no share")
     return summary
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -142,6 +143,12 @@ def test_names_of_settings_are_whole_on_a_narrow_terminal(
         assert choices.main([method]) == 0
         shown = capsys.readouterr().out
         assert [row[0] for row in rows if row[0] not in shown] == []
+    # In a terminal every word is there, in a pipe every line.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    _, rows = choices.list_choices("fielding")
+    assert choices.main(["fielding"]) == 0
+    words = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out).split()
+    assert set(" ".join(map(" ".join, rows)).split()) <= set(words)
 
 
 def test_every_option_of_every_group_says_what_it_is() -> None:

@@ -124,6 +124,18 @@ def test_tables_have_headers_with_a_scope_and_the_numbers_of_the_runs(
     assert "output_dir" in text
 
 
+@pytest.mark.parametrize(("every", "said"), [(5, True), (1, False)])
+def test_a_stream_of_which_less_than_half_arrives_is_named(
+    every: int, said: bool, run_small: Runner
+) -> None:
+    drift = ["drift=timestamps", "drift.order=random", "drift.periods=10"]
+    run = run_small(*drift, f"drift.every={every}", "rounds=4")
+    share = json.loads((run.folder / "summary.json").read_text())["arriving"]
+    page = render([load_run(run.folder)])
+    line = f"{share:.0%} of the training samples ever arrive in the 4 rounds"
+    assert (line in page.html, line.replace("%", r"\%") in page.latex) == (said, said)
+
+
 def test_failures_are_counted_first_and_in_every_table(folders: list[Path]) -> None:
     runs = [load_run(folder) for folder in folders]
     rows = runs[1].rounds
@@ -147,6 +159,7 @@ def test_failures_are_counted_first_and_in_every_table(folders: list[Path]) -> N
     assert scores["fielding"][place] == f"{100 * failed / trained:.1f}"
     assert scores["fedavg"][place] == "0.0"
     sound = render(runs[:1])
+    assert "ever arrive" not in sound.html
     assert "failed" not in sound.html.partition("<table>")[2].partition("</table>")[0]
     assert "failed" not in sound.latex
 
