@@ -90,12 +90,14 @@ def module(command: str) -> ModuleType:
 
 
 def test_every_command_is_one_that_is_checked() -> None:
-    found = {words[0] for _, words in ALL}
+    # `COLUMNS=160 flwr list` is Flower's command with a variable before it.
+    every = [words[1:] if "=" in words[0] else words for _, words in ALL]
+    found = {words[0] for words in every}
     known = {"python", "make", "flwr", "pip", "source", "export"}
     known.add(".venv/bin/pre-commit")
     assert found <= known
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
-    for _, words in ALL:
+    for words in every:
         if words[0] == "make":
             assert words[1] in targets
         elif words[:2] == ["python", "-m"]:
