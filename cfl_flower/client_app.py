@@ -369,6 +369,20 @@ def make_context(
     return context
 
 
+def unpack(returned: Any, client: Client) -> Any:
+    """Return what a NumPyClient's method returned, three things.
+
+    Raises `TypeError` if it is anything else.
+    """
+    if isinstance(returned, tuple) and len(returned) == 3:
+        return returned
+    raise TypeError(
+        f"{type(client).__name__} returned {returned!r:.60}; fit and answer return "
+        "arrays, num_examples and metrics, evaluate returns loss, num_examples and "
+        "metrics"
+    )
+
+
 def call_client(
     resources: WorkerResources,
     batch: TaskBatch,
@@ -388,14 +402,14 @@ def call_client(
     arrays: Sequence[Vector] = ()
     loss: float | None = None
     if batch.phase == "query":
-        arrays, count, metrics = client.answer(parameters, config)
+        arrays, count, metrics = unpack(client.answer(parameters, config), client)
     elif batch.phase == "train":
-        arrays, count, metrics = client.fit(parameters, config)
+        arrays, count, metrics = unpack(client.fit(parameters, config), client)
         # Here, so that no method's own `fit` can forget what clients are selected by.
         if asks_for_losses(config) and "start_rms" not in metrics:
             metrics |= client.start_loss(client.starting_model(parameters), config)
     else:
-        loss, count, metrics = client.evaluate(parameters, config)
+        loss, count, metrics = unpack(client.evaluate(parameters, config), client)
     privacy = resources.settings["privacy"]
     if privacy.on:
         told = batch.phase, parameters, config, arrays, metrics

@@ -184,6 +184,8 @@ def main(arguments: Sequence[str]) -> None:
     add("--data-dir", help="the data, or a device's own samples")
     add("--representation", type=Path, metavar="FILE.npy")
     asked = parser.parse_args(arguments)
+    allowed = "the folder of a run, or one that export made"
+    require(asked.source.is_dir(), "folder", asked.source, allowed)
     if (asked.source / DIRECTORY).exists():
         assign_from_served(asked)
     else:

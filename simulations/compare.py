@@ -128,15 +128,17 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     from cfl_flower.config.compose import check_settings
 
     checked: list[RunConfig] = []
+    left_out = dict[str, None]()
     for each in composed:
         try:
             checked.append(check_settings(each))
         except NoConceptsError as error:
             if len(composed) == 1:
                 raise
-            make_error_console().print(
-                f"left out: {error}", style="yellow", soft_wrap=True
-            )
+            # Each seed of a method is left out for the same reason.
+            left_out[f"left out: {error}"] = None
+    for line in left_out:
+        make_error_console().print(line, style="yellow", soft_wrap=True, markup=False)
     configs = place(checked)
     for config in configs:
         check_machine(config)

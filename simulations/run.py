@@ -47,7 +47,7 @@ from cfl_flower.runs.directory import (
 from cfl_flower.settings import require
 from simulations.set_files import add_option, with_files
 from simulations.superlink import run_on_superlink
-from simulations.terminal import FLAGS, NO_DASHES, Parser, command
+from simulations.terminal import FLAGS, NO_DASHES, Parser, command, program
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -151,7 +151,7 @@ def check(arguments: Sequence[str]) -> list[RunConfig]:
     if swept and not flags:
         raise ConfigError(
             f"{', '.join(sorted(swept))}: several values need --multirun; or use "
-            "simulations.compare for one table"
+            f"{program('compare')} for one table"
         )
     refuse_nothing(overrides)
     composed = [compose_plain(job) for job in expand(with_folder(overrides))]

@@ -230,11 +230,11 @@ class DeviceSums:
         own = public_key(self._node.secret(self._run))
         pairs = zip(groups.members, request.senders, strict=True)
         for keys, senders in pairs:
-            if senders and (own not in keys or list(keys).index(own) not in senders):
-                return "its own result is not in the sum that it is to open"
             ordered = sorted(set(senders)) == list(senders)
             if not ordered or not set(senders) <= set(range(len(keys))):
                 return "senders that are not in their group"
+            if senders and (own not in keys or list(keys).index(own) not in senders):
+                return "its own result is not in the sum that it is to open"
             if senders and len(senders) < fewest_senders(len(keys), self._least):
                 return f"a sum of {len(senders)} of {len(keys)} devices is too small"
         return None

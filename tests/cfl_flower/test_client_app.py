@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from cfl_flower.client_app import open_resources
+from cfl_flower.client_app import open_resources, unpack
 from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.code_version import code_digest
 from cfl_flower.communication.records import encode_models, pack_tasks, unpack_answers
@@ -17,6 +17,7 @@ from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import initial_vector
 from cfl_flower.types import Answer, Plan, Scalar, Task, Vector
+from clients.base import ClusteredClient
 from simulations.inprocess import InProcessGrid
 
 PARAMETERS = 64 * 10 + 10
@@ -107,6 +108,13 @@ def test_task_that_raises_costs_only_its_own_answer(compose: Composer) -> None:
     assert "IndexError" in raised.error[1]
     assert (first.error, last.error) == (None, None)
     assert [len(answer.arrays[0]) for answer in (first, last)] == [PARAMETERS] * 2
+
+
+@pytest.mark.parametrize("returned", [None, ([], 3), [[], 3, {}]])
+def test_what_a_method_returned_is_named_with_what_it_should(returned: object) -> None:
+    told = r"returned .*; fit and answer return arrays, num_examples and metrics"
+    with pytest.raises(TypeError, match=told):
+        unpack(returned, ClusteredClient(cast(Any, None)))
 
 
 @pytest.mark.parametrize("phase", ["train", "evaluate"])
