@@ -25,7 +25,7 @@ INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
 LOCAL = LocalTraining(epochs=1)
 FLEX = FlexCFLSettings(local=LOCAL, pretraining=5)
 IFCA = IFCASettings(local=LOCAL, migration=True)
-NAME = {"directions": "d1"}
+NAME = {"directions": "00000000000000d1"}
 
 
 def context(make_context: MakeContext, round: int, settings: object) -> ClientContext:
@@ -97,11 +97,11 @@ def test_directions_are_kept_once_for_all_clients_of_a_machine(
     for each in (one, two):
         client = FlexCFLClient(replace(each, settings=FLEX))
         client.answer(axes(3), {"choose": True, **NAME})
-    assert sorted(one.state.kept("d1")) == ["0", "1", "2"]
+    assert sorted(one.state.kept("00000000000000d1")) == ["0", "1", "2"]
     static = replace(FLEX, migration=False)
     other = replace(make_context(0, folder="static"), settings=static)
     FlexCFLClient(other).answer(axes(3), {"choose": True, **NAME})
-    assert other.state.kept("d1") == {}
+    assert other.state.kept("00000000000000d1") == {}
 
 
 def test_ifca_chooses_by_the_loss_on_its_training_data(
