@@ -16,6 +16,7 @@ from rich.table import Table
 from cfl_flower.analysis.comparison import (
     Compared,
     find_failures,
+    find_share,
     make_tables,
     require_same_data,
     stream_of,
@@ -139,8 +140,8 @@ class Stream:
 
     @property
     def failures(self) -> list[str]:
-        """How many trainings and tests of its methods failed, a line for each."""
-        return find_failures(self.rows)
+        """How little of the samples there was, and how much of each method failed."""
+        return find_share(self.rows) + find_failures(self.rows)
 
     def findings(self) -> Iterator[str]:
         """Yield who leads, by how much, and at what cost, a sentence each."""

@@ -204,7 +204,7 @@ class ClusteredStrategy(Method, Strategy):
             results.shares |= more.shares
         loss = self.state.privacy
         self._confidential.receive(results, self.record, loss, self._ask_senders)
-        # One device costs all others of its sum the round, and nobody the run.
+        # A cluster that lost too many devices costs itself the round, not the run.
         if self.record.participants and not self._sums:
             self.require_any(results, "train")
         clients = [result.client for result in results]

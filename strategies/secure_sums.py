@@ -2,7 +2,7 @@
 
 The participants of a round who train the same model are a group. Devices hide their
 results behind masks (`communication.masks`), and the server finds the sum of each group
-alone: of those whose results are there, if no more than a third is lost and at least
+alone: of those whose results are there, if fewer than a third are lost and at least
 `least_members` are left. In the place of each one's model the method then finds the
 group's mean: whatever it averages with its own weights is that mean again. A simulation
 has the same sums without masks, and so the same numbers.
@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from cfl_flower.communication.device_sums import (
     REVEAL,
@@ -43,6 +43,7 @@ from cfl_flower.types import (
     Scalar,
     SumSpec,
     Task,
+    client_order,
 )
 from strategies.privacy import Disclosure, bases_of
 
@@ -58,6 +59,8 @@ INCOMPLETE = "incomplete"
 """Why a sound result is lost: its group's sum was not opened."""
 
 UNREADABLE = "it encrypted shares that no other device of its group can read"
+
+GARBLED = "what it revealed cannot be read, or is not all that was asked for"
 
 LOST_GROUP = "too many of its group gave no result, or masks did not cancel"
 
@@ -106,18 +109,27 @@ Asker: TypeAlias = Callable[[Plan], list[Result]]
 """Asks devices what a plan says, and returns their answers."""
 
 
+def groups_of(tasks: Sequence[Task], spec: SumSpec) -> dict[Version, list[ClientId]]:
+    """Return whose results are in the sum of each version, in the order of tasks."""
+    groups: dict[Version, list[ClientId]] = defaultdict(list)
+    for task in tasks:
+        for version in versions(task, spec):
+            groups[version].append(task.client)
+    return groups
+
+
 def with_keys(
-    tasks: Sequence[Task],
-    spec: SumSpec,
-    groups: Mapping[Version, Sequence[ClientId]],
-    keys: Mapping[ClientId, bytes],
+    tasks: Sequence[Task], spec: SumSpec, keys: Mapping[ClientId, bytes]
 ) -> list[Task]:
     """Return tasks that tell each device whose masks are in the sums of its arrays.
 
-    ``groups`` are in the order of keys.
+    ``tasks`` are in the order of keys.
     """
     salt = os.urandom(SALT_BYTES)
-    known = {v: [keys[client] for client in members] for v, members in groups.items()}
+    known = {
+        version: [keys[client] for client in members]
+        for version, members in groups_of(tasks, spec).items()
+    }
     found = []
     told: dict[tuple[Version, ...], dict[str, Scalar]] = {}
     for task in tasks:
@@ -154,6 +166,45 @@ def unreadable(revealed: Mapping[int, Revealed | None]) -> list[int]:
     return found
 
 
+class Liars(NamedTuple):
+    """Clients that told others what nobody can read."""
+
+    unreadable: set[ClientId]
+    """Who encrypted shares that none of the others could decrypt."""
+    garbled: set[ClientId]
+    """Who revealed something that makes no sense."""
+
+
+def senders_of(
+    there: set[ClientId],
+    needed: Mapping[ClientId, Sequence[Version]],
+    lost: set[Version],
+) -> set[ClientId]:
+    """Return those of some clients of whose sums none is lost."""
+    return {client for client in there if lost.isdisjoint(needed[client])}
+
+
+def request_of(
+    task: Task,
+    spec: SumSpec,
+    groups: Mapping[Version, Sequence[ClientId]],
+    sent: Mapping[Version, Sequence[int]],
+    results: Results,
+) -> Task:
+    """Return the task that asks a sender for what opens its sums."""
+    senders = []
+    sealed = []
+    for version in versions(task, spec):
+        # An array of no numbers has no sum.
+        places = sent.get(version, [])
+        members = groups[version]
+        own = members.index(task.client)
+        senders.append(places)
+        sealed.append([results.shares[members[p]][version[0]][own] for p in places])
+    request = RevealRequest(senders, sealed).to_config()
+    return Task(task.client, (), request | {GROUPS: task.config[GROUPS]})
+
+
 class SecureSums:
     """Forms the groups of a round, and opens their sums."""
 
@@ -161,8 +212,6 @@ class SecureSums:
         settings: Any = config.strategy
         self._least = config.privacy.least_members
         self._by_samples = settings.weighting == "samples"
-        self._groups: dict[Version, list[ClientId]] = {}
-        self._unreadable: set[ClientId] = set()
 
     def plan(
         self, plan: Plan, record: RoundRecord, keys: Mapping[ClientId, bytes] | None
@@ -178,153 +227,145 @@ class SecureSums:
             asked = [task for task in plan.tasks if task.client in keys]
             absent = [task.client for task in plan.tasks if task.client not in keys]
             record.failures += [Failure(c, "train", "node", NO_KEY) for c in absent]
-        tasks, groups = self._large_enough(asked, spec)
+            # Groups are in the order of keys, in which devices have their places.
+            asked.sort(key=lambda task: keys[task.client])
+        tasks = self._large_enough(asked, spec)
         record.measures["left_out"] = len(asked) - len(tasks)
         if not tasks:
             log.warning(
                 "round %s: no sum of %s participants", record.round, self._least
             )
         if keys is not None:
-            for members in groups.values():
-                members.sort(key=lambda client: keys[client])
-            tasks = with_keys(tasks, spec, groups, keys)
-        self._groups = groups
+            tasks = with_keys(tasks, spec, keys)
         return replace(plan, tasks=tasks, sum_spec=spec)
 
-    def _large_enough(
-        self, tasks: list[Task], spec: SumSpec
-    ) -> tuple[list[Task], dict[Version, list[ClientId]]]:
-        """Return the tasks whose groups all have enough members, and the groups."""
+    def _large_enough(self, tasks: list[Task], spec: SumSpec) -> list[Task]:
+        """Return the tasks whose groups all have enough members."""
         while True:
-            groups: dict[Version, list[ClientId]] = defaultdict(list)
-            for task in tasks:
-                for version in versions(task, spec):
-                    groups[version].append(task.client)
+            groups = groups_of(tasks, spec)
             left = [
                 task
                 for task in tasks
                 if all(len(groups[v]) >= self._least for v in versions(task, spec))
             ]
             if len(left) == len(tasks):
-                return tasks, groups
+                return tasks
             # Who is left out of one group is missing in its others.
             tasks = left
 
     def open(self, plan: Plan, results: Results, ask: Asker | None) -> list[Failure]:
         """Keep the sums of groups of which enough are left, without their masks.
 
-        Return the failures of those whose groups are lost. ``ask`` asks devices for
-        what opens sums; it is None in a simulation, which has no masks. A sum whose
-        masks did not cancel is not one of models, and is discarded.
+        Return the failures of those whose groups are lost, and of those that told
+        others what cannot be read. ``ask`` asks devices for what opens sums; it is None
+        in a simulation, which has no masks. A sum whose masks did not cancel is not one
+        of models, and is discarded.
         """
         spec = plan.sum_spec
         assert spec is not None
+        groups = groups_of(plan.tasks, spec)
         needed = {
             task.client: [v for v in versions(task, spec) if plan.reply[v[0]]]
             for task in plan.tasks
         }
-        there = [result.client for result in results]
+        there = {result.client for result in results}
         # In the sums, but refused since: what is in these is not to be believed.
-        doubtful = results.shares.keys() - set(there)
+        doubtful = results.shares.keys() - there
         lost = {version for client in doubtful for version in needed[client]}
-        kept = self._with_enough(there, needed, lost)
-        self._unreadable = set()
+        lost = self._all_lost(groups, needed, there, lost)
+        kept = senders_of(there, needed, lost)
+        liars = Liars(set(), set())
         if ask is not None and kept:
-            lost |= self._unmask(plan, results, kept, lost, ask)
+            request = {v: members for v, members in groups.items() if v not in lost}
+            liars = self._unmask(plan, results, request, kept, ask)
         lost |= {v for v, total in results.sums.items() if not total.is_possible()}
-        kept = self._with_enough(kept, needed, lost)
-        failures = []
-        for client in there:
-            if client in self._unreadable:
-                failures.append(Failure(client, "train", "shape", UNREADABLE))
-            elif client not in kept:
-                failures.append(Failure(client, "train", INCOMPLETE, LOST_GROUP))
+        lost |= {v for each in needed.values() for v in each} - results.sums.keys()
+        lost = self._all_lost(groups, needed, kept, lost)
+        kept = senders_of(kept, needed, lost)
+        failures = [
+            Failure(client, "query", "shape", GARBLED)
+            for client in sorted(liars.garbled, key=client_order)
+        ]
+        for result in results:
+            if result.client in liars.unreadable:
+                failures.append(Failure(result.client, "train", "shape", UNREADABLE))
+            elif result.client not in kept:
+                failures.append(Failure(result.client, "train", INCOMPLETE, LOST_GROUP))
         results[:] = [result for result in results if result.client in kept]
         for version in lost & results.sums.keys():
             del results.sums[version]
         return failures
 
-    def _with_enough(
+    def _all_lost(
         self,
-        there: Collection[ClientId],
+        groups: Mapping[Version, Sequence[ClientId]],
         needed: Mapping[ClientId, Sequence[Version]],
+        there: set[ClientId],
         lost: set[Version],
-    ) -> set[ClientId]:
-        """Return whose groups can all be opened; add to ``lost`` which ones cannot."""
-        kept = set(there)
+    ) -> set[Version]:
+        """Return which sums cannot be opened, given who is there and some that cannot.
+
+        Too few members of a group may be left, as who is in a lost sum is in none.
+        """
+        found = set(lost)
         while True:
-            for version, members in self._groups.items():
-                enough = fewest_senders(len(members), self._least)
-                if len(kept.intersection(members)) < enough:
-                    lost.add(version)
-            dropped = {client for client in kept if lost.intersection(needed[client])}
-            if not dropped:
-                return kept
-            # Their results are in their other groups' sums, where they cannot stay.
-            lost.update(*(needed[client] for client in dropped))
-            kept -= dropped
+            left = senders_of(there, needed, found)
+            more = {
+                version
+                for version, members in groups.items()
+                if len(left.intersection(members))
+                < fewest_senders(len(members), self._least)
+            }
+            # Results of those that drop out are in their other sums, and cannot leave.
+            for client in there - left:
+                more.update(needed[client])
+            if more <= found:
+                return found
+            found |= more
 
     def _unmask(
         self,
         plan: Plan,
         results: Results,
+        groups: Mapping[Version, Sequence[ClientId]],
         senders: set[ClientId],
-        lost: set[Version],
         ask: Asker,
-    ) -> set[Version]:
-        """Remove the masks from the sums of senders; return those that still have them.
+    ) -> Liars:
+        """Remove the masks from the sums of groups; discard what too few reveal.
 
         Every sender is asked once: for its shares of the senders' own seeds, and for
-        the seeds of its masks with those of its groups whose results are lost.
+        the seeds of its masks with those of its groups whose results are lost. Return
+        the clients of whom something could not be read.
         """
+        sent = {
+            version: [p for p, client in enumerate(members) if client in senders]
+            for version, members in groups.items()
+            if plan.reply[version[0]]
+        }
         spec = plan.sum_spec
         assert spec is not None
-        places: dict[Version, list[int]] = {}
-        for version, members in self._groups.items():
-            open_ = plan.reply[version[0]] and version not in lost
-            sent = [p for p, client in enumerate(members) if client in senders]
-            places[version] = sent if open_ else []
-        tasks = []
-        for task in plan.tasks:
-            if task.client in senders:
-                request = self._request(task, spec, places, results)
-                groups = {GROUPS: task.config[GROUPS]}
-                tasks.append(Task(task.client, (), groups | request.to_config()))
+        tasks = [
+            request_of(task, spec, groups, sent, results)
+            for task in plan.tasks
+            if task.client in senders
+        ]
         told = {answer.client: answer for answer in ask(Plan(tasks))}
-        failed = set[Version]()
-        for version, sent in places.items():
-            if not sent:
-                continue
-            members = self._groups[version]
-            revealed = {
-                place: read_group(told.get(members[place]), version[0], members, sent)
-                for place in sent
-            }
-            forged = unreadable(revealed)
-            self._unreadable.update(members[place] for place in forged)
+        liars = Liars(set(), set())
+        for version, places in sent.items():
+            members = groups[version]
+            revealed: dict[int, Revealed | None] = {}
+            for place in places:
+                answer = told.get(members[place])
+                revealed[place] = read_group(answer, version[0], members, places)
+                if answer is not None and revealed[place] is None:
+                    liars.garbled.add(members[place])
+            liars.unreadable.update(members[p] for p in unreadable(revealed))
             total = unmask(results.sums[version], len(members), revealed)
             if total is None:
-                failed.add(version)
+                del results.sums[version]
             else:
                 results.sums[version] = total
-        return failed
-
-    def _request(
-        self,
-        task: Task,
-        spec: SumSpec,
-        places: Mapping[Version, Sequence[int]],
-        results: Results,
-    ) -> RevealRequest:
-        """Return what a sender is asked for."""
-        senders, sealed = [], []
-        for version in versions(task, spec):
-            members = self._groups[version]
-            own = members.index(task.client)
-            sent = places[version]
-            senders.append(sent)
-            sealed.append([results.shares[members[p]][version[0]][own] for p in sent])
-        return RevealRequest(senders, sealed)
+        return liars
 
     def replace_by_means(self, plan: Plan, results: Results) -> None:
         """Put each group's mean in the place of its members' models."""

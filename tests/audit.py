@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-AUDIT = [
-    *(sys.executable, "-m", "pip_audit", "--requirement", "constraints.txt"),
-    *("--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off"),
-]
-CLEAN, VULNERABLE, UNKNOWN = 0, 1, 3
+OPTIONS = "--requirement constraints.txt --no-deps --disable-pip --format json"
+AUDIT = [sys.executable, "-m", "pip_audit", *OPTIONS.split()]
+CLEAN = 0
+VULNERABLE = 1
+UNKNOWN = 3
 
 
 def judge(found: str, said: str) -> tuple[int, str]:

@@ -197,7 +197,8 @@ def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list
     when = _when(drifts) if len(changes) < 2 else " at each seed's own rounds"
     scores = {label: [each.score for each in row] for label, row in rows.items()}
     failures = find_failures(rows)
-    caption = "\n".join([*_catching_up(rows), *failures, *failed])
+    notes = [*_catching_up(rows), *find_share(rows), *failures, *failed]
+    caption = "\n".join(notes)
     title = f"{heading}{when}, accuracy in %"
     columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
     found = [table(title, scores, columns, caption), *_leads(rows)]
@@ -212,16 +213,17 @@ def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list
     return [*found, table(what, scores, CLUSTERS)]
 
 
-def find_failures(rows: Rows[R]) -> list[str]:
-    """Say of each method with failures how many of its trainings and tests failed.
-
-    And of all, if these runs are of less than half of the samples.
-    """
+def find_share(rows: Rows[R]) -> list[str]:
+    """Say what share of the samples these runs are of, if it is less than half."""
     runs = [each.run for row in rows.values() for each in row]
     shares = [run.arriving for run in runs if run.arriving is not None]
+    smallest = min(shares, default=1.0)
+    return [say_share(smallest, len(runs[0].rounds))] if smallest < HALF else []
+
+
+def find_failures(rows: Rows[R]) -> list[str]:
+    """Say of each method with failures how many of its trainings and tests failed."""
     found = []
-    if shares and min(shares) < HALF:
-        found.append(say_share(min(shares), len(runs[0].rounds)))
     for label, row in rows.items():
         scores = [each.score for each in row]
         trainings = sum(each.trainings for each in scores)

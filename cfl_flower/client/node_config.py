@@ -42,6 +42,7 @@ SECURE_SUMS = "secure-sums"
 
 LEAST_MEMBERS = "least-members"
 """Key of the fewest devices of a sum that it adds to, whatever the run says."""
+
 TOKEN = re.compile(r"[0-9a-f]{32}")
 """A run's token, which names the folder of its state: a UUID, as the server makes."""
 

@@ -22,7 +22,7 @@ class FirstKeys:
 
     def __init__(self, folder: Path, run: str) -> None:
         self._path = folder / FIRST_KEYS
-        self._run = run
+        self.run = run
         self._keys: dict[ClientId, bytes] = {}
         if not self._path.exists():
             return
@@ -41,13 +41,13 @@ class FirstKeys:
         """Return whether a client announced this key first."""
         return self._keys.get(client) == key
 
-    def problem(self, client: ClientId, key: bytes) -> str | None:
+    def take(self, client: ClientId, key: bytes) -> str | None:
         """Take a client's first key, or return why another one is not its key."""
         taken = key in self._keys.values()
         if client not in self._keys and not taken:
             self._keys[client] = key
             rows = [[each, known.hex()] for each, known in self._keys.items()]
-            write_atomically(self._path, json.dumps([self._run, rows]).encode())
+            write_atomically(self._path, json.dumps([self.run, rows]).encode())
         if self.is_first(client, key):
             return None
         return "another's" if taken else "not its first one"

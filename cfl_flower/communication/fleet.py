@@ -87,9 +87,8 @@ class Fleet(NodeRegistry):
         on_trace: Callable[[ClientId, str, int, Trace], None] | None = None,
     ) -> None:
         patience, masked = config.system.message_timeout, config.privacy.secure_sums
-        run = token if masked else ""
         keys = FirstKeys(Path(config.output_dir), token) if masked else None
-        super().__init__(grid, config.clients, patience, run, keys)
+        super().__init__(grid, config.clients, patience, keys)
         self._token, self._on_trace = token, on_trace
         self._strict = config.faults.strict
         self._settings = json.dumps({**config.resolved, "run": token})

@@ -67,8 +67,8 @@ class NodeRegistry:
     to wait at the start for nodes that are busy; 0 for no limit. Whether nodes are
     ``simulated`` is what Flower says of the run, never what a node says. ``disputes``
     has the clients that several nodes claim to be, with the nodes' names. Devices whose
-    results are to be masked in a run tell their public keys for it. The key that a
-    client announces first is its key until the run ends, and nobody else's.
+    results are to be masked tell their public keys for the run of ``first_keys``, which
+    remembers the one that each client announced first; it is None without masks.
     """
 
     def __init__(
@@ -76,14 +76,12 @@ class NodeRegistry:
         grid: Grid | PatientGrid,
         expected: int,
         patience: float = 0.0,
-        masked_run: str = "",
         first_keys: FirstKeys | None = None,
     ) -> None:
         self.grid = grid if isinstance(grid, PatientGrid) else PatientGrid(grid)
         self.simulated = not self.grid.of_devices
         self._expected = expected
         self._patience = patience or math.inf
-        self._masked_run = masked_run
         self._keys: dict[int, bytes] = {}
         self._first_keys = first_keys
         self._nodes: list[int] = []
@@ -176,7 +174,9 @@ class NodeRegistry:
 
     def _ask_identity(self, fresh: Collection[int]) -> None:
         """Ask new nodes for their identity; ask silent ones again, ever more rarely."""
-        now, asked_for = time.monotonic(), ConfigRecord({KEY: self._masked_run})
+        now = time.monotonic()
+        run = self._first_keys.run if self._first_keys is not None else ""
+        asked_for = ConfigRecord({KEY: run})
         content = RecordDict({"identity": asked_for})
         # One that is silent may have been restarted with the question.
         silent = [node for node, each in self._asked.items() if now > each.again]
@@ -260,7 +260,7 @@ class NodeRegistry:
         for client, _, key in identities:
             if client is None or not key or self._first_keys is None:
                 continue
-            if whose := self._first_keys.problem(client, key):
+            if whose := self._first_keys.take(client, key):
                 log.warning(
                     "client %s is in no sum: it tells a key that is %s", client, whose
                 )

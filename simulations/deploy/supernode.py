@@ -110,8 +110,14 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_args(own)
     home = asked.home.absolute()
     client = client_id(asked.client)
-    masks = asked.secure_sums, asked.least_members
-    config = node_config(client, asked.data_dir, home, asked.state_days, *masks)
+    config = node_config(
+        client,
+        asked.data_dir,
+        home,
+        asked.state_days,
+        asked.secure_sums,
+        asked.least_members,
+    )
     # The key has the name as typed: client 7 may be device 007.
     key, authority = asked.keys / asked.client, asked.keys / f"{AUTHORITY}.pem"
     flower = supernode(asked.superlink, key, authority, config, asked.port)
