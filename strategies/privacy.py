@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -303,7 +302,7 @@ class PrivacyGuard:
         release_means(results, plan, bases_of(plan), clip, noise * clip, draw)
         if self.asked and drawn:
             # The noise, and so the means, are as before only if all purposes are.
-            released = key_of(drawn)
+            released = str(key("\n".join(sorted(drawn))))
             for other, clients in self._before(MEANS, record.round).items():
                 if other != released:
                     loss.add(clients, len(plan.reply) * self.model)
@@ -351,11 +350,6 @@ class PrivacyGuard:
         if self._privacy.epsilon_budget is not None:
             able = self.able(loss, clients)
             record.measures["exhausted"] = int(np.count_nonzero(~able))
-
-
-def key_of(drawn: Iterable[str]) -> str:
-    """Return what names the noise that was drawn for some purposes."""
-    return blake2b("\n".join(sorted(drawn)).encode(), digest_size=8).hexdigest()
 
 
 def share_within(result: Result) -> float:

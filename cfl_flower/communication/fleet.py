@@ -244,8 +244,9 @@ class Fleet(NodeRegistry):
                 sums = read_sums(reply.content, pending.tasks, plan)
                 if not self.simulated:
                     check_single(sums, shared, answers, plan)
-                    shares = unpack_shares(reply.content) if sums else {}
-                    check_shares(shares, sums, pending.tasks[0])
+                    if sums:
+                        shares = unpack_shares(reply.content)
+                        check_shares(shares, sums, pending.tasks[0])
             # All of it is read; who sent the messages holds them longer.
             reply.content = RecordDict()
         except InvalidResultError as error:
