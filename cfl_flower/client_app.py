@@ -39,9 +39,9 @@ from cfl_flower.communication.masks import public_key
 from cfl_flower.communication.partial_sums import PartialSumBuilder
 from cfl_flower.communication.records import TaskBatch, mark, pack_answers, unpack_tasks
 from cfl_flower.communication.validation import asks_for_losses
-from cfl_flower.data.drift import Regroup
-from cfl_flower.data.partition import Partition
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.worlds.drift import Regroup
+from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.errors import (
     ERROR_MARK,
     DeviceFailedError,

@@ -21,8 +21,8 @@ from cfl_flower.communication.grid import PatientGrid, Turn
 from cfl_flower.communication.nodes import NodeRegistry
 from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
-from cfl_flower.data.inferred import InferredDataset
-from cfl_flower.data.stream import HALF, Stream, say_share
+from cfl_flower.data.reading.inferred import InferredDataset
+from cfl_flower.data.worlds.stream import HALF, Stream, say_share
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.models import count_floats, hollow_network
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress

@@ -37,6 +37,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from cfl_flower.errors import ConfigError
+from cfl_flower.moved import current_path
 from cfl_flower.plugins import ALLOWED, allowed_packages
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -254,7 +255,7 @@ def locate(path: str) -> Any:
     Raises `ConfigError` if the path is outside of the packages that whoever runs this
     process allows, or cannot be imported.
     """
-    module, _, name = str(path).rpartition(".")
+    module, _, name = current_path(str(path)).rpartition(".")
     if (package := module.partition(".")[0]) not in (known := allowed_packages()):
         # The remedy stands first: of a device's error, Flower's server keeps the start.
         raise ConfigError(

@@ -27,7 +27,7 @@ from typing import Annotated, Any, NoReturn
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.data.reading import intact
+from cfl_flower.data.reading.files import intact
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result

@@ -24,7 +24,7 @@ from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_report import DriftReporter, ReportRequest
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
-from cfl_flower.data.stream import View
+from cfl_flower.data.worlds.stream import View
 from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator

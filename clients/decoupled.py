@@ -12,7 +12,7 @@ from functools import partial
 
 from torch import Tensor
 
-from cfl_flower.data.stream import View
+from cfl_flower.data.worlds.stream import View
 from cfl_flower.learning.decoupling import (
     initial_classifier,
     represent,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from cfl_flower.data.stream import View
+from cfl_flower.data.worlds.stream import View
 from cfl_flower.learning.training import train
 from cfl_flower.types import Vector
 from clients.base import Config, Reply, Tested

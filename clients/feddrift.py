@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from cfl_flower.data.stream import View
+from cfl_flower.data.worlds.stream import View
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
 

@@ -26,8 +26,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from cfl_flower.clustering.representations import Distance, distances, label_histogram
-from cfl_flower.data.own import Folder
-from cfl_flower.data.reading import inside, intact
+from cfl_flower.data.datasets.own import Folder
+from cfl_flower.data.reading.files import inside, intact
 from cfl_flower.errors import ConfigError, one_line, printable
 from cfl_flower.runs.reading import refuse_links_out
 from cfl_flower.settings import require

@@ -31,8 +31,8 @@ from clients.stocfl import StoCFLClient
 from simulations.saved import SavedRun, load_run
 from strategies.stocfl import StoCFLState
 
-WHOLE = {"_target_": "cfl_flower.data.partition.Partition"}
-NO_DRIFT = {"_target_": "cfl_flower.data.drift.Regroup", "rounds": []}
+WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}
+NO_DRIFT = {"_target_": "cfl_flower.data.worlds.drift.Regroup", "rounds": []}
 """What a device's own data are dealt by: all are its one client's, as they are."""
 
 

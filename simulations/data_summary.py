@@ -11,7 +11,7 @@ import numpy as np
 from cfl_flower.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from cfl_flower.data.stream import Stream, View
+    from cfl_flower.data.worlds.stream import Stream, View
 
 ROWS = 12
 """Periods in the table."""

@@ -22,7 +22,7 @@ from rich.console import Console
 from sklearn.manifold import TSNE
 
 from cfl_flower.clustering.similarity import cosine_matrix
-from cfl_flower.data.timeline import Timeline
+from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, IntArray, Json, Vector

@@ -151,7 +151,7 @@ def notes(found: Preview) -> list[str]:
         lines.append("Nothing changes in this run")
     if found.arriving is not None:
         # Here and not above: torch, which it needs, is there with the first stream.
-        from cfl_flower.data.stream import say_share
+        from cfl_flower.data.worlds.stream import say_share
 
         lines.append(say_share(found.arriving, found.total))
     empty = sum(not size for size in found.periods[0].sizes)

@@ -16,8 +16,8 @@ import numpy as np
 
 from cfl_flower.analysis.comparison import method_of, name_methods
 from cfl_flower.config.overrides import first_line, quoted
-from cfl_flower.data.own import Folder
-from cfl_flower.data.timeline import Timeline
+from cfl_flower.data.datasets.own import Folder
+from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.errors import CflError, ConfigError, one_line, printable
 from cfl_flower.plugins import allowed_packages
 from cfl_flower.runs.checkpoint import Checkpoint

@@ -49,7 +49,7 @@ from strategies.privacy import Disclosure
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.timeline import Timeline
+    from cfl_flower.data.worlds.timeline import Timeline
 
 __all__ = [
     "ClusteredState",

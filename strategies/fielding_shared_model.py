@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from cfl_flower.data.reading import intact
+from cfl_flower.data.reading.files import intact
 from cfl_flower.learning.decoupling import balanced_batch
 from cfl_flower.learning.training import LocalTraining, pretrain
 from cfl_flower.models import FlatModel, build_network, initial_vector

@@ -39,7 +39,7 @@ from strategies.secure_sums import SecureSums, check_secure_sums
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.timeline import Timeline
+    from cfl_flower.data.worlds.timeline import Timeline
 
 
 def read_number(result: Result, name: str, allowed: range) -> int:

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cfl_flower.data.own import Folder
-from cfl_flower.data.public import Samples, distributions, public_sets, sets_in_folders
+from cfl_flower.data.datasets.own import Folder
+from cfl_flower.data.worlds.public import (
+    Samples,
+    distributions,
+    public_sets,
+    sets_in_folders,
+)
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import LocalTraining, pretrain
@@ -22,7 +27,7 @@ from strategies.asynchronous_state import AsynchronousSettings
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.timeline import Timeline
+    from cfl_flower.data.worlds.timeline import Timeline
 
 CLUSTER_TESTS = 2000
 """Test samples of each distribution on which the simulation tests its model."""

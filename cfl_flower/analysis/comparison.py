@@ -37,7 +37,7 @@ from cfl_flower.analysis.tables import (
     table,
 )
 from cfl_flower.config.compose import RunConfig
-from cfl_flower.data.stream import HALF, say_share
+from cfl_flower.data.worlds.stream import HALF, say_share
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.reading import Finished, read_finished
 from cfl_flower.types import Json

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.state import ClientState
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.models import FlatModel
 from cfl_flower.types import ClientId, Scalar, Vector
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear, log_softmax
 
-from cfl_flower.data.pool import Pool
-from cfl_flower.data.rotation import rotate
-from cfl_flower.data.stream import View
+from cfl_flower.data.reading.pool import Pool
+from cfl_flower.data.reading.rotation import rotate
+from cfl_flower.data.worlds.stream import View
 from cfl_flower.learning.training import BLOCK, evaluate, switch_mode
 from cfl_flower.models import FlatModel
 from cfl_flower.types import FloatArray, IntArray, Vector

@@ -25,12 +25,12 @@ from cfl_flower.config.composition import (
     list_options,
 )
 from cfl_flower.config.overrides import parse
-from cfl_flower.data.datasets import Dataset
-from cfl_flower.data.drift import Drift
-from cfl_flower.data.holdings import Holdings
-from cfl_flower.data.inferred import InferredDataset
-from cfl_flower.data.partition import Partition
-from cfl_flower.data.timeline import Timeline
+from cfl_flower.data.datasets.digits import Dataset
+from cfl_flower.data.reading.inferred import InferredDataset
+from cfl_flower.data.worlds.drift import Drift
+from cfl_flower.data.worlds.holdings import Holdings
+from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection

@@ -1,1 +1,5 @@
-"""Datasets, who holds what, and when it changes."""
+"""Datasets, who holds what, and when it changes.
+
+`worlds` says who holds what and when that changes, `datasets` what there is to hold,
+and `reading` how files become arrays.
+"""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cfl_flower.data.public import Samples
+from cfl_flower.data.worlds.public import Samples
 from cfl_flower.learning.training import evaluate
 from cfl_flower.machine import usable_cores
 from cfl_flower.models import FlatModel

@@ -113,7 +113,7 @@ class VisionTransformer:
 
 def _torchvision_models() -> Any:
     # Seconds, which only the networks of torchvision shall cost.
-    from cfl_flower.data.vision import models  # noqa: PLC0415
+    from cfl_flower.data.reading.vision import models  # noqa: PLC0415
 
     return models
 

@@ -32,7 +32,7 @@ from cfl_flower.types import Json
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.timeline import Timeline
+    from cfl_flower.data.worlds.timeline import Timeline
 
 LOCK_TIMEOUT = 15.0
 """Seconds to wait for a killed run's processes to release the directory."""

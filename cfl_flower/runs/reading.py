@@ -16,6 +16,7 @@ import yaml
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import link_out
+from cfl_flower.moved import current_settings
 from cfl_flower.runs.lines import check_client, check_round
 from cfl_flower.types import Json
 
@@ -144,14 +145,13 @@ def effective_differences(
     saved: Mapping[str, Json], resolved: Mapping[str, Json]
 ) -> Iterator[tuple[str, object, object]]:
     """Yield the `differences` that affect the numbers of finished rounds."""
+    old = current_settings(saved)
     same = [
         group
         for group, option in ADDED.items()
-        if group not in saved and resolved.get(group, {}).get("name") == option
+        if group not in old and resolved.get(group, {}).get("name") == option
     ]
-    for difference in differences(
-        {**saved, **{g: resolved[g] for g in same}}, resolved
-    ):
+    for difference in differences({**old, **{g: resolved[g] for g in same}}, resolved):
         if MAY_DIFFER.isdisjoint({difference[0], difference[0].partition(".")[0]}):
             yield difference
 
@@ -217,7 +217,8 @@ class _PlainLoader(yaml.SafeLoader):
 
 def read_settings(path: Path) -> dict[str, Json]:
     """Read a `config.yaml`, or raise a `ConfigError`."""
-    settings = _read(path, lambda text: yaml.load(text, _PlainLoader)) or {}
+    found = _read(path, lambda text: yaml.load(text, _PlainLoader)) or {}
+    settings = current_settings(found)
     if not isinstance(settings, dict):
         raise broken(path, "no settings")
     for group in CHOSEN:

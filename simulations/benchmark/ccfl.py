@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cfl_flower.data.public import Samples
+from cfl_flower.data.worlds.public import Samples
 from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import LocalTraining, train
 from cfl_flower.models import CcflCnn, FlatModel

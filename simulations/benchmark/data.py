@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cfl_flower.data.drift import Relabel
-from cfl_flower.data.partition import Dirichlet
-from cfl_flower.data.pool import Pool
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.reading.pool import Pool
+from cfl_flower.data.worlds.drift import Relabel
+from cfl_flower.data.worlds.partition import Dirichlet
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.training import LocalTraining, train
 from cfl_flower.models import FedCcfaCnn, FlatModel
 from cfl_flower.seeding import generator

@@ -42,7 +42,7 @@ idle connection open."""
 PAUSE = 0.05
 """Seconds between two looks at a run."""
 
-SWAPS = "{_target_: cfl_flower.data.drift.Exchange, first: 37, every: 12}"
+SWAPS = "{_target_: cfl_flower.data.worlds.drift.Exchange, first: 37, every: 12}"
 DRIFTS = ("drift=regroup_and_back", f"+drift.steps.swaps={SWAPS}")
 """The main job's two, and one every 12 rounds: of new groups there are only so many."""
 

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from packaging.requirements import Requirement
 
-from cfl_flower.data.own import Folder
+from cfl_flower.data.datasets.own import Folder
 from cfl_flower.errors import CflError, ConfigError
 from simulations.deploy.keys import AUTHORITY, SERVER, load
 from simulations.deploy.supernode import add_device, client_id, node_config

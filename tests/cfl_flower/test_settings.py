@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cfl_flower.client.faults import Faults
-from cfl_flower.data.partition import LabelGroups
+from cfl_flower.data.worlds.partition import LabelGroups
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import (
     System,
@@ -34,7 +34,7 @@ def test_a_client_rebuilds_nested_settings_from_plain_data() -> None:
 
 def test_the_settings_of_a_strategy_are_found_through_it() -> None:
     assert settings_class("strategies.fielding.Fielding") is FieldingSettings
-    assert settings_class("cfl_flower.data.partition.LabelGroups") is LabelGroups
+    assert settings_class("cfl_flower.data.worlds.partition.LabelGroups") is LabelGroups
     assert locate("strategies.fielding.Fielding") is Fielding
 
 

@@ -10,10 +10,10 @@ import pytest
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.state import ClientState
-from cfl_flower.data.datasets import Digits
-from cfl_flower.data.drift import Regroup
-from cfl_flower.data.partition import LabelGroups
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.datasets.digits import Digits
+from cfl_flower.data.worlds.drift import Regroup
+from cfl_flower.data.worlds.partition import LabelGroups
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from strategies.base import StrategySettings

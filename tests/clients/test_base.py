@@ -12,7 +12,7 @@ from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.privacy import LaplaceNoise, NoNoise
 from cfl_flower.clustering.representations import digest, label_histogram
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.training import LocalTraining, evaluate, train
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.seeding import generator

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, normalize, softmax
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.decoupling import (
     Anchors,
     balanced_batch,

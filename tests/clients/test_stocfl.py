@@ -15,10 +15,10 @@ from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.similarity import normalise, sketch
-from cfl_flower.data.drift import Regroup
-from cfl_flower.data.own import Folder
-from cfl_flower.data.partition import Partition
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.datasets.own import Folder
+from cfl_flower.data.worlds.drift import Regroup
+from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.types import FloatArray, IntArray, Vector

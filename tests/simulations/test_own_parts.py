@@ -94,7 +94,7 @@ def test_help_knows_a_method_of_the_users_own(user: Path) -> None:
 
 
 OWN_DRIFT = """
-from cfl_flower.data.drift import Regroup
+from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.settings import settings
 
 @settings("drift")

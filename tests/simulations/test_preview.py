@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.data.datasets import Digits
-from cfl_flower.data.drift import Regroup, Relabel, Release, Rotate
-from cfl_flower.data.mixtures import Mixtures
-from cfl_flower.data.partition import LabelGroups, Partition
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.datasets.digits import Digits
+from cfl_flower.data.worlds.drift import Regroup, Relabel, Release, Rotate
+from cfl_flower.data.worlds.mixtures import Mixtures
+from cfl_flower.data.worlds.partition import LabelGroups, Partition
+from cfl_flower.data.worlds.stream import Stream
 from simulations.data_summary import (
     ROWS,
     period_starts,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.learning.training import evaluate, train
 from cfl_flower.models import FlatModel, initial_vector

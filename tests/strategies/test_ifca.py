@@ -9,7 +9,7 @@ import pytest
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.data.stream import Stream
+from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.learning.training import evaluate
 from cfl_flower.models import FlatModel

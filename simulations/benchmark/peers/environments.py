@@ -12,7 +12,7 @@ from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 
-from cfl_flower.data.pool import cache_dir
+from cfl_flower.data.reading.pool import cache_dir
 from cfl_flower.errors import CflError
 
 INSTALL_TIMEOUT = 1800.0

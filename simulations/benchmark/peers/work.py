@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.config.overrides import split
-from cfl_flower.data.pool import cache_dir
+from cfl_flower.data.reading.pool import cache_dir
 from cfl_flower.learning.training import predictions, sample_losses
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from cfl_flower.client.evaluation import BLOCK, Evaluator, predict_pool
-from cfl_flower.data.datasets import Digits
-from cfl_flower.data.pool import Pool
-from cfl_flower.data.stream import View
+from cfl_flower.data.datasets.digits import Digits
+from cfl_flower.data.reading.pool import Pool
+from cfl_flower.data.worlds.stream import View
 from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.types import Vector
 

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from cfl_flower import data
 from cfl_flower.client.node_config import NodeConfig
-from cfl_flower.data.reading import FileDataset
+from cfl_flower.data import datasets
+from cfl_flower.data.reading.files import FileDataset
 from cfl_flower.errors import ConfigError
 from simulations.inprocess import InProcessGrid
 from tests.conftest import Run, Runner
@@ -201,7 +201,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import cfl_flower.client_app, clients, strategies
 for package in (clients, strategies):
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 for module in pkgutil.walk_packages(
     importlib.import_module("cfl_flower.data").__path__, "cfl_flower.data."
@@ -256,7 +256,7 @@ def file_datasets(kind: Any = FileDataset) -> Iterator[Any]:
 
 
 def test_no_other_setting_of_a_dataset_names_files() -> None:
-    for module in pkgutil.iter_modules(data.__path__, "cfl_flower.data."):
+    for module in pkgutil.iter_modules(datasets.__path__, "cfl_flower.data.datasets."):
         importlib.import_module(module.name)
     for kind in file_datasets():
         module, _, name = f"{kind.__module__}.{kind.__name__}".rpartition(".")
@@ -289,7 +289,8 @@ class Forger(Sites):
             record = listed[0].content.config_records["batch"]
             settings = json.loads(str(record["settings"]))
             kind, path = self.forged.pop()
-            settings["dataset"] = {"_target_": f"cfl_flower.data.{kind}", **path}
+            target = f"cfl_flower.data.datasets.{kind}"
+            settings["dataset"] = {"_target_": target, **path}
             record["settings"] = json.dumps(settings)
         return super().push_messages(listed)
 

@@ -20,7 +20,7 @@ from cfl_flower.communication.device_sums import (
 )
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.masks import GroupMember, Groups, public_key
-from cfl_flower.data.datasets import Digits
+from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import Answer, Plan, SumSpec, Task
 

@@ -101,12 +101,13 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
             ["drift._target_=System", "a kind of drift"],
         ),
         (
-            "drift=none drift._target_=cfl_flower.data.drift.Change",
-            ["cfl_flower.data.drift.Change", "only a base"],
+            "drift=none drift._target_=cfl_flower.data.worlds.drift.Change",
+            ["cfl_flower.data.worlds.drift.Change", "only a base"],
         ),
         ("partition=iid partition.groups=5", ["partition.groups", "rotations"]),
         (
-            "drift=sudden +drift.steps.more={_target_:cfl_flower.data.drift.Schedule}",
+            "drift=sudden "
+            "+drift.steps.more={_target_:cfl_flower.data.worlds.drift.Schedule}",
             ["drift.steps.more=Schedule", "one kind of change"],
         ),
         (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfl_flower.data.public import Samples
+from cfl_flower.data.worlds.public import Samples
 from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import evaluate
 from cfl_flower.models import CcflCnn, FlatModel, Mlp

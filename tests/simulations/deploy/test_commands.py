@@ -24,7 +24,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cfl_flower.data.own import Folder
+from cfl_flower.data.datasets.own import Folder
 from cfl_flower.errors import ConfigError
 from simulations.deploy import (
     connect,

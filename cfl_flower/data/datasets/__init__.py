@@ -1,0 +1,1 @@
+"""What there is to hold: images, tables, and files of one's own."""

@@ -1,0 +1,170 @@
+"""Images in a folder per class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from cfl_flower.data.reading.inferred import InferredDataset
+from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
+from cfl_flower.data.reading.samples import (
+    ColourImages,
+    Crop,
+    ImageTable,
+    Sample,
+    images,
+)
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import Count, settings
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return the images in a folder, in the order of their names."""
+    return sorted(
+        path
+        for path in folder.glob("*")
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    )
+
+
+def class_folders(folder: Path) -> dict[str, Path]:
+    """Return the folders in a folder by name, in the order of the names."""
+    return {
+        path.name: path
+        for path in sorted(folder.glob("*/"))
+        if not path.name.startswith(".")
+    }
+
+
+class ClassFolders(ImageTable):
+    """A dataset in ``<data_dir>/<folder>/<part>/<class>/*.png`` or ``*.jpg``.
+
+    Classes are numbered by name.
+    """
+
+    folder: ClassVar[str]
+
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """Return the folders that make up the training and the test set."""
+        return {"train": ("train",), "test": ("test",)}
+
+    def files(self) -> tuple[str, ...]:
+        """Return the class folders: they change when a file comes or goes.
+
+        So a start need not look at each of 270,000 files.
+        """
+        sources = (source for some in self.sources().values() for source in some)
+        return tuple(f"{self.folder}/{source}/*/" for source in sources)
+
+    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
+        """Return the images, by the names of their classes and files."""
+        root = Path(data_dir, self.folder)
+        names = list(class_folders(root / "train"))
+        if len(names) != self.classes:
+            raise ConfigError(
+                f"{root / 'train'} has {len(names)} class folders; {self.name} has "
+                f"{self.classes} classes"
+            )
+        return {
+            part: [s for source in sources for s in _listed(root / source, names)]
+            for part, sources in self.sources().items()
+        }
+
+
+@settings("dataset")
+class ImageFolder(InferredDataset):
+    """Images of one's own: ``<folder>/<class>/*.png``, or with a test set beside.
+
+    With the folders ``train`` and ``test`` in it, each of them has a folder per class.
+    """
+
+    folder: str = "images"
+    """Absolute, or below data_dir."""
+    size: Count = 32
+    """Height and width to which images are resized."""
+    channels: Literal[1, 3] = 3
+    """1 for grey, 3 for colour."""
+    name: ClassVar[str] = "the folder of images"
+    remedy: ClassVar[str] = (
+        "set dataset.folder, and data_dir=. if it is in the current folder"
+    )
+
+    def files(self) -> tuple[str, ...]:
+        """Return the class folders, which change when a file comes or goes."""
+        return (f"{self.folder}/*/", f"{self.folder}/*/*")
+
+    def read(self, data_dir: str) -> Parts:
+        """Read the images."""
+        root = Path(data_dir, self.folder)
+        roots = {part: root / part for part in PARTS if (root / part).is_dir()}
+        if len(roots) < len(PARTS):
+            roots = {"train": root}
+        return {part: self._read(folder) for part, folder in roots.items()}
+
+    def _read(self, folder: Path) -> Arrays:
+        files = {name: _images(path) for name, path in class_folders(folder).items()}
+        crops = [Crop(path) for paths in files.values() for path in paths]
+        names = [name for name, paths in files.items() for _ in paths]
+        shape = (self.channels, self.size, self.size)
+        return {"x": images(crops, shape), "y": np.asarray(names, str)}
+
+
+def _images(folder: Path) -> list[Path]:
+    """Return the images of a class, or raise `ConfigError` if there are none."""
+    paths = image_files(folder)
+    if not paths:
+        raise ConfigError(
+            f"{folder} has no image; put {', '.join(SUFFIXES)} files there"
+        )
+    return paths
+
+
+def _listed(folder: Path, names: list[str]) -> list[Sample]:
+    found = class_folders(folder)
+    differ = sorted(set(names) ^ set(found))
+    if differ:
+        raise ConfigError(
+            f"{folder} has other class folders than the training set: "
+            f"{', '.join(differ[:5])}"
+        )
+    return [
+        Sample(Crop(path), label)
+        for label, name in enumerate(names)
+        for path in _images(found[name])
+    ]
+
+
+@settings("dataset")
+class Cinic10(ClassFolders):
+    """CINIC-10: 270,000 photographs, 32x32, colour, in three parts of 90,000."""
+
+    add_valid: bool = False
+    """Train on the validation part as well."""
+    name: ClassVar[str] = "cinic10"
+    folder: ClassVar[str] = "CINIC-10"
+    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+    classes: ClassVar[int] = 10
+
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """Return the folders that make up the training and the test set."""
+        train = ("train", "valid") if self.add_valid else ("train",)
+        return {"train": train, "test": ("test",)}
+
+
+@settings("dataset")
+class MiniImagenet(ClassFolders, ColourImages):
+    """mini-ImageNet: 60,000 photographs of 100 classes, colour.
+
+    Both parts hold all classes, unlike the split for few-shot learning.
+    """
+
+    size: Count = 84
+    """Height and width to which images are resized."""
+    classes: Count = 100
+    """Number of class folders."""
+    name: ClassVar[str] = "mini_imagenet"
+    folder: ClassVar[str] = "mini-imagenet"

@@ -1,0 +1,185 @@
+"""Datasets of Hugging Face, and the partitioners of Flower Datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfl_flower.data.datasets.tables import TableDataset
+from cfl_flower.data.reading.samples import Crop, images
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import Count, known_names, require, settings
+from cfl_flower.types import IntArray
+
+ROW, OWNER = "__row__", "__owner__"
+"""Columns with the number of a sample, and of the partition it is in."""
+
+
+@settings("dataset")
+class HuggingFace(TableDataset):
+    """A dataset of the Hugging Face hub, or a folder of one.
+
+    Its columns are named as those of other tables are, and one may hold images.
+    """
+
+    path: str = ""
+    """Its name on the hub, such as `uoft-cs/cifar10`, or a folder: absolute, or below
+    data_dir."""
+    subset: str | None = None
+    """Which of the dataset's configurations, where it has several."""
+    train: str = "train"
+    """The split to train on."""
+    test: str | None = "test"
+    """The split to test on; null, or one that is not there, holds `test_fraction`
+    out."""
+    image: str | None = None
+    """Column of images, instead of features."""
+    size: Count = 32
+    """Height and width to which images are resized."""
+    channels: Literal[1, 3] = 3
+    """1 for grey, 3 for colour."""
+    partitioner: dict[str, Any] | None = None
+    """A partitioner of flwr-datasets, by its `kind`, and its arguments. It divides the
+    training split into the owners of `partition=natural`, and of each `test_fraction`
+    is held out."""
+    name: ClassVar[str] = "the Hugging Face dataset"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = "a name on the hub, or a folder"
+        require(bool(self.path), "dataset.path", repr(self.path), allowed)
+        allowed = "null with dataset.partitioner, which has the owners"
+        require(
+            not (self.owner and self.partitioner), "dataset.owner", self.owner, allowed
+        )
+        require(
+            find_spec("flwr_datasets") is not None,
+            "dataset",
+            "hf",
+            "csv or npz, or pip install 'cfl-flower[data]' first",
+        )
+
+    def files(self) -> tuple[str, ...]:
+        """Return what is in the folder, if it is one."""
+        return (f"{self.path}/**/*",)
+
+    def check(self, data_dir: str) -> None:
+        """Do nothing: what is no folder may be on the hub."""
+
+    def require_below(self, data_dir: str) -> None:
+        """Require a folder below a device's own; the hub's datasets are no device's."""
+        super().require_below(data_dir)
+        there = Path(data_dir, self.path).is_dir()
+        allowed = f"a folder with files below data-dir={data_dir}"
+        require(there, "dataset.path", self.path, allowed)
+
+    @property
+    def owner_column(self) -> str | None:
+        """Return the column that says whose a sample is."""
+        return self.owner if self.partitioner is None else OWNER
+
+    def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
+        """Return the rows of the splits; images are not decoded yet."""
+        splits = self._splits(data_dir)
+        if self.train not in splits:
+            allowed = f"one of {', '.join(splits)}"
+            require(False, "dataset.train", self.train, allowed)
+        train = splits[self.train]
+        if self.partitioner is not None:
+            owned = self._frame(train).assign(**{OWNER: self._owners(train)})
+            return {"train": owned[owned[OWNER] >= 0]}
+        parts = {"train": self._frame(train)}
+        if self.test and self.test in splits:
+            parts["test"] = self._frame(splits[self.test])
+        return parts
+
+    def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
+        """Return the images or other inputs of the rows of a table."""
+        if not self.image:
+            return super().inputs(frame)
+        cells = frame[self.image]
+        paths = (BytesIO(c["bytes"]) if c["bytes"] else Path(c["path"]) for c in cells)
+        shape = (self.channels, self.size, self.size)
+        return images(map(Crop, paths), shape)
+
+    def input_columns(self, frame: pd.DataFrame) -> list[str]:
+        """Return the columns of the inputs."""
+        return [self.image] if self.image else super().input_columns(frame)
+
+    def _splits(self, data_dir: str) -> Mapping[str, Any]:
+        """Return the splits by name, or raise `ConfigError`."""
+        # Takes a second and a half to import.
+        import datasets  # noqa: PLC0415
+
+        datasets.disable_progress_bars()
+        folder = Path(data_dir, self.path)
+        saved = [folder / "dataset_dict.json", folder / "state.json"]
+        path = str(folder) if folder.is_dir() else self.path
+        try:
+            if any(map(Path.is_file, saved)):
+                loaded = datasets.load_from_disk(path)
+            else:
+                loaded = datasets.load_dataset(path, self.subset)
+        # Of many kinds: of the network, the hub, the files' formats.
+        except Exception as error:
+            raise ConfigError(
+                f"dataset.path={self.path} cannot be loaded ({_reason(error)}); name a "
+                f"folder below data_dir={data_dir}, or a dataset of the hub with its "
+                "dataset.subset"
+            ) from error
+        return loaded if isinstance(loaded, Mapping) else {self.train: loaded}
+
+    def _frame(self, split: Any) -> pd.DataFrame:
+        """Return a split as a table whose labels have their names."""
+        import datasets  # noqa: PLC0415
+
+        if self.image in split.features:
+            known = isinstance(split.features[self.image], datasets.Image)
+            require(known, "dataset.image", self.image, "a column of images")
+            split = split.cast_column(self.image, datasets.Image(decode=False))
+        frame: pd.DataFrame = split.to_pandas()
+        names = getattr(split.features.get(self.label), "names", None)
+        if names:
+            # Where a label is not known, it is -1.
+            named = dict(enumerate(names))
+            frame[self.label] = [named.get(number, "") for number in frame[self.label]]
+        return frame
+
+    def _owners(self, split: Any) -> IntArray:
+        """Return the partition of each row, -1 for none, shape (n,)."""
+        partitioner = self._partitioner()
+        numbers = split.add_column(ROW, range(len(split)))
+        owners = np.full(len(split), -1)
+        try:
+            partitioner.dataset = numbers
+            for number in range(partitioner.num_partitions):
+                rows = partitioner.load_partition(number).with_format("numpy")[ROW]
+                owners[np.asarray(rows)] = number
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"dataset.partitioner: {_reason(error)}") from error
+        return owners
+
+    def _partitioner(self) -> Any:
+        from flwr_datasets import partitioner  # noqa: PLC0415
+
+        values = dict(self.partitioner or {})
+        kind = str(values.pop("kind", ""))
+        known = [name for name in dir(partitioner) if name.endswith("Partitioner")]
+        if kind not in known:
+            hint = known_names(kind, known)
+            raise ConfigError(f"dataset.partitioner.kind={kind} is not allowed; {hint}")
+        try:
+            return getattr(partitioner, kind)(**values)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"dataset.partitioner: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

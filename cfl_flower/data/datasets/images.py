@@ -1,0 +1,181 @@
+"""The image datasets that torchvision reads and, if asked, downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfl_flower.data.reading.files import (
+    DAMAGE,
+    FileDataset,
+    TestFraction,
+    channels_first,
+    find,
+    held_out,
+    intact,
+    reason_of,
+)
+from cfl_flower.data.reading.packed import unpack_gz
+from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, cache_dir, divide
+from cfl_flower.data.reading.scaling import (
+    Scaling,
+    check_scaling,
+    normalised,
+    standardised,
+)
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import settings
+
+
+@settings("dataset")
+class TorchvisionImages(FileDataset):
+    """A dataset with a loader in torchvision; pixels stay bytes, memory-mapped."""
+
+    download: bool = False
+    """Let torchvision fetch the files into data_dir if they are not there."""
+    test_fraction: TestFraction | None = None
+    """Pool the official training and test sets, and hold out this share of each label
+    for testing, as FedProx's recipes do. None keeps the official sets."""
+    standardise: bool = False
+    """Take (x - mean) / (deviation + 0.001) of every pixel, from 0 to 255, over both
+    sets, instead of x / 255; so do FedProx's recipes."""
+    normalise: Scaling | None = None
+    """The mean and deviation in (x / 255 - mean) / deviation, which then is taken
+    instead: two numbers for all pixels, or two lists with one for each channel."""
+    remedy: ClassVar[str] = "put the files there or add dataset.download=true"
+    folder: ClassVar[str]
+    stems: ClassVar[tuple[str, ...]]
+    shape: ClassVar[tuple[int, ...]]
+    classes: ClassVar[int] = 10
+
+    def __post_init__(self) -> None:
+        check_scaling(self.normalise, self.standardise, self.shape)
+
+    def files(self) -> tuple[str, ...]:
+        """Return torchvision's files, unpacked or as .gz."""
+        return tuple(f"{self.folder}/{stem}*" for stem in self.stems)
+
+    def check(self, data_dir: str) -> None:
+        """Require the files in ``data_dir``, unless they may be downloaded."""
+        if not self.download:
+            super().check(data_dir)
+
+    def load(self, data_dir: str) -> tuple[Pool, Pool]:
+        """Return the official training and test sets."""
+        if self.download:
+            with intact(f"{self.name} in data_dir={data_dir}"):
+                self._fetch(data_dir)
+            return replace(self, download=False).load(data_dir)
+        return super().load(data_dir)
+
+    def _fetch(self, data_dir: str) -> None:
+        try:
+            self._open(data_dir, train=True, download=True)
+        except DAMAGE as error:
+            if all(find(data_dir, pattern) for pattern in self.files()):
+                raise
+            raise ConfigError(
+                f"{self.name} cannot be fetched ({reason_of(error)}); check the "
+                f"network, or put its files into {data_dir}/{self.folder}"
+            ) from error
+
+    def arrays(self, data_dir: str) -> Parts:
+        """Read what torchvision reads."""
+        parts: dict[str, Arrays] = {}
+        where = f"{self.name} in data_dir={data_dir}"
+        with intact(where), self._unpacked(data_dir) as root:
+            for part in PARTS:
+                data = self._open(root, train=part == "train", download=False)
+                x = channels_first(np.asarray(data.data))
+                parts[part] = {"x": x, "y": np.asarray(data.targets, np.int64)}
+        return self._recipe(parts)
+
+    def _recipe(self, parts: Parts) -> Parts:
+        if self.test_fraction is not None:
+            parts = split_anew(parts, self.test_fraction)
+        if self.normalise is not None:
+            parts = normalised(parts, self.normalise)
+        return standardised(parts) if self.standardise else parts
+
+    @contextmanager
+    def _unpacked(self, data_dir: str) -> Iterator[str]:
+        """Give a root with unpacked files: data_dir, or one in the user's cache."""
+        source = Path(data_dir, self.folder)
+        if all((source / stem).is_file() for stem in self.stems):
+            yield data_dir
+            return
+        with TemporaryDirectory(dir=cache_dir()) as root:
+            target = Path(root, self.folder)
+            target.mkdir(parents=True)
+            for stem in self.stems:
+                (target / stem).write_bytes(unpack_gz(source / f"{stem}.gz"))
+            yield root
+
+    def _open(self, root: str, train: bool, download: bool) -> Any:
+        # torchvision takes seconds to import.
+        from cfl_flower.data.reading.vision import datasets  # noqa: PLC0415
+
+        return getattr(datasets, self.name)(root, train=train, download=download)
+
+
+def split_anew(parts: Parts, fraction: float) -> Parts:
+    """Pool training and test sets, and hold out a share of each label."""
+    pooled = {key: np.concatenate([parts[part][key] for part in PARTS]) for key in "xy"}
+    return divide(pooled, held_out(pooled["y"], fraction))
+
+
+IDX = tuple(
+    f"{part}-{kind}-ubyte"
+    for part in ("train", "t10k")
+    for kind in ("images-idx3", "labels-idx1")
+)
+"""The four files of MNIST's format."""
+
+
+@settings("dataset")
+class Mnist(TorchvisionImages):
+    """MNIST: 70,000 handwritten digits, 28x28, grey."""
+
+    name: ClassVar[str] = "MNIST"
+    folder: ClassVar[str] = "MNIST/raw"
+    stems: ClassVar[tuple[str, ...]] = IDX
+    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
+
+
+@settings("dataset")
+class FashionMnist(Mnist):
+    """Fashion-MNIST: 70,000 pieces of clothing, 28x28, grey."""
+
+    name: ClassVar[str] = "FashionMNIST"
+    folder: ClassVar[str] = "FashionMNIST/raw"
+
+
+@settings("dataset")
+class Cifar10(TorchvisionImages):
+    """CIFAR-10: 60,000 photographs, 32x32, colour."""
+
+    name: ClassVar[str] = "CIFAR10"
+    folder: ClassVar[str] = "cifar-10-batches-py"
+    stems: ClassVar[tuple[str, ...]] = (
+        *(f"data_batch_{number}" for number in range(1, 6)),
+        "test_batch",
+        "batches.meta",
+    )
+    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+
+
+@settings("dataset")
+class Cifar100(TorchvisionImages):
+    """CIFAR-100: 60,000 photographs of 100 classes, 32x32, colour."""
+
+    name: ClassVar[str] = "CIFAR100"
+    folder: ClassVar[str] = "cifar-100-python"
+    stems: ClassVar[tuple[str, ...]] = ("train", "test", "meta")
+    shape: ClassVar[tuple[int, ...]] = (3, 32, 32)
+    classes: ClassVar[int] = 100

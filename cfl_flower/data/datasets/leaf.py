@@ -1,0 +1,191 @@
+"""LEAF's json files: each sample belongs to the user who wrote it.
+
+A file holds ``users``, ``num_samples`` and ``user_data``, which gives each user's ``x``
+and ``y``. LEAF writes them to ``data/train`` and ``data/test``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfl_flower.data.reading.files import blank, find, intact
+from cfl_flower.data.reading.pool import PARTS
+from cfl_flower.data.reading.samples import Sample, SampleTable
+from cfl_flower.settings import settings
+
+LETTERS = range(36, 46)
+"""'a' to 'j' among LEAF's 62 classes: digits, capitals, small letters."""
+
+TOKENS, VECTOR = 25, 300
+
+
+class LeafDataset(SampleTable):
+    """A dataset in LEAF's layout, below ``<data_dir>/<name>/data``."""
+
+    def files(self) -> tuple[str, ...]:
+        """Return LEAF's two folders of json files."""
+        return tuple(f"{self.name}/data/{part}/*.json" for part in PARTS)
+
+    @abstractmethod
+    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterable[Sample]:
+        """Return one user's samples, or raise ValueError if LEAF writes others."""
+
+    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
+        """Return the samples of all users."""
+        return {
+            part: [
+                sample
+                for path in find(data_dir, f"{self.name}/data/{part}/*.json")
+                for sample in self._read(path)
+            ]
+            for part in PARTS
+        }
+
+    def _read(self, path: Path) -> list[Sample]:
+        with intact(path):
+            return [
+                sample
+                for user in _user_data(path)
+                for sample in self.user_samples(*user)
+            ]
+
+
+def _user_data(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Yield the name, x and y of each user in a file."""
+    with path.open(encoding="utf-8") as file:
+        content = json.load(file)
+    for name in content["users"]:
+        x, y = content["user_data"][name]["x"], content["user_data"][name]["y"]
+        if len(x) != len(y):
+            raise ValueError(f"user {name} has {len(x)} inputs and {len(y)} labels")
+        yield name, x, y
+
+
+@settings("dataset")
+class Femnist(LeafDataset):
+    """FEMNIST: characters, 28x28, grey, by their writers."""
+
+    letters: bool = False
+    """Only 'a' to 'j', as classes 0 to 9. Files whose labels all are below 10 hold just
+    these already, as FedProx's generator writes them."""
+    name: ClassVar[str] = "femnist"
+    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
+
+    @property
+    def classes(self) -> int:
+        """Number of labels, L."""
+        return len(LETTERS) if self.letters else 62
+
+    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Sample]:
+        """Return one writer's samples; pixels stay as LEAF gives them, in [0, 1]."""
+        # What is too large for float32 becomes infinite.
+        with np.errstate(over="ignore"):
+            pixels = np.asarray(x, np.float32).reshape(len(y), *self.shape)
+        if not np.isfinite(pixels).all():
+            raise ValueError(f"user {name} has a pixel that is no number")
+        for image, label in zip(pixels, map(int, y), strict=True):
+            if not 0 <= label < 62:
+                raise ValueError(f"user {name} has a label outside of 0 to 61")
+            yield Sample(image, label, name)
+
+    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
+        """Return the samples of all writers, or the letters if only these are kept."""
+        everyone = super().samples(data_dir)
+        labels = (sample.label for samples in everyone.values() for sample in samples)
+        if not self.letters or max(labels, default=0) < len(LETTERS):
+            return everyone
+        return {
+            part: [
+                sample._replace(label=sample.label - LETTERS.start)
+                for sample in samples
+                if sample.label in LETTERS
+            ]
+            for part, samples in everyone.items()
+        }
+
+    def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[np.float32]:
+        """Return the pixels, shape (n, 1, 28, 28)."""
+        del data_dir
+        return np.stack(contents, out=blank((len(contents), *self.shape), np.float32))
+
+
+@settings("dataset")
+class Sent140(LeafDataset):
+    """Sentiment140: positive and negative tweets, as 25 GloVe word vectors.
+
+    An input is (25, 300): the first 25 tokens' vectors; words without a vector and
+    missing tokens are zeros. The vectors are in ``sent140/glove.6B.300d.txt``.
+    """
+
+    name: ClassVar[str] = "sent140"
+    shape: ClassVar[tuple[int, ...]] = (TOKENS, VECTOR)
+    classes: ClassVar[int] = 2
+    vectors: ClassVar[str] = "sent140/glove.6B.300d.txt"
+
+    def files(self) -> tuple[str, ...]:
+        """Return LEAF's json files and the word vectors."""
+        return (*super().files(), self.vectors)
+
+    def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Sample]:
+        """Return one user's tweets as lists of tokens."""
+        for tweet, label in zip(x, y, strict=True):
+            yield Sample(tokens(tweet[4]), sentiment(label), name)
+
+    def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[np.float32]:
+        """Return the word vectors, shape (n, 25, 300)."""
+        words = {word for tweet in contents for word in tweet}
+        known = glove(Path(data_dir, self.vectors), words)
+        x = blank((len(contents), *self.shape), np.float32)
+        for row, tweet in enumerate(contents):
+            for place, word in enumerate(tweet):
+                x[row, place] = known.get(word, 0)
+        return x
+
+
+def tokens(text: str) -> list[str]:
+    """Split a tweet by LEAF's rule, in lower case, and keep the first 25.
+
+    Examples
+    --------
+    >>> tokens("Don't go, @Tom!")
+    ["don't", 'go', ',', 'tom', '!']
+    """
+    return re.findall(r"[\w']+|[.,!?;]", text.lower())[:TOKENS]
+
+
+def sentiment(label: int | str) -> int:
+    """Return 0 for negative and 1 for positive, which the raw tweets write as 4.
+
+    Any other label raises ValueError.
+    """
+    if int(label) not in (0, 1, 4):
+        raise ValueError("a label is none of 0, 1 and 4")
+    return min(int(label), 1)
+
+
+def glove(path: Path, words: set[str]) -> dict[str, NDArray[np.float32]]:
+    """Read the vectors of some words, one per line: the word, then 300 numbers.
+
+    Raises
+    ------
+    ConfigError
+    """
+    found = {}
+    with intact(path), path.open(encoding="utf-8", newline="\n") as file:
+        for number, line in enumerate(file, 1):
+            word, *values = line.rstrip("\n").split(" ")
+            if len(values) != VECTOR:
+                raise ValueError(f"line {number} has {len(values)} of {VECTOR} numbers")
+            if word in words:
+                found[word] = np.asarray(values, np.float32)
+                if not np.isfinite(found[word]).all():
+                    raise ValueError(f"line {number} has a value that is no number")
+    return found

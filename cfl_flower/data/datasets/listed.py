@@ -1,0 +1,126 @@
+"""Images that csv files list, with where, when or by whom they were taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from cfl_flower.data.reading.files import (
+    TestFraction,
+    find,
+    inside,
+    intact,
+    numbered,
+    table,
+)
+from cfl_flower.data.reading.pool import PARTS
+from cfl_flower.data.reading.samples import ColourImages, Crop, Sample, split
+from cfl_flower.settings import Count, settings
+
+FMOW_CLASSES = """
+airport airport_hangar airport_terminal amusement_park aquaculture archaeological_site
+barn border_checkpoint burial_site car_dealership construction_site crop_field dam
+debris_or_rubble educational_institution electric_substation factory_or_powerplant
+fire_station flooded_road fountain gas_station golf_course ground_transportation_station
+helipad hospital impoverished_settlement interchange lake_or_pond lighthouse
+military_facility multi-unit_residential nuclear_powerplant office_building
+oil_or_gas_facility park parking_lot_or_garage place_of_worship police_station port
+prison race_track railway_bridge recreational_facility road_bridge runway shipyard
+shopping_mall single-unit_residential smokestack solar_farm space_facility stadium
+storage_tank surface_mine swimming_pool toll_booth tower tunnel_opening waste_disposal
+water_treatment_facility wind_farm zoo
+""".split()  # noqa: SIM905 - a line of quotes each would hide the names
+
+FMOW_PARTS = {"train": "train", "val": "test", "test": "test"}
+
+
+@settings("dataset")
+class Fmow(ColourImages):
+    """Functional Map of the World as WILDS distributes it: land use from satellites.
+
+    ``fmow_v1.1/rgb_metadata.csv`` lists the images; line i, from 0, is
+    ``fmow_v1.1/images/rgb_img_<i>.png``. The owner is the UTM zone, the time the day
+    since 1970. Only images from 2015 on are kept, as in Fielding. The part ``train`` is
+    for training, ``val`` and ``test`` for testing.
+    """
+
+    name: ClassVar[str] = "fmow"
+    classes: ClassVar[int] = len(FMOW_CLASSES)
+    patterns: ClassVar[tuple[str, ...]] = ("fmow_v1.1/rgb_metadata.csv",)
+
+    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
+        """Return the samples of the two parts."""
+        (path,) = find(data_dir, *self.patterns)
+        rows = table(path, ("split", "timestamp", "utm", "category"))
+        labels = numbered(FMOW_CLASSES)
+        listed: dict[str, list[Sample]] = {part: [] for part in PARTS}
+        with intact(path):
+            for number, row in enumerate(rows):
+                # The images of the fourth part, "seq", are not handed out.
+                part = FMOW_PARTS.get(row["split"])
+                day = np.datetime64(row["timestamp"][:10], "D")
+                if part and day >= np.datetime64("2015-01-01"):
+                    crop = Crop(path.parent / "images" / f"rgb_img_{number}.png")
+                    label, time = labels[row["category"]], int(day.astype(np.int64))
+                    listed[part].append(Sample(crop, label, row["utm"], time))
+        return listed
+
+
+@settings("dataset")
+class OpenImages(ColourImages):
+    """Open Images by photographer, as FedScale distributes it.
+
+    ``open_images/client_data_mapping/{train,test}.csv`` list the images in
+    ``open_images/{train,test}``. The most frequent classes of the training mapping are
+    kept, numbered in the order of FedScale's numbers, and the clients with samples of
+    enough of them, as in Fielding. The owner is the client.
+    """
+
+    classes: Count = 100
+    """The number of classes kept."""
+    client_classes: Count = 10
+    """The number of these that a client must have in the training mapping."""
+    test_fraction: TestFraction | Literal[0] = 0
+    """0: test on the test mapping's samples of the clients kept. Above: hold out this
+    share of each client's training samples instead, where the test mapping has other
+    clients."""
+    name: ClassVar[str] = "open_images"
+
+    def files(self) -> tuple[str, ...]:
+        """Return the mappings that are used."""
+        used = PARTS[:1] if self.test_fraction else PARTS
+        return tuple(f"open_images/client_data_mapping/{part}.csv" for part in used)
+
+    def samples(self, data_dir: str) -> dict[str, list[Sample]]:
+        """Return the samples of the two parts."""
+        listed = {
+            Path(file).stem: _listed(Path(data_dir, file)) for file in self.files()
+        }
+        counts = Counter(sample.label for sample in listed["train"])
+        # Ties go to the lower number.
+        top = sorted(counts, key=lambda label: (-counts[label], label))[: self.classes]
+        label = {old: new for new, old in enumerate(sorted(top))}
+        held = {(sample.owner, sample.label) for sample in listed["train"]}
+        variety = Counter(owner for owner, old in held if old in label)
+        kept = {
+            part: [
+                sample._replace(label=label[sample.label])
+                for sample in samples
+                if variety[sample.owner] >= self.client_classes
+                and sample.label in label
+            ]
+            for part, samples in listed.items()
+        }
+        return split(kept["train"], self.test_fraction) if self.test_fraction else kept
+
+
+def _listed(path: Path) -> list[Sample]:
+    folder, samples = path.parent.with_name(path.stem), []
+    with intact(path):
+        for row in table(path, ("client_id", "sample_path", "label_id")):
+            crop = Crop(inside(folder, row["sample_path"]))
+            samples.append(Sample(crop, int(row["label_id"]), row["client_id"]))
+    return samples

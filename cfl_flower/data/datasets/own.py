@@ -1,0 +1,178 @@
+"""A device's own folder of samples, which grows while the device learns."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from cfl_flower.data.datasets.folders import SUFFIXES, class_folders, image_files
+from cfl_flower.data.reading.files import TestFraction, of_one_type, require_fit
+from cfl_flower.data.reading.packed import open_npz
+from cfl_flower.data.reading.pool import PARTS, Pool, divide, pools
+from cfl_flower.data.reading.samples import pixels
+from cfl_flower.errors import ConfigError
+from cfl_flower.seeding import key
+from cfl_flower.settings import Count, require, settings
+from cfl_flower.types import IntArray
+
+log = logging.getLogger(__name__)
+
+
+class SampleFile(NamedTuple):
+    """A file in a device's folder."""
+
+    changed: int
+    """In nanoseconds since 1970."""
+    size: int
+    """In bytes."""
+    path: Path
+    label: int | None
+    """Of an image; a .npz has its own."""
+
+
+class Batch(NamedTuple):
+    """The samples of one file in a device's folder."""
+
+    x: NDArray[Any]
+    y: IntArray
+    test: NDArray[np.bool_]
+    time: int
+
+
+@settings("dataset")
+class Folder:
+    """A device's own samples: class folders of images, and .npz files with x and y.
+
+    Files are read in the order of their last change, so what arrives later comes last.
+    A file that is not whole yet is left for the next reading. Whether a sample is for
+    training or for testing depends on its file's name and its place therein only, so
+    it stays what it was when others arrive.
+    """
+
+    shape: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 32, 32)
+    """Shape of one input. Images are resized to it; 1 channel is grey, 3 are colour."""
+    classes: Count = 10
+    """Number of labels, L."""
+    names: tuple[str, ...] = ()
+    """Class folders in the order of the labels. Without names they are called 0, 1, …:
+    a device need not have all classes, but the same number must mean the same class on
+    every device."""
+    test_fraction: TestFraction = 0.2
+    """Share of the samples held out for testing."""
+
+    def __post_init__(self) -> None:
+        ok = len(self.names) in (0, self.classes)
+        allowed = f"a name for each of the {self.classes} classes, or none"
+        require(ok, "dataset.names", self.names, allowed)
+
+    def check(self, data_dir: str) -> None:
+        """Do nothing: the server has no samples, and a device may get some later."""
+
+    def version(self, data_dir: str) -> str:
+        """Return what changes when a file comes, goes or changes; opens none."""
+        state = blake2b(digest_size=8)
+        for file in self._files(data_dir):
+            state.update(f"{file.path} {file.size} {file.changed}\n".encode())
+        return state.hexdigest()
+
+    def load(self, data_dir: str) -> tuple[Pool, Pool]:
+        """Return the samples that are there now.
+
+        The owner is 0 and the time the file's last change, in seconds.
+
+        Raises
+        ------
+        ConfigError
+            If a part has no sample, or a file's content does not fit the settings.
+        """
+        files = self._files(data_dir)
+        if not files:
+            raise ConfigError(
+                f"data_dir={data_dir} has no samples; put .npz files with x and y "
+                f"there, or {', '.join(SUFFIXES)} images in a folder per class"
+            )
+        read = (self._batch(file, data_dir) for file in files)
+        batches = [batch for batch in read if batch]
+        test = np.concatenate([np.zeros(0, bool), *(batch.test for batch in batches)])
+        for part in PARTS:
+            if not np.any(test == (part == "test")):
+                raise ConfigError(
+                    f"data_dir={data_dir} has no sample for the {part} part yet; add "
+                    "samples or change dataset.test_fraction"
+                )
+        sizes = [len(batch.y) for batch in batches]
+        arrays = {
+            "x": np.concatenate(of_one_type([batch.x for batch in batches])),
+            "y": np.concatenate([batch.y for batch in batches]),
+            "owner": np.zeros(len(test), np.int64),
+            "time": np.repeat([batch.time for batch in batches], sizes),
+        }
+        return pools(divide(arrays, test))
+
+    def _files(self, data_dir: str) -> list[SampleFile]:
+        """Return files with samples, the latest last."""
+        root = Path(data_dir)
+        found: list[tuple[Path, int | None]]
+        found = [(path, None) for path in root.glob("*.npz")]
+        names = self.names or tuple(map(str, range(self.classes)))
+        for name, folder in class_folders(root).items():
+            if name not in names:
+                raise ConfigError(
+                    f"{folder} is no class; name folders {names[0]} to {names[-1]}, or "
+                    "as dataset.names says"
+                )
+            found += [(path, names.index(name)) for path in image_files(folder)]
+        files = []
+        for path, label in found:
+            # It may go as soon as it is listed.
+            with suppress(FileNotFoundError):
+                state = path.stat()
+                files.append(SampleFile(state.st_mtime_ns, state.st_size, path, label))
+        return sorted(files, key=lambda file: (file.changed, file.path))
+
+    def _batch(self, file: SampleFile, data_dir: str) -> Batch | None:
+        path, label = file.path, file.label
+        content = self._npz(path) if label is None else self._image(path, label)
+        if content is None:
+            log.warning("%s is not whole; left for the next reading", path)
+            return None
+        x, y = content
+        # A generator's first numbers do not depend on how many are drawn.
+        draws = np.random.default_rng(key(path.relative_to(data_dir).as_posix()))
+        test = draws.random(len(y)) < self.test_fraction
+        return Batch(x, y, test, file.changed // 10**9)
+
+    def _image(self, path: Path, label: int) -> tuple[NDArray[Any], IntArray] | None:
+        if len(self.shape) != 3 or self.shape[0] not in (1, 3):
+            raise ConfigError(
+                f"dataset.shape={self.shape} is not allowed for {path}; use 1 or 3 "
+                "channels, height and width"
+            )
+        with suppress(ConfigError):
+            return pixels(path, [None], self.shape), np.asarray([label], np.int64)
+        return None
+
+    def _npz(self, path: Path) -> tuple[NDArray[Any], IntArray] | None:
+        content = whole_npz(path)
+        if content is None:
+            return None
+        lacking = {"x", "y"} - set(content)
+        if lacking:
+            raise ConfigError(f"{path} has no array {', '.join(sorted(lacking))}")
+        x, y = content["x"], content["y"]
+        require_fit(path, x, y, self.shape, self.classes)
+        return (x if x.dtype == np.uint8 else x.astype(np.float32)), y.astype(np.int64)
+
+
+def whole_npz(path: Path) -> dict[str, NDArray[Any]] | None:
+    """Return the arrays of a file, or None if it is not, or not yet, whole."""
+    with suppress(ConfigError), open_npz(path) as content:
+        return dict(content)
+    return None

@@ -1,0 +1,234 @@
+"""Datasets in tables of one's own: a row for each sample."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cfl_flower.data.datasets.columns import (
+    encode,
+    require_column,
+    require_whole,
+    seconds,
+    word_frequencies,
+)
+from cfl_flower.data.reading.files import DAMAGE, find
+from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
+from cfl_flower.data.reading.pool import Parts
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import Count, require, settings
+
+
+@settings("dataset")
+class TableDataset(InferredDataset):
+    """A dataset in one or two tables, for training and testing."""
+
+    label: str = "label"
+    """Column of the classes, by number or name."""
+    features: tuple[str, ...] = ()
+    """Columns of the inputs; [] for all that no other setting names. A column of texts
+    becomes one input for each text."""
+    text: str | None = None
+    """Column of texts to classify; their words' frequencies are the inputs then."""
+    words: Count = 1024
+    """Number of places to which the words of `text` are hashed."""
+    owner: str | None = None
+    """Column that says whose a sample is, for `partition=natural`."""
+    time: str | None = None
+    """Column with integers or dates, for `drift=timestamps`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = not (self.text and self.features)
+        require(ok, "dataset.features", list(self.features), "[] with dataset.text")
+        distinct = len(set(self.features)) == len(self.features)
+        allowed = "each column once"
+        require(distinct, "dataset.features", list(self.features), allowed)
+        other = {self.label, self.owner, self.time} & {*self.features, self.text}
+        allowed = f"columns without {', '.join(sorted(filter(None, other)))}"
+        ok = not other - {None}
+        require(ok, "dataset.features", [*self.features] or self.text, allowed)
+
+    @abstractmethod
+    def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
+        """Return the table of the training set and perhaps that of the test set.
+
+        Raises
+        ------
+        ConfigError
+        """
+
+    def read(self, data_dir: str) -> Parts:
+        """Read the tables."""
+        frames = self.frames(data_dir)
+        inputs = self.input_columns(frames["train"])
+        for part, frame in frames.items():
+            self._require(frame, inputs, f"{self.called} for the {part} part")
+        both = pd.concat(frames.values(), ignore_index=True, join="inner")
+        columns = {"x": self.inputs(both), "y": _plain(both[self.label])}
+        if self.owner_column:
+            columns["owner"] = _plain(both[self.owner_column])
+        if self.time:
+            columns["time"] = seconds(both[self.time], self.called)
+        limits = np.cumsum([len(frame) for frame in frames.values()])[:-1]
+        cut = {key: np.split(column, limits) for key, column in columns.items()}
+        return {
+            part: {key: pieces[place] for key, pieces in cut.items()}
+            for place, part in enumerate(frames)
+        }
+
+    def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
+        """Return the inputs of the rows of a table, shape (n, d)."""
+        if self.text:
+            return word_frequencies(frame[self.text], self.words)
+        return encode(frame[self.input_columns(frame)], self.called)
+
+    def scaled(self, parts: Parts) -> Parts:
+        """Return the parts with their inputs shifted and scaled, but for words."""
+        return parts if self.text else super().scaled(parts)
+
+    @property
+    def owner_column(self) -> str | None:
+        """Return the column that says whose a sample is."""
+        return self.owner
+
+    def input_columns(self, frame: pd.DataFrame) -> list[str]:
+        """Return the columns of the inputs."""
+        if self.text:
+            return [self.text]
+        named = {self.label, self.owner_column, self.time}
+        return list(self.features) or [
+            key for key in frame.columns.tolist() if key not in named
+        ]
+
+    def _require(self, frame: pd.DataFrame, inputs: list[str], where: str) -> None:
+        named = [name for name in (self.label, self.owner_column, self.time) if name]
+        columns = [*named, *inputs]
+        keys = {self.label: "label", self.owner_column: "owner", self.time: "time"}
+        for name in columns:
+            other = "text" if self.text else "features"
+            require_column(frame, name, f"dataset.{keys.get(name, other)}", where)
+        if not inputs:
+            raise ConfigError(
+                f"{where} has no column but {', '.join(named)}; add columns of inputs"
+            )
+        unnamed = [name for name in inputs if str(name).startswith("Unnamed: ")]
+        allowed = "the names of the inputs: a column has no name, perhaps an index"
+        require(not unnamed, "dataset.features", list(self.features), allowed)
+        if frame.empty:
+            raise ConfigError(f"{where} has no row; add samples")
+        require_whole(frame, columns, where)
+
+
+def _plain(column: pd.Series) -> NDArray[Any]:
+    """Return numbers as they are and anything else as text."""
+    number = pd.api.types.is_numeric_dtype(column)
+    return column.to_numpy() if number else column.to_numpy(str)
+
+
+@settings("dataset")
+class FileTable(TableDataset):
+    """A dataset in one file, or a pattern of files, for each part."""
+
+    file: str = "data.csv"
+    """Absolute, or below data_dir; `parts/*.csv` reads several as one."""
+    test_file: str | None = None
+    """The test set; null holds `test_fraction` out."""
+    remedy: ClassVar[str] = OWN_FILE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(bool(self.file), "dataset.file", "''", "the name of a file")
+
+    def files(self) -> tuple[str, ...]:
+        """Return the file or files."""
+        return (self.file, *([self.test_file] if self.test_file else []))
+
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return f"{self.name} {self.file}"
+
+    @abstractmethod
+    def frame(self, path: Path) -> pd.DataFrame:
+        """Read one file."""
+
+    def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
+        """Read the files of each part."""
+        return {
+            part: pd.concat(map(self._intact, find(data_dir, pattern)))
+            for part, pattern in zip(("train", "test"), self.files(), strict=False)
+        }
+
+    def _intact(self, path: Path) -> pd.DataFrame:
+        try:
+            return self.frame(path)
+        except DAMAGE as error:
+            raise ConfigError(
+                f"{path} cannot be read as a table ({str(error).strip()}); mend it, or "
+                "save it again, as UTF-8 and with as many values in each row, or see "
+                "cfl-flower list csv for other forms"
+            ) from error
+
+
+WORDS = {"tab": "\t", "semicolon": ";", "comma": ",", "point": "."}
+"""Characters that Hydra or the shell would want in quotes."""
+
+
+@settings("dataset")
+class Csv(FileTable):
+    """A dataset in .csv files whose first line has the names of the columns."""
+
+    separator: str = ","
+    """What stands between two values; also the words tab and semicolon, which need no
+    quotes."""
+    decimal: Literal["point", "comma"] = "point"
+    """What stands before the decimals of a number."""
+    encoding: str = "utf-8"
+    """Of the characters, by Python's name."""
+    name: ClassVar[str] = "the .csv file"
+
+    def frame(self, path: Path) -> pd.DataFrame:
+        """Read one file, whose columns must have different names."""
+        form: dict[str, Any] = {
+            "sep": WORDS.get(self.separator, self.separator),
+            "decimal": WORDS[self.decimal],
+            "encoding": self.encoding,
+        }
+        header = pd.read_csv(path, **form, header=None, nrows=1, dtype=str)
+        names = [str(name).strip() for name in header.iloc[0].dropna()]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"several columns are called {', '.join(twice)}")
+        form |= {"na_filter": False, "low_memory": False, "skipinitialspace": True}
+        texts = {name: str for name in (self.label, self.owner) if name}
+        found: pd.DataFrame = pd.read_csv(path, **form, dtype=texts)
+        return found
+
+
+@settings("dataset")
+class Parquet(FileTable):
+    """A dataset in .parquet files."""
+
+    file: str = "data.parquet"
+    """Absolute, or below data_dir; `parts/*.parquet` reads several as one."""
+    name: ClassVar[str] = "the .parquet file"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            find_spec("pyarrow") is not None,
+            "dataset",
+            "parquet",
+            "csv, or pip install 'cfl-flower[data]' first",
+        )
+
+    def frame(self, path: Path) -> pd.DataFrame:
+        """Read one file."""
+        return pd.read_parquet(path)

@@ -1,0 +1,270 @@
+"""What datasets read from files share: one line for a fault, arrays made once."""
+
+from __future__ import annotations
+
+import csv
+import lzma
+import pickle
+import struct
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from pathlib import Path, PurePath
+from tempfile import TemporaryFile
+from tokenize import TokenError
+from typing import Annotated, Any, ClassVar
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from PIL.Image import DecompressionBombError
+from pydantic import Field
+from safetensors import SafetensorError
+
+from cfl_flower.data.reading.pool import Parts, Pool, cache_dir, cached_arrays, pools
+from cfl_flower.errors import ConfigError, printable
+from cfl_flower.settings import require
+from cfl_flower.types import IntArray
+
+DAMAGE = (
+    *(OSError, EOFError, ValueError, AssertionError, RuntimeError, SyntaxError),
+    *(LookupError, TypeError, AttributeError, OverflowError, MemoryError),
+    *(struct.error, zlib.error, lzma.LZMAError, BadZipFile, DecompressionBombError),
+    *(csv.Error, pickle.UnpicklingError, SafetensorError, TokenError),
+)
+"""What readers raise on a damaged json, csv, npz, pickle, safetensors or image."""
+
+
+@contextmanager
+def intact(what: object) -> Iterator[None]:
+    """Turn whatever a damaged file makes a reader raise into one line.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        yield
+    except DAMAGE as error:
+        raise ConfigError(
+            f"{what} cannot be read ({reason_of(error)}); fetch it again, or mend it "
+            "if it is your own"
+        ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return what was wrong with a file, as one line."""
+    text = str(error).strip()
+    if isinstance(error, KeyError):
+        text = f"it lacks {text}"
+    elif isinstance(error, TypeError | AttributeError | IndexError):
+        text = f"not the expected structure: {text}"
+    # It may quote the file.
+    return printable(text.splitlines()[0]) if text else type(error).__name__
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Return the path of a file that a listing names, relative to a folder.
+
+    Raises
+    ------
+    ValueError
+        If it would be outside of the folder, whose listing may be somebody else's.
+    """
+    named = PurePath(name)
+    if named.anchor or ".." in named.parts or not name.isprintable():
+        raise ValueError(f"it lists {name!r}, which is no file below {folder}")
+    return folder / named
+
+
+@dataclass(frozen=True)
+class FileDataset(ABC):
+    """A dataset made once from files below data_dir and then memory-mapped."""
+
+    name: ClassVar[str]
+    patterns: ClassVar[tuple[str, ...]]
+    remedy: ClassVar[str] = "put the files there"
+
+    def files(self) -> tuple[str, ...]:
+        """Return patterns below data_dir; each must match at least one file.
+
+        What they match is also what tells when the arrays are out of date.
+        """
+        return self.patterns
+
+    @abstractmethod
+    def arrays(self, data_dir: str) -> Parts:
+        """Read the files.
+
+        Raises
+        ------
+        ConfigError
+        """
+
+    def check(self, data_dir: str) -> None:
+        """Require at least one file for each pattern, or raise `ConfigError`."""
+        missing = [pattern for pattern in self.files() if not find(data_dir, pattern)]
+        if missing:
+            raise ConfigError(
+                f"{self.name} is not in data_dir={data_dir}: it lacks "
+                f"{', '.join(missing)}; {self.remedy}"
+            )
+
+    def require_below(self, data_dir: str) -> None:
+        """Require that a device's settings, which others write, name its own files.
+
+        Its folder's links are its owner's, and are followed.
+
+        Raises
+        ------
+        ConfigError
+            If a file or pattern is absolute or has `..`.
+        """
+        for pattern in self.files():
+            named = PurePath(pattern)
+            below = not named.anchor and ".." not in named.parts
+            require(below, "dataset", pattern, f"files below data-dir={data_dir}")
+
+    def load(self, data_dir: str) -> tuple[Pool, Pool]:
+        """Return the samples for training and those for testing."""
+        return pools(self.stored(data_dir))
+
+    def stored(self, data_dir: str) -> Parts:
+        """Return the arrays, memory-mapped, made from the files if they are not yet."""
+        self.check(data_dir)
+        # Other settings give other arrays.
+        name = "-".join([self.name, *map(repr, self.recipe())])
+        sources = [path for glob in self.files() for path in find(data_dir, glob)]
+        return cached_arrays(name, sources, lambda: self.arrays(data_dir))
+
+    def recipe(self) -> tuple[object, ...]:
+        """Return the settings that the arrays depend on."""
+        return astuple(self)
+
+
+def find(data_dir: str, pattern: str) -> list[Path]:
+    """Return what matches a pattern below a folder, in the order of the names.
+
+    An absolute pattern is not below it.
+    """
+    below = Path(pattern)
+    folder = Path(below.anchor or data_dir)
+    pattern = str(below.relative_to(below.anchor))
+    # The folder itself is no file of a dataset.
+    matching = folder.glob(pattern) if pattern != "." else ()
+    # A link may lead nowhere.
+    return sorted(path for path in matching if path.exists())
+
+
+def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return inputs that can be put together: bytes, or floats with pixels in [0, 1].
+
+    Examples
+    --------
+    >>> of_one_type([np.uint8([0, 255]), np.float32([0.5])])
+    [array([0., 1.], dtype=float32), array([0.5], dtype=float32)]
+    """
+    if all(each.dtype == inputs[0].dtype for each in inputs):
+        return list(inputs)
+    return [
+        (each / np.float32(255)).astype(np.float32) if each.dtype == np.uint8 else each
+        for each in inputs
+    ]
+
+
+def channels_first(images: NDArray[Any]) -> NDArray[Any]:
+    """Return images (n, height, width) or (n, height, width, channels) as torch's."""
+    return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+
+
+def blank(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return an array of zeros on disk, for sets larger than memory.
+
+    The file has no name and is gone with the array.
+    """
+    if not shape[0]:
+        return np.zeros(shape, dtype)
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=cache_dir()) as file:
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
+def numbered(names: Iterable[str | None]) -> dict[str | None, int]:
+    """Give distinct names numbers in their order; None gets none.
+
+    Examples
+    --------
+    >>> numbered(["f12", "f03", "f12"])
+    {'f03': 0, 'f12': 1}
+    """
+    distinct = {name for name in names if name is not None}
+    return {name: number for number, name in enumerate(sorted(distinct))}
+
+
+def held_out(owners: IntArray, fraction: float) -> NDArray[np.bool_]:
+    """Mark a share of each owner's samples for testing, the same in every run.
+
+    An owner of two samples or more has at least one in either part.
+    """
+    order = np.lexsort((np.random.default_rng(0).random(len(owners)), owners))
+    _, first, counts = np.unique(owners[order], return_index=True, return_counts=True)
+    rank = np.empty(len(owners), np.int64)
+    rank[order] = np.arange(len(owners)) - np.repeat(first, counts)
+    share = np.minimum(np.maximum(np.rint(counts * fraction), 1), counts - 1)
+    wanted = np.empty(len(owners), np.int64)
+    wanted[order] = np.repeat(share, counts)
+    return rank < wanted
+
+
+TestFraction = Annotated[float, Field(ge=0.01, le=0.99)]
+"""Share of the samples that are for testing; both parts get something."""
+
+
+def require_fit(
+    path: Path, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...], classes: int
+) -> None:
+    """Require inputs of a shape, and for each a label from 0 to below ``classes``.
+
+    Raises
+    ------
+    ConfigError
+    """
+    wanted = (len(y), *shape)
+    if x.shape != wanted:
+        raise ConfigError(
+            f"{path}: x has shape {x.shape}; dataset.shape={shape} and {len(y)} labels "
+            f"want {wanted}"
+        )
+    if y.dtype.kind not in "iu" or np.any((y < 0) | (y >= classes)):
+        raise ConfigError(
+            f"{path}: y must be integers from 0 to {classes - 1}, below "
+            f"dataset.classes={classes}"
+        )
+
+
+def table(
+    path: Path, columns: Sequence[str], header: bool = True
+) -> list[dict[str, str]]:
+    """Read columns of a csv: those to keep, or all if its first line may lack names.
+
+    Raises
+    ------
+    ConfigError
+        If a column is missing or a line is cut off.
+    """
+    with intact(path), path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file, None if header else columns)
+        lacking = set(columns) - set(reader.fieldnames or ())
+        if lacking:
+            raise ValueError(f"no column {', '.join(sorted(lacking))}")
+        rows = []
+        for row in reader:
+            # Some tools write the names where others do not.
+            if list(row.values()) == list(row):
+                continue
+            if any(row[column] is None for column in columns):
+                raise ValueError(f"line {reader.line_num} is cut off")
+            rows.append({column: row[column] for column in columns})
+        return rows

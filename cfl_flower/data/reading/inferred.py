@@ -1,0 +1,287 @@
+"""Datasets of one's own, of which the files tell the shape and the classes."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfl_flower.data.reading.files import FileDataset, TestFraction, held_out
+from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, divide, pools
+from cfl_flower.data.reading.scaling import (
+    Scaling,
+    check_scaling,
+    normalised,
+    standardised_by_training,
+)
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import Count, Natural, require, settings
+
+OWN_FILE = "set dataset.file, and data_dir=. if it is in the current folder"
+"""What to do about a file that is not there."""
+
+FOUND = ("shape", "classes", "names")
+"""The settings that the files tell where they are not set."""
+
+LABELS_AT_MOST = 100
+"""More labels than this must be fewer than half of the samples; else it is a number
+that was meant to be predicted."""
+
+
+WHOLE = re.compile(r"-?\d{1,999}")
+"""A whole number, but for one that Python takes too long to read."""
+
+SHOWN = 5
+"""Classes that a description names."""
+
+
+@settings("dataset")
+class InferredDataset(FileDataset):
+    """A dataset that is described by its files, unless its settings say otherwise.
+
+    What the files tell is filled in before a run (`complete`) and kept in the run's
+    config.yaml, so that nothing but training needs the files again.
+    """
+
+    shape: tuple[Count, ...] = ()
+    """Shape of one input, channels first; [] for that of the files."""
+    classes: Natural = 0
+    """Number of labels, L; 0 for as many as the files or `names` have."""
+    names: tuple[str, ...] = ()
+    """Names of the classes in the order of the labels; [] for those of the files, in
+    the order of the alphabet or, if all are integers, of their size."""
+    test_fraction: TestFraction = 0.2
+    """Share of each owner's samples, or without owners of each label's, that is held
+    out for testing where the files have no test set."""
+    normalise: Scaling | None = None
+    """The mean and deviation in (x - mean) / deviation, two numbers, or two lists with
+    one for each channel; pixels count from 0 to 1."""
+    standardise: bool = False
+    """Shift and scale each input to mean 0 and deviation 1 of the training set."""
+
+    def __post_init__(self) -> None:
+        check_scaling(self.normalise, self.standardise, self.shape)
+        ok = not self.names or self.classes in (0, len(self.names))
+        allowed = f"0 or {len(self.names)}, as dataset.names has"
+        require(ok, "dataset.classes", self.classes, allowed)
+
+    @property
+    def called(self) -> str:
+        """What errors call it: its name, and perhaps which it is."""
+        return self.name
+
+    @property
+    def described(self) -> str:
+        """What was found in its files, once it is complete."""
+        shape, names = "x".join(map(str, self.shape)), ", ".join(self.names[:SHOWN])
+        more = ", …" if len(self.names) > SHOWN else ""
+        classes = f"{self.classes} classes" + (f" ({names}{more})" if names else "")
+        return f"{self.called} with {shape} inputs and {classes}"
+
+    @abstractmethod
+    def read(self, data_dir: str) -> Parts:
+        """Read the training set and, if there is one, the test set.
+
+        Returns
+        -------
+        Parts
+            Of each part ``x`` (n, *shape), and with the shape (n,): ``y``, names or
+            integers; perhaps ``owner``, the same; perhaps ``time``, integers.
+
+        Raises
+        ------
+        ConfigError
+        """
+
+    def complete(self, data_dir: str) -> Self:
+        """Return the settings with what the files tell filled in.
+
+        Raises
+        ------
+        ConfigError
+            If the files are missing or do not fit the settings.
+        """
+        if self.shape and self.classes:
+            self.check(data_dir)
+            return self
+        train = self.stored(data_dir)["train"]
+        names = self.names or tuple(train["names"].tolist())
+        counted = names == tuple(map(str, range(len(names))))
+        return replace(
+            self,
+            shape=self.shape or train["x"].shape[1:],
+            classes=self.classes or len(names),
+            names=() if counted or (self.classes and not self.names) else names,
+        )
+
+    def load(self, data_dir: str) -> tuple[Pool, Pool]:
+        """Return the samples for training and those for testing."""
+        told = self.complete(data_dir)
+        parts = self.stored(data_dir)
+        found = parts["train"]["x"].shape[1:]
+        allowed = f"{list(found)} as in {self.called}, or []"
+        require(found == told.shape, "dataset.shape", list(told.shape), allowed)
+        number = told.numbers(parts["train"]["names"].tolist())
+        return pools({k: {**of, "y": number[of["y"]]} for k, of in parts.items()})
+
+    def numbers(self, found: list[str]) -> NDArray[np.int64]:
+        """Return the labels of names of classes.
+
+        Raises
+        ------
+        ConfigError
+            If a name is none of this dataset's.
+        """
+        known = self.names or tuple(map(str, range(self.classes)))
+        if others := sorted(set(found) - set(known)):
+            key = "dataset.names" if self.names else "dataset.classes"
+            raise ConfigError(
+                f"{self.called} has samples of class {others[0]!r}, which is none of "
+                f"{known[0]} to {known[-1]}; correct {key} or leave it out"
+            )
+        return np.asarray([known.index(name) for name in found], np.int64)
+
+    def recipe(self) -> tuple[object, ...]:
+        """Return what the arrays depend on; labels are named when they are loaded."""
+        given = asdict(self)
+        return tuple(value for key, value in given.items() if key not in FOUND)
+
+    def arrays(self, data_dir: str) -> Parts:
+        """Read the files, divide them where they are not, and scale the inputs."""
+        read = self.read(data_dir)
+        for part, arrays in read.items():
+            self._require_samples(part, arrays)
+        shapes = {part: arrays["x"].shape[1:] for part, arrays in read.items()}
+        if len(set(shapes.values())) > 1:
+            raise ConfigError(
+                f"{self.called} has inputs of shape {shapes['train']} for training, "
+                f"but of shape {shapes['test']} for testing; they must be the same"
+            )
+        parts = self.scaled(self._divided(coded(read, self.called)))
+        return {part: {**of, "x": _as_inputs(of["x"])} for part, of in parts.items()}
+
+    def scaled(self, parts: Parts) -> Parts:
+        """Return the parts with their inputs shifted and scaled."""
+        if self.normalise is not None:
+            shape = parts["train"]["x"].shape[1:]
+            check_scaling(self.normalise, self.standardise, shape)
+            parts = normalised(parts, self.normalise)
+        return standardised_by_training(parts) if self.standardise else parts
+
+    def _require_samples(self, part: str, arrays: Arrays) -> None:
+        x, y = arrays["x"], arrays["y"]
+        if not x.size or y.shape != x.shape[:1] or x.ndim < 2:
+            raise ConfigError(
+                f"{self.called} has inputs of shape {x.shape} and labels of shape "
+                f"{y.shape} for its {part} part; it needs (n, ...) and (n,), n above 0"
+            )
+        for name in ("y", "owner"):
+            values = arrays.get(name, y)
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise ConfigError(
+                    f"{self.called} has a missing {name} in sample "
+                    f"{int(np.argmin(np.isfinite(values)))} (from 0) of its {part} part"
+                )
+        if x.dtype.kind == "f":
+            whole = np.isfinite(x).reshape(len(x), -1).all(axis=1)
+            if not whole.all():
+                raise ConfigError(
+                    f"{self.called} has a missing or infinite number in sample "
+                    f"{int(np.argmin(whole))} (from 0) of its {part} part; mend it or "
+                    "leave the sample out"
+                )
+
+    def _divided(self, parts: Mapping[str, Arrays]) -> Parts:
+        if "test" in parts:
+            return parts
+        names = parts["train"]["names"]
+        arrays = {key: of for key, of in parts["train"].items() if key != "names"}
+        test = held_out(arrays.get("owner", arrays["y"]), self.test_fraction)
+        if not test.any():
+            raise ConfigError(
+                f"{self.called} is too small to hold out dataset.test_fraction="
+                f"{self.test_fraction} for testing; add samples"
+            )
+        divided = divide(arrays, test)
+        return {part: {**divided[part], "names": names} for part in PARTS}
+
+
+def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
+    """Give labels and owners, which have names, their numbers over all parts.
+
+    The names of the classes stand beside, as ``names``.
+
+    Raises
+    ------
+    ConfigError
+        If the labels are no classes.
+    """
+    of = list(parts)
+    names, labels = _numbered([parts[part]["y"] for part in of])
+    _refuse_alike(names.tolist(), name)
+    total = sum(map(len, labels))
+    if len(names) < 2:
+        raise ConfigError(f"{name} has samples of one class only: {', '.join(names)}")
+    if len(names) > max(LABELS_AT_MOST, total / 2):
+        raise ConfigError(
+            f"{name} has {len(names)} different labels in {total} samples; they must "
+            "be classes, not numbers to predict"
+        )
+    found: dict[str, Arrays] = {
+        part: {**parts[part], "y": own, "names": names}
+        for part, own in zip(of, labels, strict=True)
+    }
+    if all("owner" in arrays for arrays in parts.values()):
+        _, owners = _numbered([parts[part]["owner"] for part in of])
+        for part, own in zip(of, owners, strict=True):
+            found[part] = {**found[part], "owner": own}
+    return found
+
+
+def _refuse_alike(names: Sequence[str], where: str) -> None:
+    """Refuse names that differ in blanks or capitals only, but for single letters."""
+    seen: dict[str, str] = {}
+    for each in names:
+        plain = " ".join(each.split())
+        other = seen.setdefault(plain.lower() if len(plain) > 1 else plain, each)
+        if other != each:
+            raise ConfigError(
+                f"{where} has the classes {other!r} and {each!r}, which differ in "
+                "blanks or capitals only; write them alike"
+            )
+
+
+def _numbered(
+    values: list[NDArray[Any]],
+) -> tuple[NDArray[np.str_], list[NDArray[np.int64]]]:
+    """Return distinct values as text in their order, and the place of each value.
+
+    Examples
+    --------
+    >>> _numbered([np.array(["10", "9"]), np.array(["9"])])
+    (array(['9', '10'], dtype='<U2'), [array([1, 0]), array([0])])
+    """
+    both = np.concatenate([_whole(of).astype(str) for of in values])
+    names, places = np.unique(both, return_inverse=True)
+    if all(map(WHOLE.fullmatch, names.tolist())):
+        # As Python's integers, which may be of any size.
+        order = np.array(sorted(range(len(names)), key=lambda i: int(names[i])))
+        names, places = names[order], np.argsort(order)[places]
+    limits = np.cumsum([len(of) for of in values])[:-1]
+    return names, np.split(places.astype(np.int64).reshape(-1), limits)
+
+
+def _whole(values: NDArray[Any]) -> NDArray[Any]:
+    """Return whole numbers as integers, whatever their type."""
+    whole = values.dtype.kind == "f" and np.array_equal(values, np.rint(values))
+    return values.astype(np.int64) if whole else values
+
+
+def _as_inputs(x: NDArray[Any]) -> NDArray[Any]:
+    """Return inputs as bytes or float32."""
+    return x if x.dtype == np.uint8 else x.astype(np.float32, copy=False)

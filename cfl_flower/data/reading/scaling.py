@@ -1,0 +1,86 @@
+"""Inputs shifted and scaled, by numbers that a recipe gives or by their own."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfl_flower.data.reading.pool import PARTS, Parts
+from cfl_flower.settings import require
+
+Scaling: TypeAlias = list[float] | list[list[float]]
+"""A mean and a deviation: two numbers, or two lists with a number for each channel."""
+
+
+def check_scaling(
+    normalise: Scaling | None, standardise: bool, shape: tuple[int, ...]
+) -> None:
+    """Require a mean and a deviation, or none where inputs are standardised.
+
+    The ``shape`` of an input, channels first, may be () while it is not known.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if normalise is None:
+        return
+    both = [np.atleast_1d(each) for each in normalise]
+    sizes = {each.size for each in both}
+    channels = shape[0] if shape else max(sizes, default=1)
+    ok = len(both) == 2 and sizes in ({1}, {channels}) and bool((both[1] > 0).all())
+    allowed = (
+        "[mean, deviation above 0] of pixels from 0 to 1, or null; each is a number, "
+        f"or a list with one for each channel{f', of {channels}' * bool(shape)}"
+    )
+    require(ok, "dataset.normalise", normalise, allowed)
+    allowed = "null with dataset.standardise=true"
+    require(not standardise, "dataset.normalise", normalise, allowed)
+
+
+def normalised(parts: Parts, scaling: Scaling) -> Parts:
+    """Shift and scale all inputs alike, or each channel; pixels in bytes as in [0, 1].
+
+    Of inputs with the shape (n, channels, ...).
+    """
+
+    def scaled(x: NDArray[Any]) -> NDArray[np.float32]:
+        top = 255 if x.dtype == np.uint8 else 1
+        beside = (-1, *(1 for _ in x.shape[2:]))
+        mean, deviation = (
+            np.float32(top * np.asarray(each)).reshape(beside) for each in scaling
+        )
+        found: NDArray[np.float32] = (x - mean) / deviation
+        return found
+
+    return {part: {**of, "x": scaled(of["x"])} for part, of in parts.items()}
+
+
+def standardised(parts: Parts) -> Parts:
+    """Shift and scale every input to mean 0 and deviation 1 over both sets.
+
+    Divides by the deviation + 0.001, as FedProx's recipes do.
+    """
+    x = np.concatenate([parts[part]["x"] for part in PARTS]).astype(np.float32)
+    mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
+    x -= mean.astype(np.float32)
+    x /= (deviation + 0.001).astype(np.float32)
+    both = zip(PARTS, np.split(x, [len(parts["train"]["x"])]), strict=True)
+    return {part: {**parts[part], "x": own} for part, own in both}
+
+
+def standardised_by_training(parts: Parts) -> Parts:
+    """Shift and scale every input to mean 0 and deviation 1 of the training set.
+
+    A constant input becomes 0.
+    """
+    x = parts["train"]["x"]
+    mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
+    scale = np.where(deviation > 0, deviation, 1)
+    # In float64, for inputs such as seconds since 1970.
+    return {
+        part: {**of, "x": ((of["x"] - mean) / scale).astype(np.float32)}
+        for part, of in parts.items()
+    }

@@ -1,0 +1,266 @@
+"""What each client holds in each round of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cfl_flower.data.datasets.digits import Dataset
+from cfl_flower.data.reading.pool import Pool
+from cfl_flower.data.reading.rotation import rotate
+from cfl_flower.data.worlds.drift import Drift
+from cfl_flower.data.worlds.holdings import Holdings
+from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.timeline import Timeline
+from cfl_flower.data.worlds.world import (
+    AT_RANDOM,
+    BY_RANK,
+    World,
+    alter,
+    differs,
+    traits,
+)
+from cfl_flower.errors import ConfigError
+from cfl_flower.seeding import generator
+from cfl_flower.types import FloatArray, IntArray
+
+EVERYTHING: dict[str, Any] = {"since": 0.0, "until": 1.0, "visible": True}
+"""The traits of clients of whom everything has arrived, and nothing is forgotten."""
+
+HALF = 0.5
+"""The share of the samples below which a run warns."""
+
+
+def say_share(share: float, rounds: int) -> str:
+    """Say what share of the training samples a run shows, and what to do for more.
+
+    Examples
+    --------
+    >>> say_share(0.9, 36)
+    '90% of the training samples ever arrive in the 36 rounds'
+    """
+    said = f"{share:.0%} of the training samples ever arrive in the {rounds:,} rounds"
+    remedy = "; take fewer drift.periods, a smaller drift.every or a longer window"
+    return said + remedy * (share < HALF)
+
+
+@dataclass(frozen=True)
+class View:
+    """A client's data in one round, as indices into the shared pools.
+
+    They count through the pool once for each of ``turns``, one after the other.
+    """
+
+    train_pool: Pool
+    test_pool: Pool
+    train_indices: IntArray
+    test_indices: IntArray
+    degrees: float
+    """Rotation of the images."""
+    relabel: IntArray
+    """What the client calls the samples of a label, shape (L,)."""
+    alike: float = 1.0
+    """Share of all clients that have the same rotation."""
+    turns: tuple[float, ...] = (0.0,)
+    """Rotations that come on top, of the distributions that the client mixes."""
+    whole: bool = False
+    """The reported accuracy is on the whole test set."""
+
+    @property
+    def labels(self) -> IntArray:
+        """Training labels as the client calls them, shape (n,)."""
+        return self.relabel[self.train_pool.labels_at(self.train_indices)]
+
+    @property
+    def test_labels(self) -> IntArray:
+        """Test labels as the client calls them, shape (n,)."""
+        return self.relabel[self.test_pool.labels_at(self.test_indices)]
+
+    @property
+    def train_parts(self) -> IntArray:
+        """Which of ``turns`` each training sample has, shape (n,)."""
+        return self.train_indices // len(self.train_pool.labels)
+
+    def train(self) -> tuple[Tensor, Tensor]:
+        """Return the training samples and labels."""
+        return self._take(self.train_pool, self.train_indices, self.labels)
+
+    def test(self) -> tuple[Tensor, Tensor]:
+        """Return the test samples and labels."""
+        return self._take(self.test_pool, self.test_indices, self.test_labels)
+
+    def everything(self) -> View:
+        """Return the view of one who tests on the whole test set."""
+        count = len(self.test_pool.labels) * len(self.turns)
+        return replace(self, test_indices=np.arange(count))
+
+    def by_angle(
+        self, pool: Pool, indices: IntArray
+    ) -> Iterator[tuple[float, IntArray, slice]]:
+        """Yield each rotation, the rows of the pool that have it, and their place.
+
+        The indices must ascend where there are several ``turns``.
+        """
+        if len(self.turns) == 1:
+            yield self.degrees, indices, slice(0, len(indices))
+            return
+        size = len(pool.labels)
+        edges = np.searchsorted(indices, size * np.arange(len(self.turns) + 1)).tolist()
+        for part, (start, end) in enumerate(pairwise(edges)):
+            if start < end:
+                angle = (self.degrees + self.turns[part]) % 360
+                yield angle, indices[start:end] - part * size, slice(start, end)
+
+    def _take(
+        self, pool: Pool, indices: IntArray, labels: IntArray
+    ) -> tuple[Tensor, Tensor]:
+        device = pool.x.device
+        parts = [
+            rotate(pool.inputs(torch.from_numpy(rows).to(device)), angle)
+            for angle, rows, _ in self.by_angle(pool, indices)
+        ] or [pool.inputs(slice(0))]
+        x = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return x, torch.from_numpy(labels).to(device)
+
+
+class Stream:
+    """All clients' data in all rounds of a run; torch has them on ``device``."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        partition: Partition,
+        drift: Drift,
+        clients: int,
+        seed: int,
+        rounds: int,
+        data_dir: str = "",
+        device: str = "cpu",
+    ) -> None:
+        self.classes, self.rounds = dataset.classes, rounds
+        events, size = drift.events, (clients, dataset.classes)
+        self._partition, self._seed = partition, seed
+        train, test = dataset.load(data_dir)
+        pools = train.to(device), test.to(device)
+        self._pools, self._holdings = pools, Holdings(partition, seed, lambda: pools)
+        labels = self._holdings.labels
+        self.timeline = Timeline(partition, events, *size, seed, rounds, labels)
+        self._shared = partition.shared_samples(train.labels, seed)
+        # Those of a round and of the next one.
+        self._views = lru_cache(maxsize=2 * clients)(self._make_view)
+
+    def view(self, client: int, round: int) -> View:
+        """Return the data of one client in one round."""
+        return self._views(client, self.timeline.first_round(round))
+
+    def samples(self) -> str:
+        """Return what names the samples that there are, whoever holds them."""
+        return "-".join(pool.digest() for pool in self._pools)
+
+    def arriving(self) -> float | None:
+        """Return the share of the clients' training samples that the run ever shows.
+
+        Of what clients hold at first; None where nothing has yet to arrive.
+        """
+        first = self.timeline.world(1)
+        whole = alter(first, np.ones(first.clients, bool), **EVERYTHING)
+        since, until, visible = first.since, first.until, first.visible
+        for round in self.timeline.changes:
+            if round <= self.rounds:
+                world = self.timeline.world(round)
+                since = np.minimum(since, world.since)
+                until = np.maximum(until, world.until)
+                visible = visible | world.visible
+        if not differs(first, whole):
+            return None
+        # What is shown of a stream has no gaps.
+        shown = replace(first, since=since, until=until, visible=visible)
+        ever, held = (
+            sum(len(self._indices(each, client, 0)) for client in range(first.clients))
+            for each in (shown, whole)
+        )
+        return ever / held if held else None
+
+    def fingerprint(self) -> str:
+        """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""
+        state = blake2b(digest_size=16)
+        for round in [1, *self.timeline.rounds]:
+            if round > self.rounds:
+                break
+            world = self.timeline.world(round)
+            state.update(repr(round).encode())
+            for _, value in sorted(traits(world).items()):
+                state.update(np.ascontiguousarray(value).tobytes())
+        for number in range(len(world.allocations)):
+            for samples in self._holdings.samples(world, number):
+                for client in range(world.clients):
+                    state.update(samples[client].tobytes())
+        state.update(self._shared.tobytes())
+        return state.hexdigest()
+
+    def _make_view(self, client: int, round: int) -> View:
+        world = self.timeline.world(round)
+        train, test = (self._indices(world, client, part) for part in (0, 1))
+        if len(self._shared):
+            labels = self._pools[0].labels[self._shared]
+            arrived = self._shared[world.visible[client][labels]]
+            train = np.concatenate([train, arrived])
+        turns = self._partition.turns
+        if len(turns) > 1:
+            train = np.sort(train)
+        degrees, relabel = float(world.degrees[client]), world.relabel[client]
+        alike = float(np.mean(world.degrees == degrees))
+        whole = self._partition.tests == "whole"
+        return View(*self._pools, train, test, degrees, relabel, alike, turns, whole)
+
+    def _indices(self, world: World, client: int, part: int) -> IntArray:
+        """Collect a client's samples of one pool, label by label if it must be."""
+        allocations, sources = world.allocation[client], world.source[client]
+        visible, pool, parts = world.visible[client], self._pools[part], []
+        since, until = float(world.since[client]), float(world.until[client])
+        order = int(world.order[client])
+        # At random only training samples arrive.
+        streaming = (since, until) != (0, 1) and (part == 0 or order != AT_RANDOM)
+        origins = zip(allocations.tolist(), sources.tolist(), strict=True)
+        for number, source in sorted(set(origins)):
+            hand = self._holdings.samples(world, number)[part][source]
+            if streaming:
+                place = self._places(order, part, number, source, hand)
+                hand = hand[(since <= place) & (place < until)]
+            wanted = visible & (allocations == number) & (sources == source)
+            parts.append(hand if wanted.all() else hand[wanted[pool.labels_at(hand)]])
+        return parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+
+    def _places(
+        self, order: int, part: int, number: int, source: int, hand: IntArray
+    ) -> FloatArray:
+        """Return where in its stream each sample of a hand lies, from 0 to below 1."""
+        if order == AT_RANDOM:
+            rng = generator(self._seed, f"release/{number}", 0, source)
+            return rng.permutation(len(hand)) / len(hand)
+        places = self._moments[part][hand % len(self._pools[part].labels)]
+        if order == BY_RANK:
+            places = places.argsort(kind="stable").argsort() / len(hand)
+        return places
+
+    @cached_property
+    def _moments(self) -> list[FloatArray]:
+        """When each sample of the two pools was taken, from 0 to below 1."""
+        times = [pool.times for pool in self._pools if pool.times is not None]
+        every = np.concatenate([*times, np.zeros(0, np.int64)])
+        first, last = every.min(initial=2**62), every.max(initial=-(2**62))
+        if first >= last or len(times) < len(self._pools):
+            raise ConfigError(
+                "drift.order=time and drift.order=own need a dataset that knows when "
+                "its samples were taken; use dataset=fmow, cityscapes or waymo, or "
+                "another drift"
+            )
+        return [(each - first) / (last + 1 - first) for each in times]

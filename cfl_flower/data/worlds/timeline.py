@@ -1,0 +1,170 @@
+"""The worlds of a run, one after the other, and the true concepts in them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.world import World, differs
+from cfl_flower.seeding import generator
+from cfl_flower.types import BoolArray, IntArray
+
+KEPT = 3
+"""Periods in memory: those of a round and of the next one, and one more."""
+
+
+class Event(Protocol):
+    """One kind of change, and when it happens."""
+
+    def times(self, total: int, seed: int, number: int) -> list[int]:
+        """Return the rounds, of ``total``, at whose start it happens.
+
+        ``number`` is that of the event in its schedule.
+        """
+
+    def apply(self, world: World, occasion: Occasion) -> World:
+        """Return the world after it."""
+
+
+def wished_labels(world: World, number: int) -> BoolArray:
+    """Return the labels that each client wished for in an allocation, (clients, L)."""
+    return world.allocations[number].layout.demand > 0
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """One time that an event happens; its random draws follow from this alone."""
+
+    partition: Partition
+    seed: int
+    round: int
+    number: int
+    """Of the event in its schedule."""
+    occurrence: int
+    """How often it happened before."""
+    labels: Callable[[World, int], BoolArray] = wished_labels
+    """Returns of which labels each client got samples in an allocation."""
+
+    def held(self, world: World) -> BoolArray:
+        """Return the original labels that each client holds, shape (clients, L)."""
+        return world.held(self.labels)
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The generator of its draws."""
+        return generator(self.seed, f"drift/{self.number}", self.round)
+
+
+class Timeline:
+    """All worlds of a run, and the true concept of every client in every round.
+
+    A concept is a label distribution, a domain, a rotation and a naming of the labels.
+    Which of its labels and samples have arrived at a client is none. Concepts are
+    numbered over the whole run, in the order of their first appearance. ``rounds`` are
+    those at whose start an event happens. ``labels`` returns of which labels each
+    client got samples in an allocation; it is called by drifts of held labels alone.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        events: Sequence[Event],
+        clients: int,
+        classes: int,
+        seed: int,
+        total: int,
+        labels: Callable[[World, int], BoolArray] = wished_labels,
+    ) -> None:
+        self._partition, self._seed, self._total = partition, seed, total
+        self._labels = labels
+        self._start = (clients, classes)
+        self._events = [
+            (event, event.times(total, seed, number))
+            for number, event in enumerate(events)
+        ]
+        self.rounds = sorted({time for _, times in self._events for time in times})
+        self._numbers: dict[bytes, int] = {}
+        # By period: whether its world is another than that of the period before.
+        self._changed: dict[int, bool] = {}
+        self._periods: OrderedDict[int, tuple[World, IntArray]] = OrderedDict()
+
+    @cached_property
+    def changes(self) -> list[int]:
+        """The rounds after the first at whose start what is held changes.
+
+        An event changes nothing where it concerns nobody, or after a stream's end.
+        """
+        found = []
+        for period, round in enumerate(self.rounds, 1):
+            if period not in self._changed:
+                self._period(period)
+            if round > 1 and self._changed[period]:
+                found.append(round)
+        return found
+
+    @cached_property
+    def has_concepts(self) -> bool:
+        """Whether there are several true concepts in the run, which clusters can meet.
+
+        Owners or Dirichlet clients without a drift all have the same one.
+        """
+        rounds = [1, *(round for round in self.changes if round <= self._total)]
+        first = self.concepts(1)[0]
+        return any((self.concepts(round) != first).any() for round in rounds)
+
+    def world(self, round: int) -> World:
+        """Return the world of a round."""
+        return self._period(self.period(round))[0]
+
+    def concepts(self, round: int) -> IntArray:
+        """Return the true concept of each client, shape (clients,)."""
+        return self._period(self.period(round))[1]
+
+    def first_round(self, round: int) -> int:
+        """Return the first round of the period that a round is in."""
+        period = self.period(round)
+        return self.rounds[period - 1] if period else 1
+
+    def period(self, round: int) -> int:
+        """Return how many changes have happened by a round."""
+        return bisect_right(self.rounds, round)
+
+    def _period(self, period: int) -> tuple[World, IntArray]:
+        nearest = max((known for known in self._periods if known <= period), default=-1)
+        for step in range(nearest + 1, period + 1):
+            if step:
+                before = self._periods[step - 1][0]
+                world = self._after(before, step)
+                self._changed[step] = differs(before, world)
+            else:
+                world = self._partition.begin(*self._start, self._seed)
+            self._periods[step] = world, self._number(world)
+            while len(self._periods) > KEPT:
+                self._periods.popitem(last=False)
+        return self._periods[period]
+
+    def _after(self, world: World, period: int) -> World:
+        """Apply the events of the period's first round, in their order."""
+        round = self.rounds[period - 1]
+        for number, (event, times) in enumerate(self._events):
+            if round in times:
+                draw = self._seed, round, number, times.index(round)
+                occasion = Occasion(self._partition, *draw, self._labels)
+                world = event.apply(world, occasion)
+        return world
+
+    def _number(self, world: World) -> IntArray:
+        traits = world.groups, world.domains, world.degrees, world.relabel
+        rows = np.column_stack(traits)
+        kinds, kind = np.unique(rows, axis=0, return_inverse=True)
+        for each in kinds:
+            self._numbers.setdefault(each.tobytes(), len(self._numbers))
+        numbers = [self._numbers[kinds[each].tobytes()] for each in kind.reshape(-1)]
+        return np.array(numbers, np.int64)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.data.datasets.hugging_face import HuggingFace
+from cfl_flower.errors import ConfigError
+
+datasets: Any = pytest.importorskip(
+    "datasets", reason="needs pip install 'cfl-flower[data]'"
+)
+pytest.importorskip("flwr_datasets", reason="needs pip install 'cfl-flower[data]'")
+
+NAMES = ["owl", "cat", "bee"]
+
+
+def pictures(count: int) -> Any:
+    """Return pictures whose brightness is 50 times the label."""
+    labels = [number % 3 for number in range(count)]
+    grey = [Image.fromarray(np.full((4, 6), 50 * label, np.uint8)) for label in labels]
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "label": datasets.ClassLabel(names=NAMES),
+            "who": datasets.Value("string"),
+        }
+    )
+    who = [f"w{number % 2}" for number in range(count)]
+    columns = {"image": grey, "label": labels, "who": who}
+    return datasets.Dataset.from_dict(columns, features=features)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> str:
+    split = datasets.DatasetDict({"train": pictures(30), "test": pictures(6)})
+    split.save_to_disk(tmp_path / "animals")
+    return str(tmp_path)
+
+
+def test_pictures_and_names_of_labels_are_read(data_dir: str) -> None:
+    animals = HuggingFace(path="animals", image="image", size=2, channels=1)
+    known = animals.complete(data_dir)
+    assert (known.shape, known.names) == ((1, 2, 2), ("bee", "cat", "owl"))
+    train, test = known.load(data_dir)
+    assert (len(train.labels), len(test.labels)) == (30, 6)
+    brightness = train.x[:, 0, 0, 0].numpy()
+    # bee is 0 here and 2 there, and so on.
+    assert brightness.tolist() == (50 * (2 - train.labels)).tolist()
+
+
+def test_without_a_test_split_a_share_is_held_out(data_dir: str) -> None:
+    animals = HuggingFace(path="animals", image="image", size=2, test=None)
+    train, test = animals.load(data_dir)
+    assert (len(train.labels), len(test.labels)) == (24, 6)
+
+
+def test_a_partitioner_of_flower_names_the_owners(data_dir: str) -> None:
+    kind = {"kind": "PathologicalPartitioner", "num_partitions": 3}
+    rest = {"partition_by": "label", "num_classes_per_partition": 1}
+    animals = HuggingFace(path="animals", image="image", partitioner=kind | rest)
+    train, test = animals.load(data_dir)
+    assert train.owners is not None
+    assert test.owners is not None
+    for owner in range(3):
+        assert len(np.unique(train.labels[train.owners == owner])) == 1
+        assert np.count_nonzero(test.owners == owner) == 2
+    assert len(train.labels) + len(test.labels) == 30
+
+
+def test_owners_that_nobody_asks_for_are_a_warning(data_dir: str) -> None:
+    line = "dataset.partitioner={kind:IidPartitioner,num_partitions:2}"
+    data = ["dataset=hf", "dataset.path=animals", "dataset.image=image"]
+    config = compose_config([*data, f"data_dir={data_dir}", "partition=iid", line])
+    assert any("add partition=natural" in text for text in config.warnings())
+
+
+def test_a_folder_of_a_csv_is_read_as_load_dataset_does(tmp_path: Path) -> None:
+    lines = [f"{number},{'ab'[number % 2]},{number % 5}" for number in range(20)]
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "train.csv").write_text("\n".join(["v,label,who", *lines]))
+    few = HuggingFace(path="few", owner="who")
+    train, test = few.load(str(tmp_path))
+    assert few.complete(str(tmp_path)).names == ("a", "b")
+    assert train.x.shape == (15, 1)
+    assert test.owners is not None
+    assert sorted(test.owners.tolist()) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"train": "all"}, "dataset.train=all is not allowed; use one of train, test"),
+        ({"image": "who"}, "dataset.image=who is not allowed; use a column of images"),
+        ({"label": "kind"}, "dataset.label=kind is no column of .* image, label, who"),
+        (
+            {"partitioner": {"kind": "Dirichlet"}},
+            "kind=Dirichlet is not allowed; did you mean DirichletPartitioner",
+        ),
+        (
+            {"partitioner": {"kind": "IidPartitioner"}},
+            "dataset.partitioner: .* missing .* 'num_partitions'",
+        ),
+        (
+            {"partitioner": {"kind": "NaturalIdPartitioner", "partition_by": "x"}},
+            "dataset.partitioner: ",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    settings: dict[str, Any], words: str, data_dir: str
+) -> None:
+    values: dict[str, Any] = {"path": "animals", "image": "image", **settings}
+    with pytest.raises(ConfigError, match=words) as error:
+        HuggingFace(**values).load(data_dir)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_no_dataset_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="path=empty cannot be loaded"):
+        HuggingFace(path="empty").load(str(tmp_path))
+
+
+def test_partitions_and_owners_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.owner=who is not allowed"):
+        HuggingFace(path="a", owner="who", partitioner={"kind": "IidPartitioner"})

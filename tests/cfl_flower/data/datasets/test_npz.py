@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cfl_flower.data.datasets.npz import Npz
+from cfl_flower.errors import ConfigError
+
+CIFAR = Npz(file="cifar10/cifar10-subset-lossless.npz")
+
+
+def write(folder: Path, **changes: Any) -> str:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "train_images": rng.integers(0, 256, (4, 6, 5, 3), np.uint8),
+        "train_labels": np.uint8([0, 1, 2, 1]),
+        "test_images": rng.integers(0, 256, (2, 6, 5, 3), np.uint8),
+        "test_labels": np.uint8([2, 0]),
+        **changes,
+    }
+    np.savez(folder / "some.npz", **{k: v for k, v in arrays.items() if v is not None})
+    return str(folder)
+
+
+def load(folder: str, shape: tuple[int, ...] = (3, 6, 5), classes: int = 3) -> Any:
+    return Npz(file="some.npz", shape=shape, classes=classes).load(folder)
+
+
+def test_images_are_read_with_channels_first(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    train, test = load(folder)
+    with np.load(tmp_path / "some.npz") as stored:
+        assert (
+            train.x[2, 1].numpy().tolist()
+            == stored["train_images"][2, :, :, 1].tolist()
+        )
+    assert train.labels.tolist() == [0, 1, 2, 1]
+    assert test.x.shape == (2, 3, 6, 5)
+
+
+def test_a_file_may_be_named_by_its_absolute_path(tmp_path: Path) -> None:
+    file = str(Path(write(tmp_path), "some.npz"))
+    train, _ = Npz(file=file, shape=(3, 6, 5), classes=3).load("nowhere")
+    assert train.labels.tolist() == [0, 1, 2, 1]
+    with pytest.raises(ConfigError, match=r"lacks .*other\.npz"):
+        Npz(file=str(tmp_path / "other.npz")).load("nowhere")
+
+
+def test_grey_images_and_vectors_are_read_too(tmp_path: Path) -> None:
+    grey = {
+        f"{p}_images": np.zeros((n, 6, 5), np.uint8)
+        for p, n in (("train", 4), ("test", 2))
+    }
+    assert load(write(tmp_path, **grey), (1, 6, 5))[0].x.shape == (4, 1, 6, 5)
+    flat = {f"{p}_images": np.ones((n, 7)) for p, n in (("train", 4), ("test", 2))}
+    train, _ = load(write(tmp_path, **flat), (7,))
+    assert train.inputs(slice(0, 4)).tolist() == [[1.0] * 7] * 4
+
+
+def test_float_images_may_have_their_channels_at_either_end(tmp_path: Path) -> None:
+    last = np.arange(4 * 6 * 5 * 3, dtype=np.float32).reshape(4, 6, 5, 3)
+    first = last.transpose(0, 3, 1, 2)
+    for images in (last, first):
+        changes = {"train_images": images, "test_images": images[:2]}
+        assert np.array_equal(load(write(tmp_path, **changes))[0].x.numpy(), first)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"train_labels": None}, "has the arrays .*train_images.*; call them x and y"),
+        (
+            {"train_labels": np.uint8([0, 1])},
+            r"\(4, 3, 6, 5\) and labels of shape \(2,\)",
+        ),
+        (
+            {"test_labels": np.uint8([0, 9])},
+            "class '9', which is none of 0 to 2; correct dataset.classes",
+        ),
+        (
+            {"test_images": np.zeros((2, 9, 9, 3), np.uint8)},
+            r"\(3, 6, 5\) for training, but of shape \(3, 9, 9\)",
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit_is_one_line(
+    changes: dict, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words) as error:
+        load(write(tmp_path, **changes))
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_or_absent_file_is_one_line(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    path = tmp_path / "some.npz"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ConfigError, match=r"some\.npz cannot be read"):
+        load(folder)
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"lacks some\.npz"):
+        load(folder)
+
+
+def jpegs(pixels: np.ndarray) -> dict[str, np.ndarray]:
+    files = []
+    for image in pixels:
+        files.append(io.BytesIO())
+        Image.fromarray(image).save(files[-1], "JPEG", quality=95)
+    data = [file.getvalue() for file in files]
+    limits = np.cumsum([0, *map(len, data)])
+    return {"jpeg": np.frombuffer(b"".join(data), np.uint8), "offsets": limits}
+
+
+def test_jpeg_files_end_to_end_are_unpacked(tmp_path: Path) -> None:
+    grey = np.arange(4, dtype=np.uint8)[:, None, None, None] * 60
+    pixels = np.broadcast_to(grey, (4, 6, 5, 3)).copy()
+    changes: dict[str, Any] = {"train_images": None, "test_images": None}
+    for part, count in (("train", 4), ("test", 2)):
+        for key, value in jpegs(pixels[:count]).items():
+            changes[f"{part}_{key}"] = value
+    train, test = load(write(tmp_path, **changes))
+    assert train.x.shape == (4, 3, 6, 5)
+    assert np.abs(train.x.numpy() - pixels.transpose(0, 3, 1, 2).astype(int)).max() <= 2
+    assert test.labels.tolist() == [2, 0]
+    changes["train_offsets"] = changes["train_offsets"] - 1
+    with pytest.raises(ConfigError, match=r"some\.npz cannot be read"):
+        load(write(tmp_path, **changes))
+
+
+def test_the_real_jpeg_copy_of_cifar10_is_all_of_it() -> None:
+    copy = Npz(file="cifar10/cifar10-jpeg-copy.npz")
+    data_dir = os.environ.get("CFL_DATA_DIR", "")
+    try:
+        copy.check(data_dir)
+    except ConfigError as missing:
+        pytest.skip(str(missing))
+    train, test = copy.load(data_dir)
+    assert np.bincount(train.labels).tolist() == [5000] * 10
+    assert np.bincount(test.labels).tolist() == [1000] * 10
+    mean = train.inputs(slice(None, None, 25)).mean((0, 2, 3)).tolist()
+    assert mean == pytest.approx([0.491, 0.482, 0.447], abs=0.01)
+
+
+def test_the_real_subset_of_cifar10_holds_what_it_should() -> None:
+    data_dir = os.environ.get("CFL_DATA_DIR", "")
+    try:
+        CIFAR.check(data_dir)
+    except ConfigError as missing:
+        pytest.skip(str(missing))
+    train, test = CIFAR.load(data_dir)
+    assert np.bincount(train.labels).tolist() == [2000] * 10
+    assert np.bincount(test.labels).tolist() == [400] * 10
+    # CIFAR-10's mean colour.
+    mean = train.inputs(slice(0, 4000)).mean((0, 2, 3)).tolist()
+    assert mean == pytest.approx([0.491, 0.482, 0.447], abs=0.01)

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfl_flower.data.datasets.own import Folder
+from cfl_flower.errors import ConfigError
+
+
+def picture(path: Path, colour: tuple[int, int, int], size: int = 32) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (size, size), colour).save(path)
+
+
+def npz(path: Path, x: Any, y: Any, changed: int = 0) -> None:
+    np.savez(path, x=np.asarray(x), y=np.asarray(y))
+    if changed:
+        os.utime(path, (changed, changed))
+
+
+def test_a_device_reads_arrays_and_pictures(tmp_path: Path) -> None:
+    dataset = Folder(shape=(1, 2, 2), classes=3, test_fraction=0.5)
+    npz(tmp_path / "b.npz", np.full((20, 1, 2, 2), 51, np.uint8), [2] * 20, 100)
+    for number in range(20):
+        path = tmp_path / "1" / f"{number:02d}.png"
+        picture(path, (255, 255, 255))
+        os.utime(path, (200, 200))
+    train, test = dataset.load(str(tmp_path))
+    assert train.x.dtype == torch.uint8
+    assert len(train.labels) + len(test.labels) == 40
+    for pool in (train, test):
+        assert pool.x.shape[1:] == dataset.shape
+        # What changed last comes last.
+        assert pool.times is not None
+        assert (np.diff(pool.times) >= 0).all()
+        assert (pool.times == np.where(pool.labels == 2, 100, 200)).all()
+        assert (pool.x[:, 0, 0, 0].numpy() == np.where(pool.labels == 2, 51, 255)).all()
+        assert pool.owners is not None
+        assert not pool.owners.any()
+
+
+def test_pictures_become_floats_beside_floats(tmp_path: Path) -> None:
+    npz(tmp_path / "a.npz", np.full((9, 1, 2, 2), 0.5), [0] * 9, 100)
+    npz(tmp_path / "b.npz", np.full((9, 1, 2, 2), 51, np.uint8), [1] * 9, 200)
+    train, _ = Folder(shape=(1, 2, 2), classes=2, test_fraction=0.5).load(str(tmp_path))
+    assert train.x.dtype == torch.float32
+    expected = np.where(train.labels == 0, 0.5, 0.2)
+    assert train.x[:, 0, 0, 0].numpy() == pytest.approx(expected)
+
+
+def test_later_samples_leave_the_split_unchanged(tmp_path: Path) -> None:
+    dataset = Folder(shape=(1,), classes=1, test_fraction=0.3)
+    npz(tmp_path / "m.npz", np.arange(30.0)[:, None], [0] * 30, 100)
+    before = [pool.x[:, 0].tolist() for pool in dataset.load(str(tmp_path))]
+    npz(tmp_path / "a.npz", np.arange(30.0, 40)[:, None], [0] * 10, 200)
+    npz(tmp_path / "m.npz", np.arange(31.0)[:, None], [0] * 31, 100)
+    after = [pool.x[:, 0].tolist() for pool in dataset.load(str(tmp_path))]
+    assert 4 <= len(before[1]) <= 14
+    for old, new in zip(before, after, strict=True):
+        assert new[: len(old)] == old
+    assert sorted(after[0] + after[1]) == sorted([*range(40), 30])
+
+
+def test_the_version_changes_with_every_file(tmp_path: Path) -> None:
+    dataset = Folder(shape=(1, 2, 2), classes=2)
+    versions = [dataset.version(str(tmp_path))]
+    path = tmp_path / "a.npz"
+    npz(path, np.zeros((2, 1, 2, 2)), [0, 1], 100)
+    versions.append(dataset.version(str(tmp_path)))
+    npz(path, np.zeros((2, 1, 2, 2)), [0, 0], 200)
+    versions.append(dataset.version(str(tmp_path)))
+    picture(tmp_path / "1" / "a.png", (0, 0, 0))
+    versions.append(dataset.version(str(tmp_path)))
+    (tmp_path / "notes.txt").write_text("no samples")
+    assert dataset.version(str(tmp_path)) == versions[-1]
+    path.unlink()
+    versions.append(dataset.version(str(tmp_path)))
+    assert len(set(versions)) == 5
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_file_is_left_until_it_is_whole(
+    tmp_path: Path, share: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = Folder(shape=(1,), classes=1, test_fraction=0.3)
+    npz(tmp_path / "a.npz", np.zeros((30, 1)), [0] * 30)
+    late = tmp_path / "late.npz"
+    npz(late, np.ones((30, 1)), [0] * 30)
+    content = late.read_bytes()
+    late.write_bytes(content[: int(share * len(content))])
+    assert not any(pool.x.any() for pool in dataset.load(str(tmp_path)))
+    assert "late.npz is not whole" in caplog.text
+    before = dataset.version(str(tmp_path))
+    late.write_bytes(content)
+    assert dataset.version(str(tmp_path)) != before
+    assert sum(int(pool.x.sum()) for pool in dataset.load(str(tmp_path))) == 30
+
+
+def test_a_picture_is_left_until_it_is_whole(tmp_path: Path) -> None:
+    dataset = Folder(shape=(3, 4, 4), classes=2, test_fraction=0.5)
+    npz(tmp_path / "a.npz", np.zeros((9, 3, 4, 4), np.uint8), [0] * 9)
+    picture(tmp_path / "1" / "a.png", (9, 9, 9))
+    path = tmp_path / "1" / "a.png"
+    path.write_bytes(path.read_bytes()[:40])
+    assert not any(pool.labels.any() for pool in dataset.load(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "fault"),
+    [
+        (np.zeros((2, 3)), [0, 1], r"x has shape \(2, 3\).*\(2, 4\)"),
+        (np.zeros((3, 4)), [0, 1], r"2 labels want \(2, 4\)"),
+        (np.zeros((2, 4)), [0, 2], "integers from 0 to 1"),
+        (np.zeros((2, 4)), [0.0, 1.0], "integers from 0 to 1"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(
+    tmp_path: Path, x: Any, y: Any, fault: str
+) -> None:
+    npz(tmp_path / "a.npz", x, y)
+    with pytest.raises(ConfigError, match=rf"a\.npz.*{fault}"):
+        Folder(shape=(4,), classes=2).load(str(tmp_path))
+
+
+def test_arrays_of_other_names_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", inputs=np.zeros(3), y=np.zeros(3))
+    with pytest.raises(ConfigError, match=r"a\.npz has no array x"):
+        Folder(shape=(4,)).load(str(tmp_path))
+
+
+def test_class_folders_go_by_number_or_by_name(tmp_path: Path) -> None:
+    for number in range(20):
+        picture(tmp_path / "ship" / f"{number}.png", (0, 0, 0))
+    named = Folder(classes=2, names=("car", "ship"), test_fraction=0.5)
+    for pool in named.load(str(tmp_path)):
+        assert set(pool.labels) == {1}
+    with pytest.raises(ConfigError, match=r"ship is no class; name folders 0 to 9"):
+        Folder().load(str(tmp_path))
+
+
+def test_pictures_want_a_shape_of_pictures(tmp_path: Path) -> None:
+    picture(tmp_path / "0" / "a.png", (0, 0, 0))
+    with pytest.raises(ConfigError, match=r"dataset\.shape=\(5,\).*1 or 3 channels"):
+        Folder(shape=(5,)).load(str(tmp_path))
+
+
+def test_an_empty_folder_and_an_empty_part_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no samples; put \.npz files"):
+        Folder().load(str(tmp_path))
+    npz(tmp_path / "a.npz", np.zeros((1, 4)), [0])
+    with pytest.raises(ConfigError, match=r"no sample for the (train|test) part yet"):
+        Folder(shape=(4,)).load(str(tmp_path))
+
+
+def test_lists_from_configuration_become_tuples() -> None:
+    dataset = Folder(shape=[1, 28, 28], classes=2, names=["a", "b"])  # type: ignore[arg-type]
+    assert dataset == Folder(shape=(1, 28, 28), classes=2, names=("a", "b"))
+    assert hash(dataset)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("shape", ()), ("shape", (3, 0)), ("classes", 0), ("names", ("a",))],
+)
+def test_settings_out_of_range_are_refused(setting: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"dataset\.{setting}="):
+        Folder(**{setting: value})

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from cfl_flower.data.datasets.columns import seconds, word_frequencies
+from cfl_flower.data.datasets.tables import Csv, Parquet
+from cfl_flower.errors import ConfigError
+
+PETS = """age,kind,label
+1,cat,good
+2,ant,bad
+3,cat,good
+4,ant,bad
+5,bee,good
+6,bee,bad
+"""
+
+
+def write(folder: Path, text: str, name: str = "data.csv") -> str:
+    (folder / name).write_text(text)
+    return str(folder)
+
+
+def test_numbers_stay_and_texts_become_one_input_each(tmp_path: Path) -> None:
+    folder = write(tmp_path, PETS)
+    table = Csv(test_fraction=0.34)
+    known = table.complete(folder)
+    assert (known.shape, known.names) == ((4,), ("bad", "good"))
+    train, test = known.load(folder)
+    rows = np.concatenate([train.x, test.x])
+    # The columns are age, ant, bee, cat.
+    assert sorted(rows[:, 0].tolist()) == [1, 2, 3, 4, 5, 6]
+    kinds = {int(row[0]): row[1:].tolist() for row in rows}
+    assert kinds[1] == [0, 0, 1]
+    assert kinds[2] == [1, 0, 0]
+    assert kinds[5] == [0, 1, 0]
+    assert sorted(test.labels.tolist()) == [0, 1]
+
+
+def test_a_test_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path, "age,kind,label\n9,dog,good\n", "test.csv")
+    folder = write(tmp_path, PETS)
+    train, test = Csv(test_file="test.csv").load(folder)
+    # The kind that only the test set has is an input of both.
+    assert train.x.shape == (6, 5)
+    assert test.x.tolist() == [[9, 0, 0, 0, 1]]
+
+
+def test_a_pattern_reads_several_files_as_one(tmp_path: Path) -> None:
+    write(tmp_path, PETS, "a.csv")
+    folder = write(tmp_path, PETS, "b.csv")
+    train, test = Csv(file="*.csv").load(folder)
+    assert len(train.labels) + len(test.labels) == 12
+
+
+def test_owners_and_times_are_columns(tmp_path: Path) -> None:
+    lines = [f"{i},{'ab'[i % 2]},2024-01-{i + 1:02},{i // 4}" for i in range(8)]
+    folder = write(tmp_path, "\n".join(["value,who,day,label", *lines]))
+    table = Csv(owner="who", time="day", test_fraction=0.25)
+    train, test = table.load(folder)
+    assert train.x.shape[1] == 1
+    assert test.owners is not None
+    assert sorted(test.owners.tolist()) == [0, 1]
+    assert train.times is not None
+    assert set(np.diff(np.unique(train.times)) % 86400) == {0}
+
+
+def test_other_separators_and_chosen_columns(tmp_path: Path) -> None:
+    folder = write(tmp_path, PETS.replace(",", ";"))
+    train, _ = Csv(separator=";", features=("age",)).load(folder)
+    assert train.x.shape[1] == 1
+
+
+def test_texts_become_frequencies_of_words(tmp_path: Path) -> None:
+    lines = ["text,label", *['"a good, good film",1', '"a bad film",0'] * 4]
+    folder = write(tmp_path, "\n".join(lines))
+    train, _ = Csv(text="text", words=64, standardise=True).load(folder)
+    assert train.x.shape[1] == 64
+    assert train.x.norm(dim=1).tolist() == pytest.approx([1.0] * len(train.x))
+    frequencies = word_frequencies(pd.Series(["good good film"]), 64)
+    assert sorted(frequencies[frequencies > 0] * np.sqrt(5)) == pytest.approx([1, 2])
+
+
+def test_times_are_integers_or_dates() -> None:
+    assert seconds(pd.Series(["7", "12"]), "it").tolist() == [7, 12]
+    assert seconds(pd.Series(["1970-01-02"]), "it").tolist() == [86400]
+    for wrong in ("soon", "0.5", "13/01/2024"):
+        with pytest.raises(ConfigError, match="column day must hold integers or dates"):
+            seconds(pd.Series([wrong], name="day"), "it")
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "words"),
+    [
+        (
+            PETS,
+            {"label": "species"},
+            "label=species is no column of .* known here: age, kind, label",
+        ),
+        (PETS, {"features": ("size",)}, "features=size is no column"),
+        (PETS.replace("3,cat", ",cat"), {}, "row 3 has no age; fill it or leave"),
+        (PETS.replace("3,cat", "?,cat"), {}, r"row 3 has age=\?, which is no finite"),
+        (PETS.replace("3,cat", "nan,cat"), {}, "row 3 has age=nan, which is no"),
+        (PETS.replace("ant,bad", "ant,", 1), {}, "row 2 has no label"),
+        ("age,label\n", {}, "for the train part has no row; add samples"),
+        ("", {}, "cannot be read as a table .*save it again"),
+        ("a,label\n1,x\n2,y,z\n", {}, "cannot be read as a table"),
+        ("label\nx\ny\n", {}, "no column but label; add columns of inputs"),
+        (",age,label\n0,1,x\n1,2,y\n", {}, "a column has no name, perhaps an index"),
+        (PETS, {"features": ("age", "label")}, "use columns without label"),
+        (PETS, {"features": ("age", "age")}, "use each column once"),
+        ("a,a,label\n1,2,x\n", {}, "several columns are called a"),
+        ("a,label\n1e39,x\n2,y\n", {}, "row 1 has a=1e"),
+        ("a,label\n1,x\n2,x\n", {}, "one class only: x"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    text: str, settings: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words) as error:
+        Csv(**settings).load(write(tmp_path, text))
+    assert "\n" not in str(error.value)
+
+
+def test_a_column_of_sentences_is_no_category(tmp_path: Path) -> None:
+    lines = [f"sentence {i},{i % 2}" for i in range(200)]
+    remedies = r"dataset\.time.*dataset\.owner.*dataset\.text"
+    with pytest.raises(ConfigError, match=rf"200 different texts; .*{remedies}"):
+        Csv().load(write(tmp_path, "\n".join(["says,label", *lines])))
+
+
+def test_numbers_with_a_comma_inside_are_no_categories(tmp_path: Path) -> None:
+    lines = [f'"1,{i:03}",{i % 2}' for i in range(30)]
+    with pytest.raises(ConfigError, match="column a has 30 different texts"):
+        Csv().load(write(tmp_path, "\n".join(["a,label", *lines])))
+
+
+def test_a_space_after_the_separator_is_none_of_a_name(tmp_path: Path) -> None:
+    train, _ = Csv(test_fraction=0.5).load(write(tmp_path, PETS.replace(",", ", ")))
+    assert train.x.shape[1] == 4
+
+
+def test_text_and_features_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"dataset.features=\['a'\] is not allowed"):
+        Csv(text="says", features=("a",))
+
+
+def test_a_missing_file_says_where_to_look(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"lacks data\.csv; set dataset\.file"):
+        Csv().load(str(tmp_path))
+
+
+def test_settings_that_differ_in_signs_only_have_their_own_arrays(
+    tmp_path: Path,
+) -> None:
+    lines = [f"{i},{-i},{i % 2}" for i in range(20)]
+    folder = write(tmp_path, "\n".join(["x+,x*,label", *lines]))
+    plus, times = (Csv(features=(name,)).load(folder)[0] for name in ("x+", "x*"))
+    assert plus.x.tolist() == (-times.x).tolist()
+
+
+def test_many_and_long_names_of_columns_are_no_trouble(tmp_path: Path) -> None:
+    names = [f"a_rather_long_name_{i}" for i in range(60)]
+    lines = [",".join([*["1"] * 60, str(i % 2)]) for i in range(20)]
+    folder = write(tmp_path, "\n".join([",".join([*names, "label"]), *lines]))
+    assert Csv(features=tuple(names)).load(folder)[0].x.shape[1] == 60
+
+
+def test_large_numbers_are_standardised_before_they_are_rounded(
+    tmp_path: Path,
+) -> None:
+    lines = [f"{1_700_000_000 + i},{i % 2}" for i in range(20)]
+    folder = write(tmp_path, "\n".join(["when,label", *lines]))
+    train, _ = Csv(standardise=True).load(folder)
+    assert len(set(train.x[:, 0].tolist())) == len(train.x)
+
+
+def test_a_column_that_the_test_file_lacks_or_adds(tmp_path: Path) -> None:
+    write(tmp_path, "age,label\n9,good\n", "less.csv")
+    write(tmp_path, "age,kind,more,label\n9,cat,1,good\n", "more.csv")
+    folder = write(tmp_path, PETS)
+    with pytest.raises(ConfigError, match=r"=kind is no column of .* test part"):
+        Csv(test_file="less.csv").load(folder)
+    assert Csv(test_file="more.csv").load(folder)[1].x.shape == (1, 4)
+
+
+def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="needs pip install 'cfl-flower[data]'")
+    frame = pd.read_csv(write(tmp_path, PETS) + "/data.csv")
+    frame.to_parquet(tmp_path / "data.parquet")
+    ours, theirs = Csv().load(str(tmp_path)), Parquet().load(str(tmp_path))
+    assert ours[0].x.tolist() == theirs[0].x.tolist()
+    assert ours[1].labels.tolist() == theirs[1].labels.tolist()
+    frame.loc[1, "age"] = None
+    frame.to_parquet(tmp_path / "data.parquet")
+    with pytest.raises(ConfigError, match="row 2 has no age"):
+        Parquet().load(str(tmp_path))
+    frame["age"] = [[1, 2]] * len(frame)
+    frame.to_parquet(tmp_path / "data.parquet")
+    with pytest.raises(ConfigError, match="column age holds values of type ndarray"):
+        Parquet().load(str(tmp_path))
+
+
+def test_tabs_decimal_commas_and_other_characters_are_read(tmp_path: Path) -> None:
+    text = "höhe\tlabel\n1,5\tgut\n2,5\tübel\n3,5\tgut\n4,5\tübel\n"
+    (tmp_path / "data.csv").write_bytes(text.encode("latin-1"))
+    form: dict[str, Any] = {"separator": "tab", "decimal": "comma"}
+    table = Csv(**form, encoding="latin-1", standardise=False, test_fraction=0.5)
+    known = table.complete(str(tmp_path))
+    assert known.names == ("gut", "übel")
+    train, test = known.load(str(tmp_path))
+    found = torch.cat([train.x, test.x]).flatten().tolist()
+    assert sorted(found) == [1.5, 2.5, 3.5, 4.5]
+    with pytest.raises(ConfigError, match=r"data\.csv cannot be read as a table"):
+        Csv(**form).load(str(tmp_path))

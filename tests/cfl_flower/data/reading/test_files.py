@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import yaml
+
+import conf
+from cfl_flower.data.reading.files import (
+    FileDataset,
+    blank,
+    held_out,
+    intact,
+    numbered,
+    table,
+)
+from cfl_flower.data.reading.pool import Arrays, Parts
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import build
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("femnist", "sent140", "synthetic", "cinic10", "mini_imagenet", "folder"),
+        *("fmow", "open_images", "cityscapes", "waymo"),
+    ],
+)
+def test_the_yaml_file_says_what_the_code_does_without_it(name: str) -> None:
+    path = Path(conf.__path__[0], "dataset", f"{name}.yaml")
+    settings = build(yaml.safe_load(path.read_text()))
+    assert settings == type(settings)()
+    assert settings.classes >= 2
+    assert min(settings.shape) >= 1
+
+
+@dataclass(frozen=True)
+class Lines(FileDataset):
+    """One number per line."""
+
+    times: int = 1
+    name: ClassVar[str] = "lines"
+
+    def files(self) -> tuple[str, ...]:
+        return ("train*.txt", "test.txt")
+
+    def arrays(self, data_dir: str) -> Parts:
+        parts: dict[str, Arrays] = {}
+        for part in ("train", "test"):
+            x = np.loadtxt(Path(data_dir, f"{part}.txt"), np.float32, ndmin=1)
+            y = (self.times * x).astype(np.int64)
+            parts[part] = {"x": x, "y": y, "owner": y + 1}
+        return parts
+
+
+def test_a_dataset_is_read_again_when_its_files_or_settings_change(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train.txt").write_text("1\n2\n")
+    (tmp_path / "test.txt").write_text("3\n")
+    train, test = Lines().load(str(tmp_path))
+    assert (train.labels.tolist(), test.labels.tolist()) == ([1, 2], [3])
+    assert train.owners is not None
+    assert train.owners.tolist() == [2, 3]
+    assert train.times is None
+    assert isinstance(train.owners, np.memmap)
+
+    assert Lines(times=2).load(str(tmp_path))[0].labels.tolist() == [2, 4]
+
+    (tmp_path / "train.txt").write_text("1\n2\n5\n")
+    assert Lines().load(str(tmp_path))[0].labels.tolist() == [1, 2, 5]
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("3\n")
+    for look in (Lines().check, Lines().load):
+        with pytest.raises(ConfigError, match=r"lines is not in.*lacks train\*\.txt"):
+            look(str(tmp_path))
+
+
+def test_each_owner_has_its_share_held_out_and_keeps_something() -> None:
+    owners = np.repeat([4, 0, 2, 9], [100, 1, 3, 10])
+    owners = owners[np.random.default_rng(0).permutation(len(owners))]
+    test = held_out(owners, 0.2)
+    held = {owner: int(test[owners == owner].sum()) for owner in (4, 0, 2, 9)}
+    assert held == {4: 20, 0: 0, 2: 1, 9: 2}
+    assert (held_out(owners, 0.2) == test).all()
+    assert held_out(np.zeros(3, np.int64), 0.99).sum() == 2
+    assert not len(held_out(np.zeros(0, np.int64), 0.5))
+
+
+def test_a_blank_array_can_be_empty() -> None:
+    assert blank((0, 3), np.uint8).shape == (0, 3)
+    assert not blank((2, 3), np.float32).any()
+    assert numbered([]) == {}
+
+
+def test_a_table_keeps_the_columns_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text('b,a\n1,"x, y"\n2,z\n')
+    assert table(path, ["a"]) == [{"a": "x, y"}, {"a": "z"}]
+
+
+def test_a_table_without_names_may_have_them(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    for head in ("", "a,b\n"):
+        path.write_text(f"{head}1,2\n")
+        assert table(path, ["a", "b"], header=False) == [{"a": "1", "b": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"a,b\n1,2\n3", "line 3 is cut off"),
+        (b"a,c\n1,2\n", "no column b"),
+        (b"", "no column a, b"),
+        (b"a,b\n\xff\xfe,2\n", "utf-8"),
+    ],
+)
+def test_a_damaged_table_is_one_line(
+    tmp_path: Path, content: bytes, fault: str
+) -> None:
+    path = tmp_path / "list.csv"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"list\.csv cannot be read \(.*{fault}"):
+        table(path, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda content: content["x"]["y"],
+        lambda content: content["y"],
+        lambda content: content["x"][0],
+        lambda content: content.x,
+        lambda content: int("seven"),
+    ],
+)
+def test_a_wrong_structure_is_one_line(read: Callable[[Any], Any]) -> None:
+    with (
+        pytest.raises(ConfigError, match="file cannot be read") as error,
+        intact("file"),
+    ):
+        read({"x": []})
+    assert "\n" not in str(error.value)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.data.datasets.npz import Npz
+from cfl_flower.data.reading.inferred import coded
+from cfl_flower.errors import ConfigError
+
+
+def write(folder: Path, **arrays: Any) -> str:
+    np.savez(folder / "data.npz", **arrays)
+    return str(folder)
+
+
+def test_the_file_tells_shape_and_classes(tmp_path: Path) -> None:
+    x = np.zeros((3, 6, 5), np.uint8)
+    folder = write(tmp_path, x_train=x, y_train=[2, 0, 1], x_test=x, y_test=[0, 0, 1])
+    known = Npz().complete(folder)
+    assert (known.shape, known.classes, known.names) == ((1, 6, 5), 3, ())
+    assert Npz().load(folder)[0].labels.tolist() == [2, 0, 1]
+
+
+def test_labels_are_numbered_by_name_or_as_the_settings_order_them(
+    tmp_path: Path,
+) -> None:
+    x, y = np.zeros((4, 2)), ["pear", "fig", "pear", "fig"]
+    folder = write(tmp_path, x=x, y=y)
+    known = Npz(test_fraction=0.5).complete(folder)
+    assert (known.shape, known.names) == ((2,), ("fig", "pear"))
+    train, test = known.load(folder)
+    assert sorted(train.labels.tolist()) == sorted(test.labels.tolist()) == [0, 1]
+    ordered = Npz(test_fraction=0.5, names=("pear", "kiwi", "fig"))
+    assert ordered.complete(folder).classes == 3
+    assert sorted(ordered.load(folder)[0].labels.tolist()) == [0, 2]
+    # The arrays are made once, whatever the labels' order.
+    assert ordered.recipe() == Npz(test_fraction=0.5).recipe()
+
+
+def test_integers_are_ordered_by_size_and_need_not_start_at_0(tmp_path: Path) -> None:
+    labels = np.repeat([10.0, 9.0, -1.0], 5)
+    known = Npz().complete(write(tmp_path, x=np.zeros((15, 2)), y=labels))
+    assert known.names == ("-1", "9", "10")
+
+
+def test_labels_may_be_larger_than_64_bits(tmp_path: Path) -> None:
+    names = [str(10**25 + 1), str(10**25), "7"]
+    folder = write(tmp_path, x=np.zeros((30, 1)), y=names * 10)
+    assert Npz().complete(folder).names == ("7", str(10**25), str(10**25 + 1))
+
+
+def test_a_share_of_each_label_is_held_out(tmp_path: Path) -> None:
+    folder = write(tmp_path, x=np.zeros((40, 1)), y=np.repeat([0, 1], [10, 30]))
+    train, test = Npz(test_fraction=0.3).load(folder)
+    assert np.bincount(test.labels).tolist() == [3, 9]
+    assert np.bincount(train.labels).tolist() == [7, 21]
+
+
+def test_inputs_are_standardised_by_the_training_set_alone(tmp_path: Path) -> None:
+    train, test = np.array([[1.0, 5], [3, 5]]), np.array([[5.0, 6]])
+    folder = write(tmp_path, x_train=train, y_train=[0, 1], x_test=test, y_test=[1])
+    scaled = Npz(standardise=True).load(folder)
+    assert scaled[0].x.tolist() == [[-1, 0], [1, 0]]
+    assert scaled[1].x.tolist() == [[3, 1]]
+
+
+def test_pixels_are_normalised_as_if_they_were_from_0_to_1(tmp_path: Path) -> None:
+    x = np.uint8([[[0, 255]], [[0, 255]]])
+    folder = write(tmp_path, x_train=x, y_train=[0, 1], x_test=x, y_test=[0, 1])
+    train, _ = Npz(normalise=[0.5, 0.25]).load(folder)
+    assert train.x[0].tolist() == [[[-2, 2]]]
+    floats = np.float32([[0.5], [1]])
+    folder = write(
+        tmp_path, x_train=floats, y_train=[0, 1], x_test=floats, y_test=[0, 1]
+    )
+    assert Npz(normalise=[0.5, 0.25]).load(folder)[0].x.tolist() == [[0], [2]]
+
+
+def test_channels_of_own_images_are_normalised_one_by_one(tmp_path: Path) -> None:
+    x = np.uint8(np.tile([0, 255, 255], (4, 2, 2, 1)))
+    folder = write(tmp_path, x=x, y=[0, 0, 1, 1])
+    scaling = [[0.0, 0.5, 0.5], [1.0, 0.5, 0.25]]
+    train, _ = Npz(test_fraction=0.5, normalise=scaling).load(folder)
+    assert train.x[0, :, 0, 0].tolist() == [0, 1, 2]
+    with pytest.raises(ConfigError, match="one for each channel, of 3"):
+        Npz(test_fraction=0.5, normalise=[[0.0, 0.5], [1.0, 1.0]]).complete(folder)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "settings", "words"),
+    [
+        ({"x": [[1.0], [np.nan]], "y": [0, 1]}, {}, r"infinite number in sample 1"),
+        ({"x": [[1.0], [2]], "y": [0, np.nan]}, {}, "missing y in sample 1"),
+        ({"x": [1.0, 2], "y": [0, 1]}, {}, r"inputs of shape \(2,\)"),
+        ({"x": np.ones((2, 1)), "y": [0, 1]}, {}, "too small to hold out"),
+        (
+            {"x": np.ones((500, 1)), "y": np.linspace(0, 1, 500)},
+            {},
+            "500 different labels in 500 samples; they must be classes",
+        ),
+        (
+            {"x": np.ones((8, 1)), "y": list("aabbaabb")},
+            {"names": ("b", "c")},
+            "class 'a', which is none of b to c; correct dataset.names or leave",
+        ),
+        (
+            {"x": np.ones((8, 1)), "y": [0, 0, 1, 1] * 2},
+            {"shape": (2,), "classes": 2},
+            r"dataset.shape=\[2\] is not allowed; use \[1\] as in the .npz file",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    arrays: dict[str, Any], settings: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, **arrays)
+    with pytest.raises(ConfigError, match=words) as error:
+        Npz(**settings).load(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_names_and_classes_must_agree() -> None:
+    with pytest.raises(ConfigError, match=r"dataset.classes=3 .* 0 or 2, as dataset"):
+        Npz(classes=3, names=("a", "b"))
+
+
+def test_a_label_may_be_in_a_row_of_its_own(tmp_path: Path) -> None:
+    """As in keras' files."""
+    x, y = np.zeros((4, 2, 2, 3), np.uint8), np.array([[0], [1], [0], [1]])
+    folder = write(tmp_path, x_train=x, y_train=y, x_test=x, y_test=y)
+    train, _ = Npz().load(folder)
+    assert train.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_a_run_keeps_what_the_file_tells(tmp_path: Path) -> None:
+    """So that its models can be reported and served where the file is not."""
+    folder = write(tmp_path, x=np.zeros((40, 3)), y=["yes", "no"] * 20)
+    config = compose_config(
+        ["dataset=npz", f"data_dir={folder}", "partition=iid", "drift=none"]
+    )
+    assert config.resolved["dataset"]["shape"] == [3]
+    assert config.resolved["dataset"]["names"] == ["no", "yes"]
+    assert config.dataset.classes == config.resolved["dataset"]["classes"] == 2
+
+
+@pytest.mark.parametrize("names", [["mild", " mild"], ["Mild", "mild"], ["a", "a "]])
+def test_classes_that_differ_in_blanks_or_case_only_are_refused(
+    names: list[str],
+) -> None:
+    with pytest.raises(ConfigError, match=r"differ in blanks or capitals only"):
+        coded({"train": {"y": np.array([*names, "severe"])}}, "the table")
+
+
+def test_letters_are_classes_of_their_own() -> None:
+    found = coded({"train": {"y": np.array(["a", "A"])}}, "the table")
+    assert found["train"]["names"].tolist() == ["A", "a"]

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cfl_flower.data.reading.samples import Crop, images
+from cfl_flower.errors import ConfigError
+
+
+def test_boxes_are_cut_out_and_resized(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    image = np.zeros((8, 8, 3), np.uint8)
+    image[:4, 4:] = (10, 20, 30)
+    Image.fromarray(image).save(path)
+    x = images([Crop(path, (4, 0, 8, 4)), Crop(path)], (3, 2, 2))
+    assert x.shape == (2, 3, 2, 2)
+    assert [np.unique(channel).tolist() for channel in x[0]] == [[10], [20], [30]]
+    # Resizing smooths the border between the quarters.
+    assert x[1, :, 0, 1] == pytest.approx(np.array([10, 20, 30]), rel=0.3)
+    assert x[1, :, 1, 0].max() <= 1
+
+
+def test_pixels_of_16_bits_are_refused_rather_than_white(tmp_path: Path) -> None:
+    path = tmp_path / "deep.png"
+    Image.fromarray(np.full((4, 4), 20000, np.uint16)).save(path)
+    with pytest.raises(ConfigError, match="not bytes; convert it"):
+        images([Crop(path)], (1, 4, 4))
+
+
+def test_many_images_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = importlib.import_module("cfl_flower.data.reading.samples")
+    monkeypatch.setattr(samples, "TAKEN_AT_ONCE", 4)
+    for value in range(10):
+        Image.new("L", (3, 3), value).save(tmp_path / f"{value}.png")
+    x = images([Crop(tmp_path / f"{value}.png") for value in range(10)], (1, 3, 3))
+    assert x[:, 0, 0, 0].tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9])
+def test_an_image_that_is_cut_off_is_named(
+    tmp_path: Path, suffix: str, share: float
+) -> None:
+    path = tmp_path / f"cut.{suffix}"
+    noise = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+    Image.fromarray(noise).save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ConfigError, match=rf"cut\.{suffix} cannot be read"):
+        images([Crop(path)], (3, 8, 8))
+
+
+def test_an_image_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone\.png cannot be read"):
+        images([Crop(tmp_path / "gone.png")], (3, 8, 8))

@@ -1,0 +1,618 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.config.composition import compose_plain
+from cfl_flower.config.overrides import CONF
+from cfl_flower.data.worlds.drift import (
+    Exchange,
+    LabelBuckets,
+    Regroup,
+    Relabel,
+    Release,
+    Restore,
+    Rotate,
+    Schedule,
+)
+from cfl_flower.data.worlds.mixtures import Mixtures
+from cfl_flower.data.worlds.partition import (
+    Dirichlet,
+    FewClasses,
+    LabelGroups,
+    Partition,
+)
+from cfl_flower.data.worlds.timeline import Event, Occasion, Timeline
+from cfl_flower.data.worlds.world import Layout, World, first_world
+from cfl_flower.errors import ConfigError
+
+
+def timeline(
+    *events: Event,
+    partition: Partition | None = None,
+    clients: int = 20,
+    seed: int = 0,
+    total: int = 200,
+    classes: int = 10,
+) -> Timeline:
+    return Timeline(partition or LabelGroups(), events, clients, classes, seed, total)
+
+
+def worlds(line: Timeline) -> list[World]:
+    return [line.world(round) for round in [1, *line.rounds]]
+
+
+def same(one: World, two: World, names: Sequence[str] = World.__annotations__) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(two, name))
+        for name in names
+        if name != "allocations"
+    )
+
+
+def test_a_change_holds_from_its_round_on() -> None:
+    line = timeline(Regroup([16, 31]))
+    periods = [line.period(round) for round in (1, 15, 16, 17, 30, 31, 99)]
+    assert periods == [0, 0, 1, 1, 1, 2, 2]
+
+
+def test_without_events_nothing_changes() -> None:
+    line = timeline(Regroup([]))
+    assert line.rounds == line.changes == []
+    assert line.world(1) is line.world(99)
+
+
+def test_events_that_change_nothing_are_no_changes() -> None:
+    # After the last part nothing more arrives.
+    line = timeline(Release(every=50, first=1, periods=4), total=300)
+    assert line.rounds[-2:] == [201, 251]
+    assert line.changes == [51, 101, 151]
+    # Pairs that meet exchange in some rounds only.
+    line = timeline(Exchange(every=1, probability=0.05), clients=10, total=100)
+    moved = [
+        round
+        for round in line.rounds
+        if (line.world(round).source != line.world(round - 1).source).any()
+    ]
+    assert line.changes == moved
+    assert len(moved) < 40
+
+
+def test_worlds_can_be_asked_for_in_any_order() -> None:
+    line, other = (timeline(Regroup([3, 5, 7, 9, 11, 13])) for _ in range(2))
+    late = line.world(13)
+    assert same(line.world(3), other.world(3))
+    assert same(other.world(13), late)
+    concepts = [each.concepts(7).tolist() for each in (line, other)]
+    assert concepts[0] == concepts[1]
+
+
+# Regroup
+
+
+def test_at_each_event_all_clients_go_to_groups_that_did_not_exist() -> None:
+    line = timeline(Regroup([3, 5]))
+    for before, after in itertools.pairwise(worlds(line)):
+        known = {row.tobytes() for row in before.demand}
+        assert not known & {row.tobytes() for row in after.demand}
+        assert not set(before.groups.flat) & set(after.groups.flat)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "moved"), [(0.0, 0), (0.25, 5), (0.38, 8), (1.0, 20)]
+)
+def test_as_many_clients_change_as_the_fraction_says(
+    fraction: float, moved: int
+) -> None:
+    line = timeline(Regroup([2, 4, 6], fraction=fraction))
+    for before, after in itertools.pairwise(worlds(line)):
+        stayed = (before.groups == after.groups).all(axis=1)
+        assert (~stayed).sum() == moved
+        assert np.array_equal(before.demand[stayed], after.demand[stayed])
+
+
+def test_the_schedule_follows_the_seed() -> None:
+    one, again, other = (
+        timeline(Regroup([3]), seed=seed).world(3) for seed in (1, 1, 2)
+    )
+    assert same(one, again)
+    assert not np.array_equal(one.demand, other.demand)
+
+
+def test_later_events_do_not_change_earlier_periods() -> None:
+    short = timeline(Regroup([3], fraction=0.5))
+    long = timeline(Regroup([3, 5, 9], fraction=0.5))
+    for round in (1, 3):
+        assert same(short.world(round), long.world(round))
+        assert np.array_equal(short.concepts(round), long.concepts(round))
+
+
+def test_other_clients_change_at_each_event() -> None:
+    first, second = (
+        (before.groups != after.groups).any(axis=1)
+        for before, after in itertools.pairwise(
+            worlds(timeline(Regroup([3, 5], fraction=0.5)))
+        )
+    )
+    assert first.tolist() != second.tolist()
+    assert first[:10].sum() < 10
+
+
+# Relabel and rotate
+
+
+def test_a_swap_lets_two_labels_change_names_and_again_undoes_it() -> None:
+    line = timeline(Relabel([100, 150], modulo=10, residues=[0, 1, 2], swaps=[[1, 2]]))
+    before, during, after = worlds(line)
+    moved = np.arange(20) % 10 < 3
+    assert (during.relabel[moved] == [0, 2, 1, 3, 4, 5, 6, 7, 8, 9]).all()
+    assert np.array_equal(during.relabel[~moved], before.relabel[~moved])
+    assert same(before, after)
+    assert np.array_equal(line.concepts(1), line.concepts(150))
+
+
+def test_names_are_of_what_labels_were_called_last() -> None:
+    # 1 is called 2, then what is called 2 is called 3.
+    first, second = Relabel([2], swaps=[[1, 2]]), Relabel([3], swaps=[[2, 3]])
+    world = timeline(first, second).world(3)
+    assert world.relabel[0, :4].tolist() == [0, 3, 1, 2]
+
+
+def test_a_permutation_names_every_label_anew() -> None:
+    names = [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
+    line = timeline(Relabel([2, 3], permutation=names))
+    assert line.world(2).relabel[0].tolist() == names
+    assert line.world(3).relabel[0].tolist() == [*names[1:], names[0]]
+    with pytest.raises(ConfigError, match=r"drift\.permutation=.*once"):
+        timeline(Relabel([2], permutation=[0, 0, 1])).world(2)
+
+
+def test_restored_clients_hold_what_they_held_first() -> None:
+    changes = [
+        Regroup([2], fraction=0.5),
+        Relabel([3], random_swaps=2),
+        Rotate([4]),
+        Exchange([5], probability=0.5),
+        LabelBuckets([6], buckets=5),
+    ]
+    line = timeline(*changes, Restore([9]))
+    assert same(line.world(1), line.world(9))
+    assert not same(line.world(1), line.world(8))
+    assert np.array_equal(line.concepts(1), line.concepts(9))
+    some = timeline(Rotate([4]), Restore([9], ids=[3, 4]))
+    assert np.flatnonzero(some.world(9).degrees == 0).tolist() == [3, 4]
+
+
+@given(st.integers(0, 99), st.integers(1, 5))
+def test_random_swaps_are_each_clients_own(seed: int, pairs: int) -> None:
+    line = timeline(Relabel([2], random_swaps=pairs, fraction=0.5), seed=seed)
+    relabel = line.world(2).relabel
+    changed = (relabel != np.arange(10)).sum(axis=1)
+    assert sorted(changed.tolist()) == [0] * 10 + [2 * pairs] * 10
+    assert (np.sort(relabel, axis=1) == np.arange(10)).all()
+    # Twice the same name is the label itself: nothing but swaps.
+    assert (np.take_along_axis(relabel, relabel, axis=1) == np.arange(10)).all()
+    assert len(np.unique(relabel[changed > 0], axis=0)) > 1
+
+
+def test_random_swaps_are_among_the_labels_that_a_client_holds() -> None:
+    line = timeline(Relabel([2], random_swaps=2), partition=FewClasses(labels=4))
+    world = line.world(2)
+    changed = world.relabel != np.arange(10)
+    assert np.array_equal(changed, world.demand > 0)
+
+
+def test_a_step_of_a_schedule_is_named_in_its_errors_and_lasts_as_long_as_the_run() -> (
+    None
+):
+    steps = {"turn": Rotate(every=5, first=2, ids=[99]), "swap": Exchange([3])}
+    line = timeline(*Schedule(steps=steps).events, total=9)
+    assert line.rounds == [2, 3, 7]
+    with pytest.raises(ConfigError, match=r"drift\.steps\.turn\.ids="):
+        line.world(2)
+    with pytest.raises(ConfigError, match=r"drift\.steps\.bad=int"):
+        Schedule(steps={"bad": 3})
+
+
+@pytest.mark.parametrize(("count", "degrees"), [(4, 90), (25, 14.4)])
+def test_equal_turns_bring_the_first_concept_back(count: int, degrees: float) -> None:
+    line = timeline(Rotate([*range(2, count + 2)], degrees=degrees), total=count + 1)
+    turned = [line.world(round).degrees[0] for round in range(1, count + 2)]
+    assert turned == pytest.approx([*(degrees * np.arange(count)), 0], abs=1e-8)
+    assert turned[-1] == 0
+    assert np.array_equal(line.concepts(1), line.concepts(count + 1))
+    assert not set(line.concepts(1)) & set(line.concepts(2))
+
+
+# Exchange, release, stream
+
+
+def test_swapped_clients_exchange_everything_and_nothing_is_lost() -> None:
+    line = timeline(Exchange(every=1, first=2, probability=0.05), clients=200, total=50)
+    moved = []
+    for before, after in itertools.pairwise(worlds(line)):
+        owner = after.source[:, 0]
+        assert (after.source == owner[:, None]).all()
+        assert sorted(owner) == list(range(200))
+        moved.append(np.count_nonzero(owner != before.source[:, 0]))
+        place = {before.source[i, 0]: before.groups[i, 0] for i in range(200)}
+        assert after.groups[:, 0].tolist() == [place[who] for who in owner]
+        # In pairs: whoever has my samples gave me theirs.
+        order = np.argsort(before.source[:, 0])[owner]
+        assert (order[order] == np.arange(200)).all()
+    # All meet in pairs, of which 5% exchange.
+    assert np.mean(moved) == pytest.approx(10, abs=2)
+
+
+def test_swap_part_gives_a_label_of_ones_own_for_one_of_the_others() -> None:
+    # Clients 0 and 5 hold the labels 0, 1 and 5, 6.
+    drift = Exchange([2], ids=[0, 5], part=True)
+    line = timeline(drift, partition=FewClasses(labels=2))
+    before, after = worlds(line)
+    changed = (before.source != after.source).any(axis=1)
+    assert np.flatnonzero(changed).tolist() == [0, 5]
+    for client, mine, others in ((0, {0, 1}, {5, 6}), (5, {5, 6}, {0, 1})):
+        held = set(np.flatnonzero(after.demand[client]))
+        assert len(held & mine) == len(held & others) == 1
+    for label in range(10):
+        assert sorted(after.source[:, label]) == list(range(20))
+    moved = line.concepts(1) != line.concepts(2)
+    assert np.flatnonzero(moved).tolist() == [0, 5]
+
+
+def test_swap_part_without_a_label_of_ones_own_swaps_nothing_or_any_two() -> None:
+    # Clients 0 and 10 hold the same two labels: any two change hands.
+    same_labels = Exchange([2], ids=[0, 10], part=True)
+    for seed in range(9):
+        line = timeline(same_labels, partition=FewClasses(labels=2), seed=seed)
+        before, after = worlds(line)
+        assert (before.source != after.source).sum() == 4
+    # Client 0 holds all, client 1 two: only one of them has labels of its own.
+    world = first_world(Layout(np.array([[1.0, 1, 1], [1, 1, 0]]), np.array([0, 1])))
+    occasion = Occasion(Partition(), seed=0, round=2, number=0, occurrence=0)
+    assert same(Exchange([2], part=True).apply(world, occasion), world)
+
+
+def test_a_quarter_of_the_samples_arrives_every_50_rounds() -> None:
+    line = timeline(Release(every=50, first=1, periods=4))
+    assert line.rounds == [1, 51, 101, 151]
+    shares = [line.world(round).until[0] for round in (1, 50, 51, 101, 151, 200)]
+    assert shares == [0.25, 0.25, 0.5, 0.75, 1, 1]
+
+
+def test_samples_arrive_from_round_1_on_whatever_the_times() -> None:
+    shares = [9, 17, 25]
+    line = timeline(Release(shares, order="time", periods=4), total=36)
+    assert line.rounds == [1, *shares]
+    assert [float(line.world(r).until[0]) for r in line.rounds] == [0.25, 0.5, 0.75, 1]
+
+
+@pytest.mark.parametrize("rounds", [6, 10, 20, 36, 100, 1000])
+def test_timestamps_spread_the_stream_over_the_run(rounds: int) -> None:
+    line = compose_config(
+        ["drift=timestamps", "partition=iid", f"rounds={rounds}"]
+    ).timeline
+    first, last = line.world(1), line.world(rounds)
+    assert first.since[0] == 0
+    assert first.until[0] <= 0.2
+    # One period each round, in a run with fewer rounds than periods.
+    assert last.until[0] == (0.6 if rounds == 6 else 1)
+    assert line.changes[-1] > 0.7 * rounds
+
+
+def test_label_buckets_stream_in_and_are_forgotten() -> None:
+    drift = LabelBuckets(every=50, first=1, buckets=5, window=100)
+    line = timeline(drift, partition=Partition(), total=300)
+    seen = [line.world(round).visible for round in line.rounds]
+    assert all((visible.sum(axis=1) == 4).all() for visible in seen)
+    for early, late in itertools.pairwise(seen):
+        assert ((early & late).sum(axis=1) == 2).all()
+    # Each client has its own buckets; after the last comes the first.
+    assert len(np.unique(seen[0], axis=0)) > 1
+    assert np.array_equal(seen[0], seen[5])
+
+
+def test_a_window_in_rounds_keeps_what_arrived_in_them() -> None:
+    # Buckets arrive in rounds 1, 31, ...: 100 rounds are nearest to three of them.
+    drift = LabelBuckets(every=30, first=1, buckets=10, window=100)
+    line = timeline(drift, partition=Partition())
+    assert {int(line.world(r).visible.sum(axis=1)[0]) for r in line.rounds} == {3}
+    # Without a window they only arrive.
+    line = timeline(LabelBuckets(every=30, first=1), partition=Partition())
+    seen = [int(line.world(round).visible[0].sum()) for round in line.rounds]
+    assert seen == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_time_passes_by_periods_and_is_forgotten() -> None:
+    # Two rounds to a day of ten; the last three days are remembered.
+    drift = Release(every=2, first=1, periods=10, order="time", window=6)
+    line = timeline(drift, total=30)
+    days = [
+        (float(world.since[0]), float(world.until[0]))
+        for world in map(line.world, (1, 2, 3, 5, 15, 17, 29))
+    ]
+    assert days == [
+        *((0.0, 0.3), (0.0, 0.3), (0.1, 0.4), (0.2, 0.5), (0.7, 1.0)),
+        *((0.7, 1.0), (0.7, 1.0)),
+    ]
+
+
+def test_buckets_are_of_the_labels_that_a_client_holds() -> None:
+    drift = LabelBuckets(every=10, first=1, buckets=10, window=10)
+    line = timeline(drift, partition=FewClasses(labels=3))
+    seen = np.stack([line.world(round).visible for round in line.rounds])
+    held = line.world(1).demand > 0
+    # Three labels, three buckets: in turn, and never none.
+    assert ((seen & held).sum(axis=2) == 1).all()
+    assert ((seen[:3] & held).sum(axis=0) == held).all()
+
+
+# Who and when
+
+
+def test_only_the_named_clients_change() -> None:
+    line = timeline(Rotate([2], ids=[3, 7]))
+    assert np.flatnonzero(line.world(2).degrees).tolist() == [3, 7]
+    with pytest.raises(ConfigError, match=r"drift\.ids=.*0 to 19"):
+        timeline(Rotate([2], ids=[20])).world(2)
+
+
+def test_rounds_and_regular_rounds_are_one_schedule() -> None:
+    assert Rotate([3, 8], every=4, first=4).times(12, 0, 0) == [3, 4, 8, 12]
+
+
+def test_a_chance_in_each_round_is_drawn_from_the_seed() -> None:
+    change = Rotate([50], chance=0.3, first=11)
+    times = change.times(1000, 1, 0)
+    assert times == change.times(1000, 1, 0)
+    assert min(times) >= 11
+    assert 50 in times
+    assert len(times) == pytest.approx(0.3 * 990, abs=60)
+    # A longer run has the same events at first; other seeds and events have others.
+    assert change.times(200, 1, 0) == [round for round in times if round <= 200]
+    assert times != change.times(1000, 2, 0) != change.times(1000, 1, 1)
+    line = timeline(Rotate(chance=0.5), total=20)
+    assert line.rounds == Rotate(chance=0.5).times(20, 0, 0)
+    assert Rotate(chance=1.0).times(5, 0, 0) == [2, 3, 4, 5]
+    assert Rotate().times(99, 0, 0) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rounds": [0]},
+        {"rounds": [5, 3]},
+        {"rounds": [3, 3]},
+        {"fraction": 1.5},
+        {"chance": -0.1},
+        {"every": 0},
+        {"first": 0},
+        {"modulo": 0, "residues": [0]},
+        {"residues": [3], "modulo": 3},
+        {"residues": [3]},
+        {"residues": [], "modulo": 3},
+        {"ids": []},
+    ],
+)
+def test_malformed_schedule_is_refused(options: dict) -> None:
+    with pytest.raises(ConfigError, match=rf"drift\.{next(iter(options))}="):
+        Regroup(**options)
+
+
+@pytest.mark.parametrize(
+    ("event", "options"),
+    [
+        (Relabel, {"swaps": []}),
+        (Relabel, {"swaps": [[1]]}),
+        (Relabel, {"swaps": [[1, 1]]}),
+        (Relabel, {"random_swaps": -1}),
+        (Exchange, {"probability": 1.1}),
+        (Release, {"periods": 0, "every": 5, "first": 1}),
+        (Release, {"order": "chance", "first": 1, "every": 5}),
+        (Release, {"window": 0, "first": 1, "every": 5}),
+        (Release, {"window": 9, "rounds": [1]}),
+        (Release, {"fraction": 0.5, "first": 1, "every": 5}),
+        (Rotate, {"degrees": float("inf")}),
+        (LabelBuckets, {"buckets": 0}),
+        (LabelBuckets, {"window": 11, "every": 1}),
+    ],
+)
+def test_events_out_of_range_name_the_setting(event: type, options: dict) -> None:
+    with pytest.raises(ConfigError, match=rf"drift\.{next(iter(options))}="):
+        event(**options)
+
+
+# The papers' presets
+
+
+def preset(name: str, *overrides: str) -> Timeline:
+    return compose_config([f"drift={name}", "rounds=200", *overrides]).timeline
+
+
+NEEDS = {"timestamps": "partition=iid", "mixture_redraw": "partition=mixtures"}
+
+
+@pytest.mark.parametrize(
+    "name", sorted({path.stem for path in (CONF / "drift").glob("*.yaml")} - {"none"})
+)
+def test_every_drift_comes_within_the_default_rounds(name: str) -> None:
+    partition = NEEDS.get(name, "partition=label_groups")
+    config = compose_config([f"drift={name}", partition])
+    assert any(1 < round <= config.rounds for round in config.timeline.rounds)
+
+
+GROUPS = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 2])[np.arange(40) % 10]
+SWAPS = np.array([[1, 2], [3, 4], [5, 6]])
+
+
+def swapped(line: Timeline, round: int) -> np.ndarray:
+    """Return which clients have swapped the labels of their group, and check it."""
+    relabel = line.world(round).relabel
+    names = np.tile(np.arange(10), (40, 1))
+    changed = (relabel != names).any(axis=1)
+    for client in np.flatnonzero(changed):
+        one, two = SWAPS[GROUPS[client]]
+        names[client, [one, two]] = two, one
+    assert np.array_equal(relabel, names)
+    return changed
+
+
+@pytest.mark.parametrize("classes", [3, 4, 5])
+def test_a_presets_swaps_fit_datasets_with_fewer_labels(classes: int) -> None:
+    swap = Relabel([2], swaps=[[5, 6]], wrap=True)
+    few: dict[str, Any] = {"partition": Partition(), "classes": classes}
+    names = timeline(swap, **few).world(2).relabel
+    expected = np.arange(classes)
+    expected[[5 % classes, 6 % classes]] = 6 % classes, 5 % classes
+    assert np.array_equal(names, np.tile(expected, (len(names), 1)))
+    with pytest.raises(ConfigError, match=rf"labels from 0 to {classes - 1}"):
+        timeline(Relabel([2], swaps=[[5, 6]]), **few).world(2)
+
+
+def test_two_labels_are_too_few_for_groups_that_swap_others() -> None:
+    few: dict[str, Any] = {"partition": Partition(), "classes": 2}
+    with pytest.raises(ConfigError, match="at least 3 labels, or drift=concept_half"):
+        timeline(Relabel([2], swaps=[[5, 6]], wrap=True), **few).world(2)
+
+
+def test_fedccfas_sudden_drift_swaps_three_groups_at_once() -> None:
+    line = preset("sudden", "partition=dirichlet")
+    assert line.rounds == [19]
+    assert not swapped(line, 18).any()
+    assert swapped(line, 19).all()
+    assert len(set(line.concepts(18))) == 1
+    assert adjusted_rand_score(line.concepts(19), GROUPS) == 1
+
+
+def test_fedccfas_staggered_drift_comes_group_by_group() -> None:
+    line = preset("staggered", "partition=dirichlet")
+    assert line.rounds == [13, 19, 25]
+    for round, groups in ((13, 1), (19, 2), (25, 3)):
+        assert np.array_equal(swapped(line, round), groups > GROUPS)
+
+
+def test_fedccfas_recurring_drift_returns() -> None:
+    line = preset("recurring", "partition=dirichlet")
+    assert swapped(line, 24).all()
+    assert not swapped(line, 25).any()
+    assert np.array_equal(line.concepts(1), line.concepts(25))
+
+
+def test_the_rounds_of_a_preset_are_one_setting() -> None:
+    assert preset("sudden", "drift.rounds=[7]").rounds == [7]
+    assert preset("staggered", "drift.rounds=[7,8,9]").rounds == [7, 8, 9]
+
+
+def test_flexcfls_presets_are_the_papers() -> None:
+    assert preset("incremental", "drift.every=50").rounds == [1, 51, 101, 151]
+    for name in ("swap_all", "swap_part"):
+        line = preset(name, "clients=400", "partition=few_classes")
+        assert line.rounds == list(range(2, 201))
+        changed = (line.world(2).source != np.arange(400)[:, None]).any(axis=1)
+        assert changed.sum() == pytest.approx(20, abs=12)
+
+
+def test_fieldings_concept_drift_concerns_half_of_the_clients() -> None:
+    line = preset("concept_half", "drift.rounds=[5]")
+    changed = (line.world(5).relabel != np.arange(10)).sum(axis=1)
+    assert sorted(changed.tolist()) == [0] * 20 + [2] * 20
+
+
+def test_a_schedule_is_its_steps_in_their_order() -> None:
+    one, two = Relabel([2], swaps=[[1, 2]]), Relabel([2], swaps=[[2, 3]])
+    events = Schedule(steps={"one": one, "two": two}).events
+    assert timeline(*events).world(2).relabel[0, 1] == 3
+
+
+def test_dirichlet_shares_are_drawn_anew_for_those_who_regroup() -> None:
+    line = timeline(Regroup([2], fraction=0.5), partition=Dirichlet())
+    before, after = worlds(line)
+    assert (before.demand != after.demand).any(axis=1).sum() == 10
+
+
+PARTITIONS = [
+    Partition(rotations=[0, 90]),
+    Partition(shifts=[0, 3]),
+    Dirichlet(),
+    FewClasses(),
+    LabelGroups(),
+    LabelGroups(purity=1.0),
+]
+CHANGES = [
+    Regroup([2], fraction=0.5),
+    Relabel([2], swaps=[[1, 2]], fraction=0.5),
+    Relabel([2], random_swaps=1, fraction=0.5),
+    Rotate([2], fraction=0.5),
+    Exchange([2], probability=0.5),
+    Exchange([2], probability=0.5, part=True),
+]
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: type(c).__name__)
+def test_a_concept_changes_with_what_is_held_and_with_nothing_else(
+    partition: Partition, change: Event
+) -> None:
+    line = timeline(change, partition=partition, clients=40)
+    before, after = worlds(line)
+    moved = line.concepts(1) != line.concepts(2)
+    held = [np.where(world.groups >= 0, world.relabel, -1) for world in (before, after)]
+    other = (
+        (before.groups != after.groups).any(axis=1)
+        | (before.degrees != after.degrees)
+        | (before.relabel != after.relabel).any(axis=1)
+    )
+    assert np.array_equal(moved, other)
+    # A label that is held anew, or under another name, is another concept.
+    assert moved[(held[0] != held[1]).any(axis=1)].all()
+
+
+def test_a_redrawn_mixture_is_new_and_the_main_cluster_stays() -> None:
+    line = timeline(Regroup([3, 5], ids=[2, 7]), partition=Mixtures(), clients=12)
+    one, two, three = worlds(line)
+    for before, after in itertools.pairwise((one, two, three)):
+        changed = (before.mixture != after.mixture).any(axis=1)
+        assert np.flatnonzero(changed).tolist() == [2, 7]
+        assert (after.mixture.argmax(axis=1) == after.groups[:, 0]).sum() >= 6
+    assert all((line.concepts(r) == line.concepts(1)).all() for r in (3, 5))
+    assert len(set(line.concepts(1))) == 4
+    assert one.mixture.shape == (12, 4)
+    assert one.mixture.sum(axis=1) == pytest.approx(1)
+    # The second draw of one client is that of a run in which all draw twice.
+    everyone = timeline(Regroup([3, 5]), partition=Mixtures(), clients=12).world(5)
+    assert np.array_equal(three.mixture[[2, 7]], everyone.mixture[[2, 7]])
+
+
+def test_exchanged_mixtures_go_with_the_samples() -> None:
+    line = timeline(Exchange([2]), Restore([3]), partition=Mixtures(), clients=10)
+    one, two, three = worlds(line)
+    owner = two.source[:, 0]
+    assert np.array_equal(two.mixture, one.mixture[owner])
+    assert np.array_equal(line.concepts(2), line.concepts(1)[owner])
+    assert same(one, three)
+    assert Partition().begin(5, 10, 0).mixture.tolist() == [[1.0]] * 5
+
+
+def test_the_presets_of_streams_are_the_papers() -> None:
+    line = preset("mixture_redraw", "partition=mixtures", "drift.every=5")
+    assert line.rounds == [11, *range(16, 201, 5)]
+    line = preset("label_buckets", "partition=iid")
+    assert line.world(1).visible.sum(axis=1).tolist() == [2] * 40
+    found = compose_plain(["experiment=fielding_fmow"])[0]["drift"]
+    del found["_target_"]
+    fmow = {key: found[key] for key in ("every", "first", "periods", "order", "window")}
+    line = timeline(Release(**fmow), clients=40, total=2000)
+    assert line.rounds == list(range(1, 2001, 2))
+    # At first, and then always, what 100 rounds bring: 50 days of 1,050.
+    for round, first in ((1, 0), (3, 1), (1999, 999)):
+        world = line.world(round)
+        assert (world.since * 1050).round().tolist() == [first] * 40
+        assert (world.until * 1050).round().tolist() == [first + 50] * 40

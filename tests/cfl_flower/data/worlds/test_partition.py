@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfl_flower.data.reading.pool import Pool
+from cfl_flower.data.worlds.partition import (
+    Dirichlet,
+    FewClasses,
+    LabelGroups,
+    Natural,
+    Partition,
+    divide_once,
+    draw,
+)
+from cfl_flower.data.worlds.world import Allocation, Layout, allocate, first_world
+from cfl_flower.errors import ConfigError
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def allocate_again(
+    partition: Partition, clients: int, classes: int, times: int, seed: int = 0
+) -> tuple[Allocation, ...]:
+    world = first_world(partition.layout(clients, classes, [], seed))
+    for _ in range(times - 1):
+        layout = partition.layout(clients, classes, world.allocations, seed)
+        world = allocate(world, layout, np.ones(clients, bool))
+    return world.allocations
+
+
+def kinds(layout: Layout) -> np.ndarray:
+    return np.unique(layout.demand, axis=0)
+
+
+def test_label_groups_are_disjoint_and_hold_their_share() -> None:
+    layout = LabelGroups(groups=5, purity=0.95).layout(20, 10, [], 0)
+    # Two labels share 0.95, and 0.05 is spread over all ten.
+    own = layout.demand > 0.1
+    assert own.sum(axis=1).tolist() == [2] * 20
+    assert own.sum(axis=0).tolist() == [4] * 10
+    assert layout.demand[own] == pytest.approx(0.475 + 0.005)
+    assert layout.demand[~own] == pytest.approx(0.005)
+    assert np.bincount(layout.groups).tolist() == [4] * 5
+    for group in range(5):
+        assert len(np.unique(layout.demand[layout.groups == group], axis=0)) == 1
+
+
+def test_a_new_layout_has_no_group_that_ever_existed() -> None:
+    allocations = allocate_again(LabelGroups(groups=3), 9, 10, times=4)
+    rows = [
+        row.tobytes() for allocation in allocations for row in kinds(allocation.layout)
+    ]
+    assert len(set(rows)) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"groups": 0}, {"purity": 1.5}, {"samples": 0}, {"test_samples": -1}],
+)
+def test_settings_out_of_range_name_themselves(options: dict) -> None:
+    (name,) = options
+    with pytest.raises(ConfigError, match=rf"partition\.{name}="):
+        LabelGroups(**options)
+
+
+def test_more_groups_than_labels_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"partition\.groups=11.*10 labels"):
+        LabelGroups(groups=11).layout(20, 10, [], 0)
+
+
+@given(st.integers(0, 99), st.integers(1, 12), st.integers(0, 300))
+def test_every_sample_is_allocated_to_exactly_one_client(
+    seed: int, clients: int, samples: int
+) -> None:
+    labels = rng(seed).integers(0, 4, samples)
+    demand = rng(seed + 1).dirichlet(np.full(4, 0.3), clients)
+    hands = divide_once(labels, demand, rng(seed))
+    assert len(hands) == clients
+    assert sorted(np.concatenate(hands).tolist()) == list(range(samples))
+
+
+def test_a_label_is_shared_in_proportion_to_the_demand() -> None:
+    labels = np.array([0] * 60 + [1] * 40)
+    hands = divide_once(labels, np.array([[1.0, 0], [2.0, 1]]), rng())
+    counts = [np.bincount(labels[hand], minlength=2).tolist() for hand in hands]
+    assert counts == [[20, 0], [40, 40]]
+
+
+def test_a_label_that_nobody_wants_is_nobodys() -> None:
+    hands = divide_once(np.array([0, 0, 1, 1]), np.array([[0, 1.0], [0, 1.0]]), rng())
+    assert sorted(np.concatenate(hands).tolist()) == [2, 3]
+
+
+def test_drawn_samples_follow_the_demand_and_may_repeat() -> None:
+    labels = np.array([2, 0, 1, 0])
+    (hand,) = draw(labels, np.array([[0.25, 0, 0.75]]), np.array([4000]), rng())
+    assert len(hand) == 4000
+    shares = np.bincount(labels[hand], minlength=3) / 4000
+    assert shares == pytest.approx([0.25, 0, 0.75], abs=0.03)
+    assert set(hand.tolist()) == {0, 1, 3}
+
+
+def test_each_client_draws_its_own_number_of_samples() -> None:
+    hands = draw(np.arange(4), np.ones((3, 4)), np.array([5, 0, 2]), rng())
+    assert [len(hand) for hand in hands] == [5, 0, 2]
+    assert draw(np.arange(4), np.ones((0, 4)), np.array([], int), rng()) == []
+
+
+@pytest.mark.parametrize("absent", [0, 1, 2])
+def test_a_label_without_samples_is_drawn_by_nobody(absent: int) -> None:
+    labels = np.repeat([label for label in range(3) if label != absent], 5)
+    demand = np.array([[0.5, 0.3, 0.2], np.eye(3)[absent]])
+    some, only = draw(labels, demand, np.array([200, 200]), rng())
+    present = demand[0] * (np.arange(3) != absent)
+    shares = np.bincount(labels[some], minlength=3) / 200
+    assert shares == pytest.approx(present / present.sum(), abs=0.1)
+    # Who wants nothing that is there takes what is there.
+    assert set(labels[only].tolist()) == set(labels.tolist())
+
+
+def test_a_single_group_cannot_change() -> None:
+    with pytest.raises(ConfigError, match=r"groups=1 .* at least 2 with drift=regroup"):
+        allocate_again(LabelGroups(groups=1), 20, 10, times=2)
+
+
+@given(st.integers(0, 99), st.integers(1, 9), st.integers(0, 200))
+def test_shares_of_a_label_are_off_by_rounding_only(
+    seed: int, clients: int, samples: int
+) -> None:
+    demand = rng(seed).dirichlet(np.ones(clients))[:, None]
+    hands = divide_once(np.zeros(samples, int), demand, rng(seed))
+    sizes = np.array([len(hand) for hand in hands])
+    assert (abs(sizes - samples * demand[:, 0]) <= 1 + 1e-6).all()
+
+
+@given(st.integers(0, 99), st.integers(1, 10), st.integers(1, 30))
+def test_groups_cover_all_labels_and_take_all_clients_in_turn(
+    seed: int, groups: int, clients: int
+) -> None:
+    layout = LabelGroups(groups=groups, purity=1).layout(clients, 10, [], seed)
+    if clients >= groups:
+        assert ((kinds(layout) > 0).sum(axis=0) == 1).all()
+    assert layout.demand.sum(axis=1) == pytest.approx(1)
+    members = np.bincount(layout.groups, minlength=groups)
+    assert members.max() - members.min() <= 1
+
+
+def test_next_groups_of_clients_are_drawn() -> None:
+    drawn = [
+        LabelGroups(groups=5).layout(20, 10, [], seed).groups.tolist()
+        for seed in range(4)
+    ]
+    assert len({tuple(concepts) for concepts in drawn}) == 4
+
+
+def test_a_client_may_get_nothing() -> None:
+    hands = divide_once(np.array([0, 1]), np.array([[1.0, 1], [0, 0]]), rng())
+    assert [hand.tolist() for hand in hands] == [[0, 1], []]
+
+
+def test_which_samples_a_client_gets_is_drawn() -> None:
+    hands = [divide_once(np.zeros(50, int), np.ones((2, 1)), rng(s))[0] for s in (0, 1)]
+    assert len(hands[0]) == len(hands[1]) == 25
+    assert hands[0].tolist() != hands[1].tolist() != list(range(25))
+
+
+def test_rounding_favours_no_client_over_all_labels() -> None:
+    # One sample of each of 400 labels for two clients: half each, not all to one.
+    hands = divide_once(np.arange(400), np.ones((2, 400)), rng())
+    assert len(hands[0]) == pytest.approx(200, abs=50)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_only_groups_that_are_left_are_found(seed: int) -> None:
+    # Four labels split into two pairs in three ways.
+    allocations = allocate_again(LabelGroups(groups=2), 4, 4, times=3, seed=seed)
+    rows = [
+        row.tobytes() for allocation in allocations for row in kinds(allocation.layout)
+    ]
+    assert len(set(rows)) == 6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_single_sample_goes_to_who_wants_it_most(seed: int) -> None:
+    hands = divide_once(np.array([0]), np.array([[0.1], [0.9]]), rng(seed))
+    assert [len(hand) for hand in hands] == [0, 1]
+
+
+def test_a_minimum_comes_first_and_the_rest_follows_the_demand() -> None:
+    labels = np.zeros(100, int)
+    hands = divide_once(labels, np.array([[0.0], [1.0], [3.0]]), rng(), minimum=10)
+    assert [len(hand) for hand in hands] == [0, 30, 70]
+    # 60 for each of two clients would be more than half of 100 samples: 25 each.
+    hands = divide_once(labels, np.array([[1.0], [0.001]]), rng(), minimum=60)
+    assert [len(hand) for hand in hands] == [75, 25]
+
+
+def test_a_dirichlet_partition_spreads_each_label_over_the_clients() -> None:
+    layout = Dirichlet(alpha=0.5).layout(20, 10, [], 0)
+    assert layout.demand.sum(axis=0) == pytest.approx(1)
+    assert not layout.groups.any()
+    # The variance of a share is m (1 - m) / (20 alpha + 1) with m = 1/20.
+    draws = [Dirichlet(alpha=0.5).layout(20, 10, [], s).demand for s in range(50)]
+    assert np.var(draws) == pytest.approx(0.05 * 0.95 / 11, rel=0.1)
+
+
+def test_few_classes_are_neighbours_and_their_sizes_uneven() -> None:
+    layout = FewClasses(labels=2, sigma=2.0).layout(30, 10, [], 0)
+    for client, row in enumerate(layout.demand):
+        assert set(np.flatnonzero(row)) == {client % 10, (client + 1) % 10}
+    assert layout.groups.tolist() == [client % 10 for client in range(30)]
+    shares = np.log(layout.demand[layout.demand > 0])
+    assert shares.std() == pytest.approx(2, rel=0.3)
+    # What a client's shares have in common.
+    sizes = FewClasses(labels=2, sigma=0, size_sigma=2.0).layout(300, 10, [], 0).demand
+    largest = sizes.max(axis=1)
+    assert (sizes[sizes > 0].reshape(300, 2) == largest[:, None]).all()
+    assert np.log(largest).std() == pytest.approx(2, rel=0.1)
+
+
+def test_rotations_and_shifts_are_spread_evenly_in_every_combination() -> None:
+    world = Partition(rotations=[0, 90], shifts=[0, 3]).begin(40, 10, seed=0)
+    shifts = world.relabel[:, 0]
+    pairs, counts = np.unique(
+        np.stack([world.degrees, shifts]), axis=1, return_counts=True
+    )
+    assert pairs.T.tolist() == [[0, 0], [0, 3], [90, 0], [90, 3]]
+    assert counts.tolist() == [10] * 4
+    assert world.relabel[shifts == 3][0].tolist() == [3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
+
+
+def owned(owners: list[int]) -> Pool:
+    count = len(owners)
+    arrays = {"x": np.zeros((count, 2), np.float32), "y": np.zeros(count, np.int64)}
+    return Pool.from_arrays({**arrays, "owner": np.array(owners, np.int64)})
+
+
+def test_a_natural_client_is_the_same_owner_in_training_and_testing() -> None:
+    pools = owned([2, 0, 1, 0, 2, 2]), owned([1, 2, 3, 0])
+    for clients in (4, 2):
+        world = first_world(Natural().layout(clients, 1, [], 0))
+        train, test = Natural().allocate_samples(pools, world.allocations[0], 0, None)
+        assert len(train) == len(test) == clients
+        owner_of = [set(pools[1].owners[hand].tolist()) for hand in test]
+        assert all(len(owner) == 1 for owner in owner_of)
+        for hand, owner in zip(train, owner_of, strict=True):
+            wanted = np.flatnonzero(pools[0].owners == next(iter(owner)))
+            assert sorted(hand.tolist()) == wanted.tolist()
+
+
+def test_more_natural_clients_come_after_those_there_were() -> None:
+    owners = np.random.default_rng(0).permutation(np.arange(40) % 20).tolist()
+    pools = owned(owners), owned(owners)
+
+    def dealt(clients: int) -> list[list[int]]:
+        allocation = first_world(Natural().layout(clients, 1, [], 3)).allocations[0]
+        hands = Natural().allocate_samples(pools, allocation, 3, None)
+        return [hands[0][client].tolist() for client in range(clients)]
+
+    everyone = dealt(20)
+    for fewer in (1, 7, 19):
+        assert dealt(fewer) == everyone[:fewer]
+    assert sorted(index for hand in everyone for index in hand) == list(range(40))
+
+
+def test_natural_clients_need_owners_and_enough_of_them() -> None:
+    allocation = first_world(Natural().layout(3, 1, [], 0)).allocations[0]
+    with pytest.raises(ConfigError, match="at most the 2 owners"):
+        Natural().allocate_samples((owned([0, 1]), owned([0])), allocation, 0, None)
+    with pytest.raises(ConfigError, match="at most the 0 owners"):
+        Natural().allocate_samples((owned([]), owned([])), allocation, 0, None)
+    nobody = Pool.from_arrays(
+        {"x": np.zeros((1, 2), np.float32), "y": np.zeros(1, int)}
+    )
+    with pytest.raises(ConfigError, match="use another partition"):
+        Natural().allocate_samples((nobody, nobody), allocation, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (Partition, {"minimum": -1}),
+        (Partition, {"rotations": []}),
+        (Partition, {"rotations": [float("nan")]}),
+        (Dirichlet, {"alpha": 0.0}),
+        (FewClasses, {"labels": 0}),
+        (FewClasses, {"sigma": -1.0}),
+    ],
+)
+def test_bad_settings_name_themselves(cls: type[Partition], options: dict) -> None:
+    with pytest.raises(ConfigError, match=rf"partition\.{next(iter(options))}="):
+        cls(**options)
+
+
+def test_more_labels_per_client_than_there_are_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"partition\.labels=11.*10 labels"):
+        FewClasses(labels=11).layout(4, 10, [], 0)
+
+
+def test_traits_are_spread_evenly_within_each_label_group() -> None:
+    partition = LabelGroups(groups=4, rotations=[0, 180])
+    world = partition.begin(16, 10, seed=0)
+    groups = world.groups.max(axis=1)
+    pairs = np.stack([groups, world.degrees])
+    counts = np.unique(pairs, axis=1, return_counts=True)[1]
+    assert counts.tolist() == [2] * 8
+
+
+def test_natural_clients_are_not_allocated_anew() -> None:
+    layout = Natural().layout(3, 2, [], 0)
+    with pytest.raises(ConfigError, match="cannot be allocated anew"):
+        Natural().layout(3, 2, first_world(layout).allocations, 0)
+
+
+def test_named_groups_are_the_labels_that_are_named() -> None:
+    named = [[0, 1, 2], [3, 4], [5, 6], [7, 8, 9]]
+    partition = LabelGroups(groups=4, purity=1.0, named=named)
+    layout = partition.layout(8, 10, [], 0)
+    for client, group in enumerate(layout.groups):
+        assert np.flatnonzero(layout.demand[client]).tolist() == named[group]
+    assert np.bincount(layout.groups).tolist() == [2] * 4
+
+
+def test_without_new_groups_clients_are_spread_over_those_that_exist() -> None:
+    partition = LabelGroups(groups=5)
+    # Five labels make the five groups in one way only.
+    old = partition.layout(20, 5, [], 0)
+    new = partition.layout(20, 5, first_world(old).allocations, 0)
+    assert {*old.groups.tolist()} == {*new.groups.tolist()} == {0, 1, 2, 3, 4}
+    assert (old.groups != new.groups).mean() > 0.5
+    for group in range(5):
+        own = [layout.demand[layout.groups == group][0] for layout in (old, new)]
+        assert np.array_equal(*own)
+
+
+@pytest.mark.parametrize("named", [[[0, 1]], [[0], []], [[0], [12]]])
+def test_groups_that_are_named_wrongly_are_refused(named: list) -> None:
+    with pytest.raises(ConfigError, match=r"partition\.named="):
+        LabelGroups(groups=2, named=named).layout(4, 10, [], 0)

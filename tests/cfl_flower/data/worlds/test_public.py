@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.data.datasets.digits import Digits
+from cfl_flower.data.datasets.own import Folder
+from cfl_flower.data.reading.rotation import rotate
+from cfl_flower.data.worlds.public import (
+    Distribution,
+    distributions,
+    public_sets,
+    sets_in_folders,
+)
+from cfl_flower.errors import ConfigError
+
+
+def test_mixtures_are_of_turned_datasets(tmp_path: Path) -> None:
+    options = ["partition=mixtures", "partition.clusters=4", "drift=mixture_redraw"]
+    config = compose_config([*options, f"output_dir={tmp_path}"])
+    found = distributions(config.partition, config.timeline)
+    assert [each.degrees for each in found] == [0, 90, 180, 270]
+    pool = Digits().load("")[0]
+    same = [each.draw(pool, 20, np.random.default_rng(0)) for each in found]
+    for number, samples in enumerate(same):
+        assert torch.equal(samples.x, rotate(same[0].x, 90 * number))
+        assert torch.equal(samples.y, same[0].y)
+
+
+def test_label_groups_are_their_own_distributions(tmp_path: Path) -> None:
+    options = ["partition.groups=3", "drift=none", f"output_dir={tmp_path}"]
+    config = compose_config(options)
+    found = distributions(config.partition, config.timeline)
+    assert len(found) == 3
+    pool = Digits().load("")[0]
+    sets = public_sets(found, pool, 200, 0, "public")
+    world = config.timeline.world(1)
+    for concept, samples in enumerate(sets):
+        client = int(np.flatnonzero(config.timeline.concepts(1) == concept)[0])
+        held = set(np.flatnonzero(world.demand[client] > 0).tolist())
+        assert set(samples.y.tolist()) <= held
+    other = public_sets(found, pool, 200, 0, "cluster-tests")
+    assert not torch.equal(sets[0].x, other[0].x)
+
+
+def test_samples_are_renamed_and_drawn_once() -> None:
+    pool = Digits().load("")[0]
+    weights = np.zeros(10)
+    weights[[3, 7]] = 1.0
+    names = np.arange(10)[::-1].copy()
+    samples = Distribution(weights, 0.0, names, 0).draw(
+        pool, 10**6, np.random.default_rng(0)
+    )
+    count = int(np.isin(pool.labels, [3, 7]).sum())
+    assert len(samples.y) == count
+    assert set(samples.y.tolist()) == {6, 2}
+
+
+def test_a_servers_own_sets_lie_in_folders(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, count in (("b", 30), ("a", 20)):
+        (tmp_path / name).mkdir()
+        x = rng.random((count, 3), np.float32)
+        np.savez(tmp_path / name / "samples.npz", x=x, y=rng.integers(0, 4, count))
+    dataset = Folder(shape=(3,), classes=4, test_fraction=0.1)
+    first, second = sets_in_folders(dataset, str(tmp_path))
+    assert len(first.y) < len(second.y)
+    assert first.x.shape[1:] == (3,)
+    with pytest.raises(ConfigError, match=r"public_dir=.*none has no folders"):
+        sets_in_folders(dataset, str(tmp_path / "none"))

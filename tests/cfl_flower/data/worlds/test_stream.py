@@ -1,0 +1,541 @@
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from cfl_flower.data.datasets.digits import Digits
+from cfl_flower.data.reading.pool import Pool
+from cfl_flower.data.reading.rotation import rotate
+from cfl_flower.data.worlds.drift import (
+    Drift,
+    Exchange,
+    LabelBuckets,
+    Regroup,
+    Relabel,
+    Release,
+    Schedule,
+)
+from cfl_flower.data.worlds.mixtures import Mixtures
+from cfl_flower.data.worlds.partition import (
+    Dirichlet,
+    FewClasses,
+    LabelGroups,
+    Natural,
+    Partition,
+)
+from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.errors import ConfigError
+
+CLIENTS = 12
+
+
+def stream(fraction: float = 1.0, seed: int = 3, **partition: int) -> Stream:
+    groups = LabelGroups(groups=5, **partition)
+    drift = Regroup([3, 5], fraction=fraction)
+    return Stream(Digits(), groups, drift, CLIENTS, seed, rounds=9)
+
+
+def fingerprint(source: Stream) -> str:
+    views = [source.view(c, r) for r in (1, 3, 5) for c in range(CLIENTS)]
+    state = hashlib.sha256()
+    for view in views:
+        state.update(view.train_indices.tobytes() + view.test_indices.tobytes())
+    return state.hexdigest()
+
+
+def test_digits_are_split_without_overlap() -> None:
+    train, test = Digits(test_fraction=0.3).load()
+    assert len(train.labels) + len(test.labels) == 1797
+    images = torch.cat([train.x, test.x]).flatten(1)
+    assert len(torch.unique(images, dim=0)) == 1797
+    assert train.x.min() == 0
+    assert train.x.max() == 1
+
+
+def test_digits_can_be_enlarged_to_mnists_size() -> None:
+    dataset = Digits(size=28)
+    assert dataset.load()[0].x.shape[1:] == dataset.shape == (1, 28, 28)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"size": 7}, {"test_fraction": 0.001}, {"test_fraction": 0.999}],
+)
+def test_digits_out_of_range_name_the_setting(options: dict) -> None:
+    with pytest.raises(ConfigError, match=rf"dataset\.{next(iter(options))}="):
+        Digits(**options)
+
+
+@pytest.mark.parametrize("round", [1, 3, 5])
+def test_in_every_period_each_sample_has_one_owner(round: int) -> None:
+    source = stream()
+    views = [source.view(client, round) for client in range(CLIENTS)]
+    for hands in (
+        [view.train_indices for view in views],
+        [view.test_indices for view in views],
+    ):
+        dealt = np.concatenate(hands)
+        assert len(np.unique(dealt)) == len(dealt)
+    assert sum(len(view.train_indices) for view in views) == 1257
+
+
+def test_nothing_changes_between_two_drifts() -> None:
+    source = stream()
+    for early, late in ((1, 2), (3, 4), (5, 9)):
+        one, two = source.view(4, early), source.view(4, late)
+        assert np.array_equal(one.train_indices, two.train_indices)
+        assert np.array_equal(one.test_indices, two.test_indices)
+
+
+def test_the_data_follow_the_true_concept_before_and_after_a_drift() -> None:
+    source = stream()
+    for round in (2, 3, 5):
+        demand = source.timeline.world(round).demand
+        for client in range(CLIENTS):
+            view = source.view(client, round)
+            own = np.flatnonzero(demand[client] > 0.1)
+            for labels in (view.labels, view.test_pool.labels[view.test_indices]):
+                assert np.isin(labels, own).mean() > 0.8
+
+
+def test_clients_outside_of_a_drift_keep_their_samples() -> None:
+    source = stream(fraction=0.25)
+    stayed = source.timeline.concepts(2) == source.timeline.concepts(3)
+    assert stayed.sum() == 9
+    for client in np.flatnonzero(stayed):
+        before, after = source.view(client, 2), source.view(client, 3)
+        assert np.array_equal(before.train_indices, after.train_indices)
+
+
+def test_a_view_gives_the_samples_behind_its_indices() -> None:
+    view = stream().view(2, 1)
+    x, y = view.train()
+    assert torch.equal(x, view.train_pool.x[torch.from_numpy(view.train_indices)])
+    assert y.tolist() == view.labels.tolist()
+    assert len(view.test()[1]) == len(view.test_indices)
+
+
+def test_a_fixed_number_of_samples_is_drawn_with_replacement() -> None:
+    source = stream(samples=500, test_samples=7)
+    view = source.view(0, 1)
+    assert len(view.train_indices) == 500
+    assert len(np.unique(view.train_indices)) < 500
+    assert len(view.test_indices) == 7
+
+
+def test_rounds_can_be_asked_for_in_any_order() -> None:
+    forwards, backwards = stream(), stream()
+    late = backwards.view(1, 5).train_indices
+    backwards.view(1, 1)
+    forwards.view(1, 1), forwards.view(1, 3)
+    assert np.array_equal(forwards.view(1, 5).train_indices, late)
+
+
+def test_another_process_has_the_same_stream_and_another_seed_has_not() -> None:
+    code = (
+        "from cfl_flower.data.datasets.digits import Digits;"
+        "from cfl_flower.data.worlds.drift import Regroup;"
+        "from cfl_flower.data.worlds.partition import LabelGroups;"
+        "from cfl_flower.data.worlds.stream import Stream;"
+        "s = Stream(Digits(), LabelGroups(groups=5), Regroup([3, 5]), 12, 3, 9);"
+        "import hashlib; h = hashlib.sha256();"
+        "[h.update(v.train_indices.tobytes() + v.test_indices.tobytes())"
+        " for v in (s.view(c, r) for r in (1, 3, 5) for c in range(12))];"
+        "print(h.hexdigest())"
+    )
+    there = subprocess.check_output([sys.executable, "-c", code], text=True).strip()
+    assert fingerprint(stream()) == there != fingerprint(stream(seed=4))
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.9])
+def test_the_few_who_drift_follow_their_concept_and_keep_their_sizes(
+    fraction: float,
+) -> None:
+    source = stream(fraction)
+    for before, after in ((2, 3), (4, 5)):
+        demand = source.timeline.world(after).demand
+        changed = source.timeline.concepts(before) != source.timeline.concepts(after)
+        moved = np.flatnonzero(changed)
+        assert len(moved) == round(fraction * CLIENTS)
+        for client in moved:
+            old, new = source.view(client, 1), source.view(client, after)
+            assert len(new.train_indices) == len(old.train_indices)
+            assert len(new.test_indices) == len(old.test_indices)
+            shares = np.bincount(new.labels, minlength=10) / len(new.labels)
+            assert abs(shares - demand[client]).sum() < 0.4
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.25])
+def test_drawn_data_follow_the_true_concept_of_the_few_who_drift(
+    fraction: float,
+) -> None:
+    source = stream(fraction, samples=400, test_samples=400)
+    for round in (2, 3, 5):
+        wanted = source.timeline.world(round).demand
+        for client in range(CLIENTS):
+            view = source.view(client, round)
+            for labels in (view.labels, view.test_pool.labels[view.test_indices]):
+                shares = np.bincount(labels, minlength=10) / 400
+                assert shares == pytest.approx(wanted[client], abs=0.12)
+
+
+def test_a_client_without_samples_has_an_empty_view() -> None:
+    # 1,257 training samples for 2,000 clients.
+    source = Stream(Digits(), LabelGroups(), Regroup([]), 2000, 0, rounds=9)
+    views = [source.view(client, 1) for client in range(2000)]
+    empty = next(view for view in views if len(view.labels) == 0)
+    x, y = empty.train()
+    assert x.shape == (0, 1, 8, 8)
+    assert y.shape == (0,)
+
+
+def test_training_and_test_samples_come_from_their_own_pools() -> None:
+    view = stream().view(0, 1)
+    assert len(view.train_pool.labels) == 1257
+    assert len(view.test_pool.labels) == 540
+    assert torch.equal(
+        view.test()[0], view.test_pool.x[torch.from_numpy(view.test_indices)]
+    )
+
+
+def changed(drift: Drift, partition: Partition | None = None) -> Stream:
+    groups = partition or LabelGroups(groups=5)
+    return Stream(Digits(), groups, drift, CLIENTS, seed=3, rounds=200)
+
+
+def test_rotated_and_renamed_samples_are_the_pools_turned_and_renamed() -> None:
+    source = changed(Regroup(), Partition(rotations=[0, 90], shifts=[0, 3]))
+    world = source.timeline.world(1)
+    for client in range(4):
+        view = source.view(client, 1)
+        for (x, y), pool, rows in (
+            (view.train(), view.train_pool, view.train_indices),
+            (view.test(), view.test_pool, view.test_indices),
+        ):
+            turns = int(world.degrees[client] // 90)
+            assert torch.equal(x, torch.rot90(pool.x[rows], turns, (-2, -1)))
+            shift = world.relabel[client, 0]
+            assert y.tolist() == ((pool.labels[rows] + shift) % 10).tolist()
+
+
+def test_a_recurring_drift_restores_the_very_same_data() -> None:
+    source = changed(Relabel([5, 9], swaps=[[1, 2]]))
+    for client in range(CLIENTS):
+        before, during, after = (source.view(client, round) for round in (4, 5, 9))
+        assert np.array_equal(before.train_indices, after.train_indices)
+        assert np.array_equal(before.labels, after.labels)
+        assert np.array_equal(before.test_labels, after.test_labels)
+        held = np.isin(before.labels, [1, 2])
+        assert np.array_equal(before.labels != during.labels, held)
+
+
+def test_exchanged_samples_belong_to_exactly_one_client() -> None:
+    for part in (False, True):
+        drift = Exchange(every=1, first=2, probability=0.3, part=part)
+        source = changed(drift, FewClasses(sigma=1.0))
+        first = [source.view(client, 1).train_indices for client in range(CLIENTS)]
+        later = [source.view(client, 9).train_indices for client in range(CLIENTS)]
+        assert sorted(np.concatenate(first)) == sorted(np.concatenate(later))
+        assert any(len(a) != len(b) for a, b in zip(first, later, strict=True))
+
+
+def test_released_samples_grow_and_the_test_samples_are_there_at_once() -> None:
+    source = changed(Release(every=50, first=1, periods=4))
+    rounds = (1, 51, 101, 151)
+    for client in range(CLIENTS):
+        hands = [set(source.view(client, r).train_indices.tolist()) for r in rounds]
+        whole = len(hands[-1])
+        assert [len(hand) for hand in hands] == [
+            -(-whole * quarter // 4) for quarter in (1, 2, 3, 4)
+        ]
+        assert hands[0] < hands[1] < hands[2] < hands[3]
+        tests = {len(source.view(client, r).test_indices) for r in rounds}
+        assert len(tests) == 1
+
+
+def test_only_the_labels_of_the_window_are_there() -> None:
+    drift = LabelBuckets(every=50, first=1, buckets=5, window=100)
+    source = changed(drift, Partition())
+    for round in (1, 60, 150):
+        for client in range(CLIENTS):
+            view = source.view(client, round)
+            visible = np.flatnonzero(source.timeline.world(round).visible[client])
+            assert set(view.labels) == set(view.test_labels) == set(visible)
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        Partition(),
+        Dirichlet(minimum=2),
+        FewClasses(minimum=2, sigma=1.0),
+        LabelGroups(groups=3),
+    ],
+)
+def test_training_and_testing_follow_the_same_distribution(
+    partition: Partition,
+) -> None:
+    source = changed(Regroup(), partition)
+    hands = [source.view(client, 1) for client in range(CLIENTS)]
+    dealt = np.sort(np.concatenate([view.train_indices for view in hands]))
+    assert np.array_equal(dealt, np.arange(1257))
+    for view in hands:
+        train = np.bincount(view.labels, minlength=10) / len(view.labels)
+        test = np.bincount(view.test_labels, minlength=10) / len(view.test_labels)
+        assert abs(train - test).sum() < 0.35
+
+
+@pytest.mark.parametrize(
+    ("shared", "counts"),
+    [("none", [0] * 10), ("one", [1] * 10), ("two", [2] * 10), ("rare_half", None)],
+)
+def test_shared_samples_are_everyones(shared: str, counts: list[int] | None) -> None:
+    own = changed(Regroup([]), Partition())
+    source = changed(Regroup([]), Partition(shared=shared))
+    added = []
+    for client in range(CLIENTS):
+        before, after = own.view(client, 1), source.view(client, 1)
+        size = len(before.train_indices)
+        assert np.array_equal(after.train_indices[:size], before.train_indices)
+        assert np.array_equal(after.test_indices, before.test_indices)
+        added.append(after.train_indices[size:].tolist())
+    assert all(samples == added[0] for samples in added)
+    pool = source.view(0, 1).train_pool
+    found = np.bincount(pool.labels[added[0]], minlength=10) if added[0] else [0] * 10
+    if counts is None:
+        rare = np.argsort(np.bincount(pool.labels))[:5]
+        counts = np.isin(np.arange(10), rare).astype(int).tolist()
+    assert list(found) == counts
+
+
+def test_the_fingerprint_names_what_clients_hold() -> None:
+    sources = [
+        changed(Regroup([5])),
+        changed(Regroup([5])),
+        changed(Regroup([6])),
+        changed(Regroup([5], fraction=0.5)),
+        changed(Relabel([5], swaps=[[1, 2]])),
+        changed(Relabel([5], swaps=[[1, 3]])),
+        changed(Regroup([5]), Partition(rotations=[90])),
+    ]
+    names = [source.fingerprint() for source in sources]
+    assert names[0] == names[1]
+    assert len(set(names)) == 6
+    # What comes after the run is of no effect.
+    late = changed(Regroup([5, 500])).fingerprint()
+    assert late == names[0]
+
+
+def test_drawn_samples_keep_the_labels_as_uneven_as_they_are() -> None:
+    @dataclass(frozen=True)
+    class Uneven(Digits):
+        def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
+            pools = []
+            for pool in super().load():
+                # Ten times as many zeros as of any other digit.
+                rows = np.flatnonzero(
+                    (pool.labels == 0) | (np.arange(len(pool.labels)) % 10 == 0)
+                )
+                arrays = {"x": pool.x[rows].numpy(), "y": pool.labels[rows]}
+                pools.append(Pool.from_arrays(arrays))
+            return pools[0], pools[1]
+
+    for partition in (
+        Partition(samples=800),
+        Dirichlet(alpha=100.0, samples=800),
+    ):
+        stream = Stream(Uneven(), partition, Regroup([2], fraction=0.5), 4, 0, rounds=3)
+        for client in range(4):
+            for round in (1, 2):
+                view = stream.view(client, round)
+                train = np.mean(view.labels == 0)
+                test = np.mean(view.test_labels == 0)
+                assert train == pytest.approx(test, abs=0.15)
+                assert train > 0.4
+
+
+def test_copies_deal_out_the_whole_dataset_to_each_kind() -> None:
+    source = changed(Regroup([]), Partition(rotations=[0, 90, 180], copies=True))
+    degrees = source.timeline.world(1).degrees
+    for angle in (0, 90, 180):
+        clients = np.flatnonzero(degrees == angle)
+        hands = [source.view(client, 1).train_indices for client in clients]
+        assert np.array_equal(np.sort(np.concatenate(hands)), np.arange(1257))
+
+
+def test_released_samples_are_the_same_whoever_holds_them() -> None:
+    share = Release(every=100, first=1, periods=2)
+    source = changed(Schedule(steps={"share": share, "swap": Exchange([5])}))
+    first = {tuple(source.view(client, 1).train_indices) for client in range(CLIENTS)}
+    after = {tuple(source.view(client, 5).train_indices) for client in range(CLIENTS)}
+    assert first == after
+
+
+def test_shared_samples_of_a_forgotten_label_are_forgotten() -> None:
+    drift = LabelBuckets(every=50, first=1, buckets=10, window=50)
+    source = changed(drift, Partition(shared="one"))
+    view = source.view(0, 1)
+    assert set(view.labels) == set(view.test_labels)
+
+
+# Mixtures
+
+
+def test_each_sample_of_a_mixture_has_its_own_rotation() -> None:
+    partition = Mixtures(clusters=3, sizes=[40, 60], test_samples=20, rotations=[0, 30])
+    source = changed(Regroup([3]), partition)
+    for client, round in ((0, 1), (5, 1), (5, 3)):
+        view = source.view(client, round)
+        own = source.timeline.world(round).degrees[client]
+        for (x, y), pool, indices in (
+            (view.train(), view.train_pool, view.train_indices),
+            (view.test(), view.test_pool, view.test_indices),
+        ):
+            part, row = np.divmod(indices, len(pool.labels))
+            assert y.tolist() == pool.labels[row].tolist()
+            assert len(x) == len(indices)
+            for place in range(len(x)):
+                angle = (own + 120 * part[place]) % 360
+                image = rotate(pool.x[row[place]][None], angle)[0]
+                assert torch.allclose(x[place], image, atol=1e-6)
+        shares = np.bincount(view.train_parts, minlength=3) / len(view.labels)
+        mixture = source.timeline.world(round).mixture[client]
+        assert shares == pytest.approx(mixture)
+
+
+def test_a_client_redraws_the_same_data_whoever_else_does() -> None:
+    partition = Mixtures(sizes=[40, 60])
+    everyone = changed(Regroup([2, 3]), partition)
+    some = changed(Regroup([2, 9], ids=[4]), partition)
+    for client, there in ((4, 9), (5, 1)):
+        one, two = some.view(client, 9), everyone.view(client, 3 if there == 9 else 1)
+        assert np.array_equal(one.train_indices, two.train_indices)
+        assert np.array_equal(one.test_indices, two.test_indices)
+
+
+def test_new_draws_of_one_mixture_are_other_samples() -> None:
+    partition = Mixtures(clusters=2, samples=50, main=[0.5, 0.5], test_samples=20)
+    source = changed(Regroup([2]), partition)
+    for client in range(CLIENTS):
+        one, two = source.view(client, 1), source.view(client, 2)
+        assert one.train_parts.tolist() == two.train_parts.tolist()
+        assert (one.train_indices != two.train_indices).any()
+        assert (one.test_indices != two.test_indices).any()
+
+
+def test_buckets_shares_and_common_samples_apply_to_mixtures() -> None:
+    partition = Mixtures(sizes=[200, 300], shared="one")
+    drift = LabelBuckets(every=5, first=1, buckets=5, window=5)
+    source = changed(drift, partition)
+    view = source.view(3, 1)
+    visible = np.flatnonzero(source.timeline.world(1).visible[3])
+    assert set(view.labels) == set(view.test_labels) == set(visible)
+    assert len(view.train()[0]) == len(view.labels)
+    grown = changed(Release(every=5, first=1), partition).view(3, 1)
+    assert len(grown.labels) < 100
+
+
+def test_mixtures_and_hybrids_do_not_mix() -> None:
+    @dataclass(frozen=True)
+    class Two(Digits):
+        def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
+            pools = (
+                replace(pool, domains=np.arange(len(pool.labels)) % 2)
+                for pool in super().load(data_dir)
+            )
+            train, test = pools
+            return train, test
+
+    source = Stream(Two(), Mixtures(), Regroup([]), 4, 0, rounds=3)
+    with pytest.raises(ConfigError, match=r"partition\.domains=1"):
+        source.view(0, 1)
+
+
+# Time
+
+
+@dataclass(frozen=True)
+class Dated(Digits):
+    """Digits of twelve owners, one taken every day; those for testing too."""
+
+    days: int = 1000
+
+    def load(self, data_dir: str = "") -> tuple[Pool, Pool]:
+        train, test = (
+            replace(
+                pool,
+                times=5 + np.arange(len(pool.labels)) * self.days // len(pool.labels),
+                owners=np.arange(len(pool.labels)) % CLIENTS,
+            )
+            for pool in super().load(data_dir)
+        )
+        return train, test
+
+
+def dated(drift: Drift, dataset: Digits | None = None) -> Stream:
+    return Stream(dataset or Dated(), Natural(), drift, CLIENTS, seed=3, rounds=40)
+
+
+@pytest.mark.parametrize(
+    ("round", "first", "last"),
+    # 1,000 days in ten periods, of which three are remembered.
+    [(1, 0, 299), (4, 0, 299), (5, 100, 399), (9, 200, 499), (40, 700, 999)],
+)
+def test_samples_arrive_when_they_were_taken_and_are_forgotten(
+    round: int, first: int, last: int
+) -> None:
+    drift = Release(every=4, first=1, periods=10, order="time", window=12)
+    source = dated(drift)
+    for part in ("train", "test"):
+        found, owners = [], []
+        for client in range(CLIENTS):
+            view = source.view(client, round)
+            pool, rows = (getattr(view, f"{part}_{x}") for x in ("pool", "indices"))
+            owners.append(set(pool.owners[rows].tolist()))
+            found.append(rows)
+        assert sorted(map(list, owners)) == [[owner] for owner in range(CLIENTS)]
+        days = pool.times - 5
+        there = np.flatnonzero((days >= first) & (days <= last))
+        assert np.sort(np.concatenate(found)).tolist() == there.tolist()
+
+
+def test_a_clients_own_samples_arrive_in_equal_parts_by_time() -> None:
+    drift = Release(every=4, first=1, periods=5, order="own")
+    source = dated(drift)
+    for client in range(CLIENTS):
+        last = source.view(client, 17)
+        whole, tests = last.train_indices, len(last.test_indices)
+        for part, start in enumerate((1, 5, 9, 13), 1):
+            view = source.view(client, start)
+            count = -(-part * len(whole) // 5)
+            # Of an owner, the rows of the pool are in the order of time.
+            assert view.train_indices.tolist() == whole[:count].tolist()
+            assert 0 < len(view.test_indices) < tests
+
+
+@pytest.mark.parametrize("dataset", [Digits(), Dated(days=1)])
+@pytest.mark.parametrize("order", ["own", "time"])
+def test_without_times_a_stream_in_time_is_one_clear_line(
+    dataset: Digits, order: str
+) -> None:
+    drift = Release(every=4, first=1, order=order)
+    source = Stream(dataset, Partition(), drift, CLIENTS, seed=3, rounds=40)
+    with pytest.raises(ConfigError, match=r"drift\.order.*fmow") as caught:
+        source.view(0, 1)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_test_samples_are_there_while_training_samples_come_and_go() -> None:
+    source = changed(Release(every=5, first=1, periods=10, window=10))
+    for client in range(3):
+        sizes = [len(source.view(client, r).train_indices) for r in (1, 6, 99)]
+        assert max(sizes) - min(sizes) <= 1
+        assert len({len(source.view(client, r).test_indices) for r in (1, 6, 99)}) == 1
+        early, late = (set(source.view(client, r).train_indices) for r in (1, 99))
+        assert not early & late
