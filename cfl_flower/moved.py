@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from cfl_flower.types import Json
 
 MOVED = {
+    "cfl_flower.client.model_privacy": "cfl_flower.privacy.settings",
+    "cfl_flower.client.privacy": "cfl_flower.privacy.report_noise",
     "cfl_flower.data.datasets": "cfl_flower.data.datasets.digits",
     "cfl_flower.data.drift": "cfl_flower.data.worlds.drift",
     "cfl_flower.data.ekya": "cfl_flower.data.datasets.ekya",

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 from flwr.client import NumPyClient
 
-from cfl_flower.learning.accounting import PrivacyLoss
 from cfl_flower.learning.aggregation import Memory
 from cfl_flower.learning.selection import History
 from cfl_flower.learning.training import LocalTraining
+from cfl_flower.privacy.accounting import PrivacyLoss
 from cfl_flower.settings import locate, require, settings
 from cfl_flower.types import ClientId, IntArray, Vector
 

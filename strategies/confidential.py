@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
-from cfl_flower.learning.accounting import PrivacyLoss
+from cfl_flower.privacy.accounting import PrivacyLoss
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Plan
 from strategies.privacy import PrivacyGuard

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
-from cfl_flower.client.privacy import NoNoise, Privacy
 from cfl_flower.clustering.algorithms import KMeansScan, choose_clusters, mixing_matrix
 from cfl_flower.clustering.centres import (
     find_centres,
@@ -35,6 +34,7 @@ from cfl_flower.clustering.centres import (
 from cfl_flower.clustering.representations import Distance, digest, mean_client_distance
 from cfl_flower.communication.results import Results
 from cfl_flower.learning.aggregation import mix_models
+from cfl_flower.privacy.report_noise import NoNoise, Privacy
 from cfl_flower.settings import Fraction, NonNegative, require, settings
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task

@@ -15,25 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfl_flower.client.model_privacy import (
-    BASES,
-    CLIP,
-    SHARE_WITHIN,
-    CentralPrivacy,
-    LocalPrivacy,
-)
+from cfl_flower.client.model_privacy import BASES, CLIP, SHARE_WITHIN
 from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.private_means import Draw, release_means
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import BudgetSpentError
 from cfl_flower.files import write_atomically
-from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of, require_accountant
-from cfl_flower.learning.clipping import (
+from cfl_flower.models import hollow_network
+from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of, require_accountant
+from cfl_flower.privacy.clipping import (
     adapted_bound,
     count_noise,
     noise_beside_count,
 )
-from cfl_flower.models import hollow_network
+from cfl_flower.privacy.settings import CentralPrivacy, LocalPrivacy
 from cfl_flower.runs.asked import Asked
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator, key

@@ -1,32 +1,22 @@
-"""Differential privacy of whole clients: what each may send, and with how much noise.
+"""What leaves a client with ``privacy=local`` or ``central``, and with how much noise.
 
-Neighbouring runs are the same but for the content of what one client sends: its updates
-and reports in one, zeros in the other, where it also says nothing of their length. A
-clipped update has a length of at most C, a
-report of at most 1, so these are the sensitivities in L2. With ``privacy=local`` noise
-is added before anything is sent, so that all the server makes of it is post-processing;
-with ``central`` the server adds it to the mean of those who trained the same model
-(`communication.private_means`). Reports get theirs on the client either way, since
-clusters that are made of them show in who trains which model.
-
-Whatever else a client would send is refused here, on the device. Numbers of samples and
-results of tests are sent as they are. docs/how-to/privacy.md has the limits.
+Whatever else a client would send is refused here, on the device. `privacy.settings`
+says what is protected, and how.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.clustering.representations import digest
-from cfl_flower.learning.clipping import clip, clipped_update
+from cfl_flower.privacy.clipping import clip, clipped_update
+from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.seeding import generator, key
-from cfl_flower.settings import Positive, settings
 from cfl_flower.types import FloatArray, Scalar, Vector
 
 BASES = "bases"
@@ -48,67 +38,6 @@ COVERED: Mapping[str, frozenset[str]] = {
     "evaluate": frozenset({"correct", "own_correct", "own_tested"}),
 }
 """The metrics that a client may send in each phase, beside `REPORT`s with noise."""
-
-
-@settings("privacy")
-class Uploads:
-    """What the server can read of trained models."""
-
-    secure_sums: bool = False
-    """Whether the server can read only the sum of each cluster's results: real devices
-    hide each of them behind masks that cancel in the sum."""
-    least_members: Annotated[int, Field(ge=2)] = 3
-    """Fewest participants in such a sum; a cluster with fewer does not train."""
-
-
-@settings("privacy")
-class NoPrivacy(Uploads):
-    """Models are sent as they are trained."""
-
-    on: ClassVar[bool] = False
-    mode: ClassVar[str] = "none"
-
-
-@settings("privacy")
-class LocalPrivacy(Uploads):
-    """Noise on each update, on the client."""
-
-    on: ClassVar[bool] = True
-    mode: ClassVar[str] = "local"
-
-    clip: Positive = 1.0
-    """C, the L2 length to which an update is shortened if it is longer."""
-    noise_multiplier: Positive = 1.0
-    """z: each number gets noise of standard deviation z C."""
-    report_noise: Positive = 1.0
-    """Standard deviation of the noise on each number of a report, whose length is at
-    most 1: a label histogram or a direction."""
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    """Probability that epsilon does not hold."""
-    epsilon_budget: Positive | None = None
-    """The largest epsilon of a client: one that would exceed it is not asked to train
-    or to report any more; null for no limit."""
-
-    @property
-    def scale(self) -> float:
-        """The standard deviation of the noise on an update's numbers, z C."""
-        return self.noise_multiplier * self.clip
-
-
-@settings("privacy")
-class CentralPrivacy(LocalPrivacy):
-    """Noise on each mean of updates, on the server."""
-
-    mode: ClassVar[str] = "central"
-
-    clip_quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """gamma: C starts from `clip` and follows this quantile of the lengths of updates
-    (0.5 is their median); null leaves it as it is."""
-    clip_rate: Positive = 0.2
-    """eta: how fast C follows."""
-
-
-ModelPrivacy: TypeAlias = NoPrivacy | LocalPrivacy | CentralPrivacy
 
 
 def noise_generator(

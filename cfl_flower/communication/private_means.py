@@ -17,7 +17,7 @@ from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.partial_sums import Version, versions
 from cfl_flower.communication.results import Results
-from cfl_flower.learning.clipping import DoubleVector, clipped_update
+from cfl_flower.privacy.clipping import DoubleVector, clipped_update
 from cfl_flower.types import Plan, SumSpec, Vector
 
 Draw = Callable[[str], np.random.Generator]

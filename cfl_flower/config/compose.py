@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from cfl_flower.client.faults import Faults
-from cfl_flower.client.model_privacy import ModelPrivacy
 from cfl_flower.config.composition import (
     GROUPS,
     Composition,
@@ -37,6 +36,7 @@ from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.learning.training import least_batch
 from cfl_flower.models import FlatModel, ModelSettings, check_network, has_extractor
 from cfl_flower.plugins import allow
+from cfl_flower.privacy.settings import ModelPrivacy
 from cfl_flower.settings import (
     Count,
     Natural,

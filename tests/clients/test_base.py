@@ -10,11 +10,11 @@ from torch import nn
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
-from cfl_flower.client.privacy import LaplaceNoise, NoNoise
 from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.training import LocalTraining, evaluate, train
 from cfl_flower.models import FlatModel, Mclr, initial_vector
+from cfl_flower.privacy.report_noise import LaplaceNoise, NoNoise
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
 from clients.adapfedavg import AdapFedAvgClient

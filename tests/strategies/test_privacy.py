@@ -18,7 +18,7 @@ from cfl_flower.communication.private_means import noisy_mean
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import BudgetSpentError, ConfigError
-from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of
+from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import PASSES, Failure, Plan, Result, Task

@@ -15,7 +15,7 @@ from flwr.app import Error, Message
 from cfl_flower.communication.partial_sums import versions
 from cfl_flower.communication.private_means import release_means
 from cfl_flower.communication.records import unpack_answers, unpack_tasks
-from cfl_flower.learning.accounting import epsilon_of
+from cfl_flower.privacy.accounting import epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.settings import locate
 from cfl_flower.types import Plan

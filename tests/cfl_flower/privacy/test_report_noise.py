@@ -14,17 +14,17 @@ from scipy.stats import norm
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_report import DriftReporter
-from cfl_flower.client.privacy import (
+from cfl_flower.client.state import ClientState
+from cfl_flower.clustering.representations import chance_explains, check_histogram
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import ConfigError
+from cfl_flower.privacy.report_noise import (
     L2_SENSITIVITY,
     GaussianNoise,
     LaplaceNoise,
     NoNoise,
     gaussian_scale,
 )
-from cfl_flower.client.state import ClientState
-from cfl_flower.clustering.representations import chance_explains, check_histogram
-from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 from clients.base import ClusteredClient
 from strategies.fielding import FieldingSettings
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr, ndtr
 
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.accounting import PrivacyLoss, epsilon_of, require_accountant
-from cfl_flower.learning.clipping import clip, clipped_update
+from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of, require_accountant
+from cfl_flower.privacy.clipping import clip, clipped_update
 
 vectors = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=9)
 

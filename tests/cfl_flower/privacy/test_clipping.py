@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.learning.clipping import (
+from cfl_flower.privacy.clipping import (
     adapted_bound,
     clip,
     count_noise,

@@ -1,0 +1,1 @@
+"""Differential privacy: what may be set, and the mathematics of noise and clipping."""
