@@ -46,7 +46,7 @@ class StrategySettings:
     def check_privacy(self) -> None:
         """Raise `ConfigError` for settings with which more is sent than is accounted.
 
-        By ``privacy=`` central and local, see `strategies.privacy.Disclosure`.
+        By ``privacy=`` central and local, see `engine.privacy_budget.Disclosure`.
         """
 
     def check_secure_sums(self) -> None:

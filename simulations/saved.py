@@ -18,6 +18,7 @@ from cfl_flower.analysis.comparison import method_of, name_methods
 from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.worlds.timeline import Timeline
+from cfl_flower.engine.method import Method
 from cfl_flower.errors import CflError, ConfigError, one_line, printable
 from cfl_flower.plugins import allowed_packages
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -33,7 +34,6 @@ from cfl_flower.runs.reading import (
 from cfl_flower.settings import build, locate
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
-from strategies.method import Method
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 """What files that are not what they should be lead to."""

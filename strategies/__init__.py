@@ -1,4 +1,4 @@
-"""One paper per file, on the frame of `strategies.base`.
+"""One paper per file, on the frame of `cfl_flower.engine.rounds`.
 
 How a file reads its paper, and where it deviates, is in docs/methods.
 """

@@ -19,10 +19,10 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import ClusteredStrategy, Disclosure, StrategySettings
 from cfl_flower.settings import settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Vector
-from strategies.base import ClusteredStrategy, Disclosure, StrategySettings
 
 
 @settings("strategy")

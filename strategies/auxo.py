@@ -20,6 +20,12 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import (
+    ClusteredStrategy,
+    Description,
+    Disclosure,
+    StrategySettings,
+)
 from cfl_flower.settings import Count, Fraction, Positive, settings
 from cfl_flower.state import ClusteredState, Weighting
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
@@ -31,12 +37,6 @@ from strategies.auxo_sides import (
     first_sides,
     known_sides,
     may_split,
-)
-from strategies.base import (
-    ClusteredStrategy,
-    Description,
-    Disclosure,
-    StrategySettings,
 )
 
 

@@ -21,15 +21,15 @@ import numpy as np
 from cfl_flower.clustering.algorithms import complete_linkage, number_by_appearance
 from cfl_flower.clustering.similarity import cosine_matrix
 from cfl_flower.communication.results import Results
-from cfl_flower.learning.aggregation import RunningMean
-from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
-from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
-from strategies.base import (
+from cfl_flower.engine.rounds import (
     ClusteredState,
     ClusteredStrategy,
     Disclosure,
     StrategySettings,
 )
+from cfl_flower.learning.aggregation import RunningMean
+from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
+from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
 """The defaults of eps1 and eps2: the code's, and ours."""

@@ -16,16 +16,16 @@ import numpy as np
 
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.communication.results import Results
-from cfl_flower.settings import Count, require, settings
-from cfl_flower.types import IntArray, Plan, Result, Scalar, Task
-from strategies.base import (
+from cfl_flower.engine.method import read_number
+from cfl_flower.engine.rounds import (
     ClusteredState,
     ClusteredStrategy,
     StrategySettings,
     no_clusters,
 )
+from cfl_flower.settings import Count, require, settings
+from cfl_flower.types import IntArray, Plan, Result, Scalar, Task
 from strategies.downloads import FetchedModels
-from strategies.method import read_number
 
 
 @settings("strategy")

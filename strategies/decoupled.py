@@ -16,12 +16,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import (
+    ClusteredStrategy,
+    Description,
+    Published,
+    StrategySettings,
+)
 from cfl_flower.learning.decoupling import Anchors, mean_anchors
 from cfl_flower.models import Split, split_module
 from cfl_flower.settings import Count, Natural, Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import BoolArray, ClientId, FloatArray, Plan, Result, Task, Vector
-from strategies.base import ClusteredStrategy, Description, Published, StrategySettings
 
 
 @settings("strategy")

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from cfl_flower.engine.rounds import Disclosure, Published
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Natural, settings
-from strategies.base import Disclosure, Published
 from strategies.decoupled import DecoupledSettings, DecoupledStrategy
 
 

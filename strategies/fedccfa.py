@@ -28,11 +28,11 @@ from cfl_flower.clustering.class_clusters import (
     cluster_means,
 )
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import Description
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
-from strategies.base import Description
 from strategies.decoupled import AnchorState, DecoupledSettings, DecoupledStrategy
 
 

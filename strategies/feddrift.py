@@ -23,13 +23,13 @@ import numpy as np
 from cfl_flower.clustering.algorithms import number_by_appearance
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.method import read_number, with_all_models
+from cfl_flower.engine.rounds import ClusteredStrategy, StrategySettings
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, IntArray, Plan, Result
-from strategies.base import ClusteredStrategy, StrategySettings
-from strategies.method import read_number, with_all_models
 
 NEW = -1
 """What a client reports that started a model of its own."""

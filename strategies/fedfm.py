@@ -16,11 +16,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import ClusteredStrategy, StrategySettings
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.models import split_module
 from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.types import Plan, Result
-from strategies.base import ClusteredStrategy, StrategySettings
 from strategies.decoupled import AnchorState
 
 

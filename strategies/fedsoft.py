@@ -11,9 +11,9 @@ Server keeps: K cluster models. Leaves the device: the trained model and its sha
 
 from __future__ import annotations
 
+from cfl_flower.engine.uploads import Exchange
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result, Vector
-from strategies.asynchronous import Exchange
 from strategies.soft import SoftSettings, SoftStrategy, damping
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import Disclosure
 from cfl_flower.types import Result
-from strategies.base import Disclosure
 from strategies.choosing import ChoosingStrategy
 
 

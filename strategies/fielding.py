@@ -33,18 +33,18 @@ from cfl_flower.clustering.centres import (
 )
 from cfl_flower.clustering.representations import Distance, digest, mean_client_distance
 from cfl_flower.communication.results import Results
-from cfl_flower.learning.aggregation import mix_models
-from cfl_flower.privacy.report_noise import NoNoise, Privacy
-from cfl_flower.settings import Fraction, NonNegative, require, settings
-from cfl_flower.state import ClusteredState, no_clusters
-from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task
-from strategies.base import (
+from cfl_flower.engine.rounds import (
     ClusteredStrategy,
     Description,
     Disclosure,
     StrategySettings,
     Supports,
 )
+from cfl_flower.learning.aggregation import mix_models
+from cfl_flower.privacy.report_noise import NoNoise, Privacy
+from cfl_flower.settings import Fraction, NonNegative, require, settings
+from cfl_flower.state import ClusteredState, no_clusters
+from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task
 from strategies.fielding_representations import LabelHistogram, Representation
 from strategies.fielding_robustness import PlainMeans, Robustness
 from strategies.fielding_threshold import (

@@ -17,16 +17,16 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.communication.results import Results
-from cfl_flower.settings import NonNegative, Positive, settings
-from cfl_flower.state import ClusteredState
-from cfl_flower.types import FloatArray, Vector
-from strategies.base import (
+from cfl_flower.engine.rounds import (
     ClusteredStrategy,
     Disclosure,
     StrategySettings,
     Supports,
     no_clusters,
 )
+from cfl_flower.settings import NonNegative, Positive, settings
+from cfl_flower.state import ClusteredState
+from cfl_flower.types import FloatArray, Vector
 
 
 @settings("strategy")

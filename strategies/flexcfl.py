@@ -30,6 +30,7 @@ from cfl_flower.clustering.algorithms import (
 )
 from cfl_flower.clustering.similarity import cosine_matrix, decomposed_cosines, madc
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import no_clusters
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Count, Natural, NonNegative, settings
 from cfl_flower.types import (
@@ -42,7 +43,6 @@ from cfl_flower.types import (
     Vector,
     client_order,
 )
-from strategies.base import no_clusters
 from strategies.choosing import ChoosingSettings, ChoosingState, ChoosingStrategy
 from strategies.downloads import KeptModels
 

@@ -16,10 +16,10 @@ from typing import Literal
 import numpy as np
 
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.method import with_all_models
 from cfl_flower.settings import require, settings
 from cfl_flower.types import Plan, Result
 from strategies.choosing import ChoosingSettings, ChoosingStrategy
-from strategies.method import with_all_models
 
 
 @settings("strategy")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import ClusteredStrategy, Disclosure, Published
 from cfl_flower.types import Plan, Result, Task
-from strategies.base import ClusteredStrategy, Disclosure, Published
 
 
 class Local(ClusteredStrategy):

@@ -7,9 +7,9 @@ simulation the model travels, to be tested and trained again, which costs nothin
 
 from __future__ import annotations
 
+from cfl_flower.engine.rounds import Published
+from cfl_flower.engine.uploads import Exchange
 from cfl_flower.types import Json, Result, Vector
-from strategies.asynchronous import Exchange
-from strategies.base import Published
 from strategies.public_models import PublicSettings
 from strategies.soft import SoftStrategy
 

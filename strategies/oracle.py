@@ -14,11 +14,11 @@ import numpy as np
 
 from cfl_flower.clustering.algorithms import mixing_matrix
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import ClusteredStrategy, Disclosure, no_clusters
 from cfl_flower.errors import ConfigError, NoConceptsError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import IntArray, Result
-from strategies.base import ClusteredStrategy, Disclosure, no_clusters
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig

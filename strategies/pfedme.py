@@ -13,15 +13,15 @@ from __future__ import annotations
 from typing import Literal
 
 from cfl_flower.communication.results import Results
-from cfl_flower.settings import Count, Positive, settings
-from cfl_flower.types import Plan, Task
-from strategies.base import (
+from cfl_flower.engine.rounds import (
     ClusteredStrategy,
     Disclosure,
     Published,
     StrategySettings,
     Supports,
 )
+from cfl_flower.settings import Count, Positive, settings
+from cfl_flower.types import Plan, Task
 
 
 @settings("strategy")

@@ -16,6 +16,7 @@ from cfl_flower.data.worlds.public import (
     public_sets,
     sets_in_folders,
 )
+from cfl_flower.engine.uploads_state import AsynchronousSettings
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.public_evaluation import Validation
 from cfl_flower.learning.training import LocalTraining, pretrain
@@ -23,7 +24,6 @@ from cfl_flower.models import FlatModel, build_network
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, require, settings
 from cfl_flower.types import Vector
-from strategies.asynchronous_state import AsynchronousSettings
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig

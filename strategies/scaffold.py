@@ -18,10 +18,15 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import (
+    ClusteredStrategy,
+    StrategySettings,
+    Supports,
+    no_clusters,
+)
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Vector
-from strategies.base import ClusteredStrategy, StrategySettings, Supports, no_clusters
 
 
 @settings("strategy")

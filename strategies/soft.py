@@ -14,11 +14,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from cfl_flower.engine.rounds import Published, no_clusters
+from cfl_flower.engine.uploads import AsynchronousStrategy
+from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.settings import NonNegative, require, settings
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
-from strategies.asynchronous import AsynchronousStrategy
-from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
-from strategies.base import Published, no_clusters
 from strategies.public_models import PublicModels, PublicSettings
 
 

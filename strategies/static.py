@@ -13,8 +13,8 @@ import numpy as np
 
 from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import ClusteredStrategy, Description
 from cfl_flower.types import IntArray, Plan
-from strategies.base import ClusteredStrategy, Description
 from strategies.fielding import Fielding
 
 

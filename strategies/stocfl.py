@@ -25,6 +25,12 @@ from pydantic import Field
 from cfl_flower.clustering.merging import describe_clustering, find_merges
 from cfl_flower.clustering.similarity import gram_matrix, nearest_direction
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.rounds import (
+    ClusteredState,
+    ClusteredStrategy,
+    Disclosure,
+    no_clusters,
+)
 from cfl_flower.learning.aggregation import RunningMean, merge_models
 from cfl_flower.settings import Count, Natural, require, settings
 from cfl_flower.types import (
@@ -38,12 +44,6 @@ from cfl_flower.types import (
     Vector,
 )
 from strategies import stocfl_representations as psi
-from strategies.base import (
-    ClusteredState,
-    ClusteredStrategy,
-    Disclosure,
-    no_clusters,
-)
 from strategies.bilevel import BilevelSettings
 
 UNKNOWN = 0

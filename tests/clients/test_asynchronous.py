@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from cfl_flower.client.upload_policy import TRIGGER, UploadPolicy, touched
+from cfl_flower.engine.uploads_state import AsynchronousSettings
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import LocalTraining
 from clients.asynchronous import AsynchronousClient
-from strategies.asynchronous_state import AsynchronousSettings
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
     LOW,

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cfl_flower.engine.rounds import no_clusters
 from strategies.adapfedavg import AdapFedAvgSettings, AdapFedAvgState, follow
-from strategies.base import no_clusters
 
 Runner = Callable[..., Any]
 SETTINGS = AdapFedAvgSettings(beta1=0.7, beta2=0.3, beta3=0.7)

@@ -10,11 +10,11 @@ import pytest
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
+from cfl_flower.engine.rounds import ClusteredStrategy
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.types import Result
 from simulations.inprocess import InProcessGrid
 from strategies.adapfedavg import AdapFedAvg
-from strategies.base import ClusteredStrategy
 from strategies.flash import Flash, FlashSettings, flash_step
 
 Runner = Callable[..., Any]

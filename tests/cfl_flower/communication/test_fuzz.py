@@ -19,10 +19,10 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.grid import UNDECODABLE
 from cfl_flower.communication.results import Results
 from cfl_flower.communication.validation import LARGEST, LARGEST_COUNT, is_bounded
+from cfl_flower.engine.rounds import ClusteredStrategy
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result
 from simulations.inprocess import InProcessGrid
-from strategies.base import ClusteredStrategy
 from tests.conftest import Runner
 from tests.contract.test_strategies import NEEDS, STRATEGIES
 from tests.fuzzing import Mutator

@@ -18,11 +18,11 @@ from cfl_flower.client_app import app
 from cfl_flower.communication import asynchronous as backoff
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
+from cfl_flower.engine import uploads as asynchronous
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.settings import locate
 from simulations.inprocess import InProcessGrid
-from strategies import asynchronous
 from tests.conftest import Runner
 
 VILLAIN = 3

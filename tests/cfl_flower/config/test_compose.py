@@ -121,7 +121,10 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("model._target_=os.system", ["os.system", "has no settings"]),
         ("model._target_=cfl_flower.models.nothing", ["nothing", "cannot be imported"]),
         ("model._target_=cfl_flower.seeding.key", ["seeding.key", "no settings"]),
-        ("strategy.client=strategies.base.Plan", ["strategy.client", "NumPyClient"]),
+        (
+            "strategy.client=cfl_flower.engine.rounds.Plan",
+            ["strategy.client", "NumPyClient"],
+        ),
         ("strategy.local.learning_rate=inf", ["learning_rate=inf", "number"]),
         ("dataset.test_fraction=0.001", ["test_fraction=0.001", "0.01 to 0.99"]),
     ],

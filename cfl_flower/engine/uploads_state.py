@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from cfl_flower.client.upload_policy import UploadPolicy
+from cfl_flower.engine.rounds import StrategySettings, no_clusters
 from cfl_flower.settings import require, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Failure, FloatArray, IntArray, Result, Vector
-from strategies.base import StrategySettings, no_clusters
 
 
 @settings("strategy")

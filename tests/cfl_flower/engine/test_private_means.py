@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import beta
 
 from cfl_flower.communication.partial_sums import add_result
-from cfl_flower.communication.private_means import noisy_mean, release_means
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.private_means import noisy_mean, release_means
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.privacy.accounting import epsilon_of
 from cfl_flower.privacy.settings import CentralPrivacy

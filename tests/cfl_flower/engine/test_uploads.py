@@ -14,9 +14,9 @@ from flwr.app import Error, Message
 from cfl_flower.communication import asynchronous as backoff
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
+from cfl_flower.engine import uploads as asynchronous
 from cfl_flower.errors import NoValidResultError
 from simulations.inprocess import InProcessGrid
-from strategies import asynchronous
 from strategies.ccfl import CCFL
 
 Runner = Callable[..., Any]

@@ -14,9 +14,10 @@ import pytest
 
 from cfl_flower.client.drift_report import ReportRequest
 from cfl_flower.client.model_privacy import SHARE_WITHIN
-from cfl_flower.communication.private_means import noisy_mean
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
+from cfl_flower.engine.privacy_budget import Disclosure, PrivacyGuard, share_within
+from cfl_flower.engine.private_means import noisy_mean
 from cfl_flower.errors import BudgetSpentError, ConfigError
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -24,7 +25,6 @@ from cfl_flower.state import ClusteredState
 from cfl_flower.types import PASSES, Failure, Plan, Result, Task
 from simulations.inprocess import InProcessGrid
 from strategies.fedavg import FedAvg
-from strategies.privacy import Disclosure, PrivacyGuard, share_within
 from tests.cfl_flower.client.test_node_config import SITES, Sites
 
 pytest.importorskip("dp_accounting")
@@ -154,7 +154,7 @@ def test_noise_on_a_mean_is_what_the_count_leaves_of_the_current_bound(
         found.append((float(np.std(mean - exact)) * count, float(scale)))
         return mean
 
-    monkeypatch.setattr("cfl_flower.communication.private_means.noisy_mean", note)
+    monkeypatch.setattr("cfl_flower.engine.private_means.noisy_mean", note)
     run = run_small(*RUNS["fedavg-adaptive"], "model=mlp", *more)
     for row, (deviation, scale) in zip(run.rounds, found, strict=True):
         # Six participants: sigma_b is z = 1, which leaves z / sqrt(3 / 4).

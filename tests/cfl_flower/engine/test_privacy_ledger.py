@@ -13,8 +13,8 @@ import pytest
 from flwr.app import Error, Message
 
 from cfl_flower.communication.partial_sums import versions
-from cfl_flower.communication.private_means import release_means
 from cfl_flower.communication.records import unpack_answers, unpack_tasks
+from cfl_flower.engine.private_means import release_means
 from cfl_flower.privacy.accounting import epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.settings import locate
@@ -54,7 +54,9 @@ class Ledger(InProcessGrid):
         self.before: dict[tuple[str, int], Callable[[], Any]] = {}
         self.spoil: Callable[[str, int, str, Message], Message] = lambda *a: a[-1]
         self._means: list[tuple[str, np.ndarray]] = []
-        monkeypatch.setattr("strategies.privacy.release_means", self.release)
+        monkeypatch.setattr(
+            "cfl_flower.engine.privacy_budget.release_means", self.release
+        )
         # Nobody else will join.
         monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
 

@@ -33,6 +33,7 @@ from cfl_flower.communication.masks import (
 )
 from cfl_flower.communication.partial_sums import NOTHING, Version, versions
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.privacy_budget import Disclosure, bases_of
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.settings import require
 from cfl_flower.types import (
@@ -45,7 +46,6 @@ from cfl_flower.types import (
     Task,
     client_order,
 )
-from strategies.privacy import Disclosure, bases_of
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig

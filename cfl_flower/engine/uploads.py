@@ -26,6 +26,8 @@ from flwr.serverapp.strategy import Result as StrategyResult
 from cfl_flower.communication.asynchronous import AsyncDispatcher, Backoff
 from cfl_flower.communication.results import payload_bytes
 from cfl_flower.communication.validation import check_test
+from cfl_flower.engine.rounds import ClusteredStrategy, Supports
+from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.training import TRAINING_PASSES
 from cfl_flower.runs.record import ClientRow, RoundRecord
@@ -41,8 +43,6 @@ from cfl_flower.types import (
     Vector,
     client_order,
 )
-from strategies.asynchronous_state import AsynchronousSettings, AsynchronousState
-from strategies.base import ClusteredStrategy, Supports
 
 STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""

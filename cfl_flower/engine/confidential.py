@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.privacy_budget import PrivacyGuard
+from cfl_flower.engine.secure_sums import Asker, SecureSums
 from cfl_flower.privacy.accounting import PrivacyLoss
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Plan
-from strategies.privacy import PrivacyGuard
-from strategies.secure_sums import Asker, SecureSums
 
 
 class ConfidentialTraining:

@@ -17,8 +17,8 @@ import numpy as np
 
 from cfl_flower.client.model_privacy import BASES, CLIP, SHARE_WITHIN
 from cfl_flower.clustering.representations import digest
-from cfl_flower.communication.private_means import Draw, release_means
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.private_means import Draw, release_means
 from cfl_flower.errors import BudgetSpentError
 from cfl_flower.files import write_atomically
 from cfl_flower.models import hollow_network

@@ -1,7 +1,7 @@
 """The steps of a round that papers decide, each of them FedAvg's until overridden.
 
 `Method` speaks of clients, clusters and models only: who joins which cluster, who
-trains what, what the results change. `strategies.base` carries it out on Flower.
+trains what, what the results change. `engine.rounds` carries it out on Flower.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from torch import nn
 
 from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.results import Results
+from cfl_flower.engine.privacy_budget import Disclosure, PrivacyGuard, check_privacy
+from cfl_flower.engine.secure_sums import SecureSums, check_secure_sums
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
 from cfl_flower.learning.selection import Known, share_participants
@@ -34,8 +36,6 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
-from strategies.privacy import Disclosure, PrivacyGuard, check_privacy
-from strategies.secure_sums import SecureSums, check_secure_sums
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig

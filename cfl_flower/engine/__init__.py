@@ -1,0 +1,1 @@
+"""What carries out a method: rounds, uploads, privacy and secure sums."""
