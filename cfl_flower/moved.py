@@ -28,6 +28,15 @@ MOVED = {
     "cfl_flower.data.partition": "cfl_flower.data.worlds.partition",
     "cfl_flower.data.synthetic": "cfl_flower.data.datasets.synthetic",
     "cfl_flower.data.tables": "cfl_flower.data.datasets.tables",
+    "clients.asynchronous": "clients.families.asynchronous",
+    "clients.choosing": "clients.families.choosing",
+    "clients.decoupled": "clients.families.decoupled",
+    "clients.detecting": "clients.families.detecting",
+    "strategies.fielding_representations": "strategies.fielding.representations",
+    "strategies.fielding_robustness": "strategies.fielding.robustness",
+    "strategies.fielding_shared_model": "strategies.fielding.shared_model",
+    "strategies.fielding_threshold": "strategies.fielding.threshold",
+    "strategies.fielding_triggers": "strategies.fielding.triggers",
 }
 """The module of today for each that was moved since the first release."""
 

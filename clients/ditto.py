@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cfl_flower.types import Vector
 from clients.base import Config, Reply
-from clients.bilevel import BilevelClient
+from clients.families.bilevel import BilevelClient
 
 
 class DittoClient(BilevelClient):

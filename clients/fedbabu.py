@@ -14,7 +14,7 @@ from cfl_flower.data.worlds.stream import View
 from cfl_flower.learning.training import train
 from cfl_flower.types import Vector
 from clients.base import Config, Reply, Tested
-from clients.decoupled import DecoupledClient
+from clients.families.decoupled import DecoupledClient
 
 
 class FedBABUClient(DecoupledClient):

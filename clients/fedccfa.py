@@ -29,7 +29,7 @@ from cfl_flower.learning.decoupling import (
 from cfl_flower.learning.training import Loss
 from cfl_flower.types import IntArray, Vector
 from clients.base import Config, Reply
-from clients.decoupled import DecoupledClient
+from clients.families.decoupled import DecoupledClient
 
 
 class FedCCFAClient(DecoupledClient):

@@ -19,7 +19,7 @@ from cfl_flower.learning.decoupling import (
 )
 from cfl_flower.types import IntArray, Vector
 from clients.base import Config, Metrics, Reply
-from clients.decoupled import DecoupledClient
+from clients.families.decoupled import DecoupledClient
 
 
 def statistics(z: Tensor, y: Tensor, counts: IntArray) -> tuple[float, Vector]:

@@ -11,7 +11,7 @@ import torch
 
 from cfl_flower.learning.training import sample_losses
 from cfl_flower.types import FloatArray, Vector
-from clients.asynchronous import AsynchronousClient
+from clients.families.asynchronous import AsynchronousClient
 
 
 def count_shares(losses: FloatArray) -> Vector:

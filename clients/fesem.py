@@ -12,7 +12,7 @@ from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.types import Vector
 from clients.base import Config, Reply
-from clients.choosing import ChoosingClient
+from clients.families.choosing import ChoosingClient
 
 
 class FeSEMClient(ChoosingClient):

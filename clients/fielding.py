@@ -1,6 +1,6 @@
 """Fielding's client: represents its data by labels, embedding or gradient.
 
-Computes: its representation (`strategies.fielding_representations`); an embedding or a
+Computes: its representation (`strategies.fielding.representations`); an embedding or a
 gradient by a shared model that came with the hello. Sends: the representation, when it
 is asked for one and the server does not hold it: L floats for labels, D for the mean
 embedding, p (or a sketch) for the gradient, L + p for both. Keeps: the shared model.

@@ -15,7 +15,7 @@ import numpy as np
 from cfl_flower.clustering.similarity import dissimilarities, sketch
 from cfl_flower.types import Vector
 from clients.base import Config, Metrics, Reply
-from clients.choosing import ChoosingClient
+from clients.families.choosing import ChoosingClient
 
 
 class FlexCFLClient(ChoosingClient):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cfl_flower.types import Vector
 from clients.base import Config, Reply
-from clients.choosing import ChoosingClient
+from clients.families.choosing import ChoosingClient
 
 
 class IFCAClient(ChoosingClient):

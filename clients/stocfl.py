@@ -19,7 +19,7 @@ from cfl_flower.clustering.similarity import nearest_direction, normalise, sketc
 from cfl_flower.learning.training import full_gradient, predictions, train
 from cfl_flower.types import FloatArray, Vector
 from clients.base import Config, Metrics, Reply
-from clients.bilevel import BilevelClient
+from clients.families.bilevel import BilevelClient
 
 
 class StoCFLClient(BilevelClient):

@@ -29,7 +29,7 @@ from cfl_flower.state import ClusteredState
 from clients.base import ClusteredClient
 from clients.stocfl import StoCFLClient
 from simulations.saved import SavedRun, load_run
-from strategies.stocfl import StoCFLState
+from strategies.stocfl.method import StoCFLState
 
 WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}
 NO_DRIFT = {"_target_": "cfl_flower.data.worlds.drift.Regroup", "rounds": []}

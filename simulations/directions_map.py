@@ -35,7 +35,7 @@ from simulations.plotting import (
 )
 from simulations.saved import load_run
 from simulations.terminal import Parser, command
-from strategies.stocfl import StoCFLState
+from strategies.stocfl.method import StoCFLState
 
 FEWEST = 4
 """Clients that make a map."""

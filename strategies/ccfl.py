@@ -29,7 +29,7 @@ from cfl_flower.settings import (
     settings,
 )
 from cfl_flower.types import BoolArray, FloatArray, Result, Vector
-from strategies.soft import SoftSettings, SoftState, SoftStrategy, damping
+from strategies.families.soft import SoftSettings, SoftState, SoftStrategy, damping
 
 MIN: Final = "min"
 """The bar that is the smallest of the K values."""

@@ -11,7 +11,7 @@ Server keeps: one model. Leaves the device: the trained global model (d floats).
 from __future__ import annotations
 
 from cfl_flower.engine.rounds import Published
-from strategies.bilevel import BilevelSettings
+from strategies.families.bilevel import BilevelSettings
 from strategies.fedavg import FedAvg
 
 

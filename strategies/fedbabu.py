@@ -16,7 +16,7 @@ from typing import Any
 from cfl_flower.engine.rounds import Disclosure, Published
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Natural, settings
-from strategies.decoupled import DecoupledSettings, DecoupledStrategy
+from strategies.families.decoupled import DecoupledSettings, DecoupledStrategy
 
 
 @settings("strategy")

@@ -33,7 +33,11 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
-from strategies.decoupled import AnchorState, DecoupledSettings, DecoupledStrategy
+from strategies.families.decoupled import (
+    AnchorState,
+    DecoupledSettings,
+    DecoupledStrategy,
+)
 
 
 @settings("strategy")

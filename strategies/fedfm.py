@@ -21,7 +21,7 @@ from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_prese
 from cfl_flower.models import split_module
 from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.types import Plan, Result
-from strategies.decoupled import AnchorState
+from strategies.families.decoupled import AnchorState
 
 
 @settings("strategy")

@@ -25,7 +25,11 @@ from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_prese
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import NonNegative, settings
 from cfl_flower.types import FloatArray, Plan, Result
-from strategies.decoupled import AnchorState, DecoupledSettings, DecoupledStrategy
+from strategies.families.decoupled import (
+    AnchorState,
+    DecoupledSettings,
+    DecoupledStrategy,
+)
 
 SMALLEST = 1e-3
 """Weight of another's classifier below which it is left out."""

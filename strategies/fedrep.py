@@ -11,7 +11,7 @@ Server keeps: the extractor. Leaves the device: the extractor of a participant.
 from __future__ import annotations
 
 from cfl_flower.engine.rounds import Disclosure
-from strategies.decoupled import DecoupledStrategy
+from strategies.families.decoupled import DecoupledStrategy
 
 
 class FedRep(DecoupledStrategy):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from cfl_flower.engine.uploads import Exchange
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result, Vector
-from strategies.soft import SoftSettings, SoftStrategy, damping
+from strategies.families.soft import SoftSettings, SoftStrategy, damping
 
 
 class FedSoft(SoftStrategy):

@@ -16,7 +16,7 @@ from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.rounds import Disclosure
 from cfl_flower.types import Result
-from strategies.choosing import ChoosingStrategy
+from strategies.families.choosing import ChoosingStrategy
 
 
 class FeSEM(ChoosingStrategy):

@@ -43,8 +43,12 @@ from cfl_flower.types import (
     Vector,
     client_order,
 )
-from strategies.choosing import ChoosingSettings, ChoosingState, ChoosingStrategy
-from strategies.downloads import KeptModels
+from strategies.families.choosing import (
+    ChoosingSettings,
+    ChoosingState,
+    ChoosingStrategy,
+)
+from strategies.families.downloads import KeptModels
 
 
 @settings("strategy")

@@ -4,7 +4,7 @@ Ghosh et al., "An Efficient Framework for Clustered Federated Learning" (NeurIPS
 Algorithm 1, model averaging). In each round participants receive all m models; each
 trains the one with the smallest loss on its training data; every model becomes the mean
 of those trained from it. How later newcomers join, and the optional migration, are in
-`strategies.choosing`.
+`strategies.families.choosing`.
 
 Server keeps: m models. Leaves the device: a cluster's number; the model (d floats).
 """
@@ -19,7 +19,7 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import with_all_models
 from cfl_flower.settings import require, settings
 from cfl_flower.types import Plan, Result
-from strategies.choosing import ChoosingSettings, ChoosingStrategy
+from strategies.families.choosing import ChoosingSettings, ChoosingStrategy
 
 
 @settings("strategy")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from cfl_flower.engine.rounds import Published
 from cfl_flower.engine.uploads import Exchange
 from cfl_flower.types import Json, Result, Vector
-from strategies.public_models import PublicSettings
-from strategies.soft import SoftStrategy
+from strategies.families.public_models import PublicSettings
+from strategies.families.soft import SoftStrategy
 
 
 class LocalAsync(SoftStrategy):

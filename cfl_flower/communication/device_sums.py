@@ -1,8 +1,8 @@
 """A device's side of secure sums: what it refuses, hides and reveals.
 
 The server's side is `cfl_flower.engine.secure_sums`, the masks are in `masks`. Whatever
-the server's messages say, a device sends no result without masks if its run or its own node
-config asks for them, uses a salt once, and reveals one set of senders in a round.
+the server's messages say, a device sends no result without masks if its run or its own
+node config asks for them, uses a salt once, and reveals one set of senders in a round.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from cfl_flower.types import ClientId, Failure, FloatArray, IntArray, Result, Ve
 class AsynchronousSettings(StrategySettings):
     """The settings of every method without rounds."""
 
-    client: str = "clients.asynchronous.AsynchronousClient"
+    client: str = "clients.families.asynchronous.AsynchronousClient"
     """Dotted path of the NumPyClient that does this method's tasks."""
     arrival: Literal["devices", "shuffled"] = "devices"
     """When simulated clients upload: when their device (group `devices`) has received,

@@ -12,7 +12,7 @@ import pytest
 from simulations.assign import main
 from simulations.assignment import assign, open_run
 from simulations.saved import load_run
-from strategies.stocfl import StoCFLState
+from strategies.stocfl.method import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
 
 Runner = Callable[..., Any]

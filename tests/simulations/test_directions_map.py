@@ -11,7 +11,7 @@ import pytest
 
 from simulations.directions_map import concepts, embed, main
 from simulations.saved import load_run
-from strategies.stocfl import StoCFLState
+from strategies.stocfl.method import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
 
 Runner = Callable[..., Any]

@@ -17,7 +17,7 @@ from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import Result
 from simulations.inprocess import InProcessGrid
-from strategies.choosing import ChoosingState
+from strategies.families.choosing import ChoosingState
 from strategies.ifca import IFCA
 
 Runner = Callable[..., Any]

@@ -122,7 +122,7 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("model._target_=cfl_flower.models.nothing", ["nothing", "cannot be imported"]),
         ("model._target_=cfl_flower.seeding.key", ["seeding.key", "no settings"]),
         (
-            "strategy.client=cfl_flower.engine.rounds.Plan",
+            "strategy.client=cfl_flower.types.Plan",
             ["strategy.client", "NumPyClient"],
         ),
         ("strategy.local.learning_rate=inf", ["learning_rate=inf", "number"]),

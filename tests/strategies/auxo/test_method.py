@@ -17,7 +17,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.types import Result
 from simulations.inprocess import InProcessGrid
 from strategies.auxo import Auxo
-from strategies.auxo_sides import (
+from strategies.auxo.sides import (
     NEITHER,
     assign_sides,
     cohort_rewards,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strategies.fielding_threshold import Trials, best_candidate, candidates, turn
+from strategies.fielding.threshold import Trials, best_candidate, candidates, turn
 
 COUNT = len(candidates(1 / 3))
 CONFIGURED = candidates(1 / 3).index(1 / 3)

@@ -27,7 +27,7 @@ from cfl_flower.learning.training import full_gradient
 from cfl_flower.models import FlatModel, count_weights, split_module
 from cfl_flower.settings import Fraction, Natural, NonNegative, require, settings
 from cfl_flower.types import FloatArray, IntArray, Vector
-from strategies.fielding_shared_model import SharedModel
+from strategies.fielding.shared_model import SharedModel
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig

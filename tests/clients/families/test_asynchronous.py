@@ -16,7 +16,7 @@ from cfl_flower.client.upload_policy import TRIGGER, UploadPolicy, touched
 from cfl_flower.engine.uploads_state import AsynchronousSettings
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import LocalTraining
-from clients.asynchronous import AsynchronousClient
+from clients.families.asynchronous import AsynchronousClient
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
     LOW,

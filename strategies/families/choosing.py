@@ -25,7 +25,7 @@ from cfl_flower.engine.rounds import (
 )
 from cfl_flower.settings import Count, require, settings
 from cfl_flower.types import IntArray, Plan, Result, Scalar, Task
-from strategies.downloads import FetchedModels
+from strategies.families.downloads import FetchedModels
 
 
 @settings("strategy")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.types import Result
-from strategies.downloads import FetchedModels, KeptModels
+from strategies.families.downloads import FetchedModels, KeptModels
 from strategies.flexcfl import FlexCFLState
 
 MODELS = [np.zeros(5, np.float32), np.ones(5, np.float32)]

@@ -21,7 +21,7 @@ from cfl_flower.settings import Positive, settings
 from cfl_flower.types import FloatArray
 
 if TYPE_CHECKING:
-    from strategies.fielding import FieldingState
+    from strategies.fielding.state import FieldingState
 
 
 @settings("strategy.trigger")

@@ -19,7 +19,7 @@ from cfl_flower.engine.uploads import AsynchronousStrategy
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.settings import NonNegative, require, settings
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
-from strategies.public_models import PublicModels, PublicSettings
+from strategies.families.public_models import PublicModels, PublicSettings
 
 
 @settings("strategy")

@@ -7,7 +7,7 @@ the detector finds that losses rose and it differs from the one that the server 
 Keeps: the losses since then, at most `WINDOW`; the detector is run again over them, so
 a device that was switched off goes on where it was.
 
-    python -m simulations.run strategy.client=clients.detecting.AdwinClient
+    python -m simulations.run strategy.client=clients.families.detecting.AdwinClient
 
 Needs river, `pip install 'river>=0.21'`.
 """

@@ -29,7 +29,7 @@ from cfl_flower.engine.rounds import (
 from cfl_flower.settings import Count, Fraction, Positive, settings
 from cfl_flower.state import ClusteredState, Weighting
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
-from strategies.auxo_sides import (
+from strategies.auxo.sides import (
     NEITHER,
     assign_sides,
     cohort_rewards,

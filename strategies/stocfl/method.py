@@ -43,8 +43,8 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
-from strategies import stocfl_representations as psi
-from strategies.bilevel import BilevelSettings
+from strategies.families.bilevel import BilevelSettings
+from strategies.stocfl import representations as psi
 
 UNKNOWN = 0
 """The cluster of the clients whose psi the server does not know; its model is omega."""

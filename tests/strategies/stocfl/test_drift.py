@@ -12,9 +12,9 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.types import FloatArray, Result
 from simulations.inprocess import InProcessGrid
-from strategies.stocfl import StoCFL, StoCFLState
+from strategies.stocfl.method import StoCFL, StoCFLState
 from tests.conftest import Runner
-from tests.strategies.test_stocfl import MODEL, state_of
+from tests.strategies.stocfl.test_method import MODEL, state_of
 
 SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.rounds=[4]"]
 

@@ -8,7 +8,7 @@ import torch
 
 from cfl_flower.errors import ConfigError
 from clients.base import Samples
-from clients.detecting import (
+from clients.families.detecting import (
     WINDOW,
     AdwinClient,
     DetectingClient,
@@ -46,7 +46,7 @@ def test_a_detected_drift_is_reported_once(
     client: type[DetectingClient], run_small: Runner
 ) -> None:
     pytest.importorskip("river")
-    path = f"strategy.client=clients.detecting.{client.__name__}"
+    path = f"strategy.client=clients.families.detecting.{client.__name__}"
     asked = [path, "strategy=fielding", "drift.rounds=[7]", "rounds=9"]
     run = run_small(*asked)
     drifted = [row["drifted"] for row in run.rounds]

@@ -1,0 +1,5 @@
+"""Fielding: per-client moves plus selective global re-clustering."""
+
+from strategies.fielding.method import Fielding, FieldingSettings
+
+__all__ = ["Fielding", "FieldingSettings"]

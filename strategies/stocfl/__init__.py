@@ -1,0 +1,5 @@
+"""StoCFL: stochastic clustering, and models of two levels."""
+
+from strategies.stocfl.method import StoCFL, StoCFLSettings
+
+__all__ = ["StoCFL", "StoCFLSettings"]
