@@ -35,8 +35,8 @@ from cfl_flower.runs.console import Verbosity, at_verbosity, verbosity
 from cfl_flower.runs.reading import read_summary
 from cfl_flower.settings import locate, plain, require
 from cfl_flower.types import Json
-from simulations import figures, report_tables
 from simulations import run as run_command
+from simulations.batch.jobs import at_once, carry_out
 from simulations.compare import (
     FOLDER,
     check_reference,
@@ -44,10 +44,17 @@ from simulations.compare import (
     make_jobs,
     with_marks,
 )
-from simulations.jobs import at_once, carry_out
 from simulations.report import render
-from simulations.saved import SavedRun, find_runs, load_run
-from simulations.streams import Picture, Stream, divide, question, swept_tables
+from simulations.reporting import figures
+from simulations.reporting import tables as report_tables
+from simulations.reporting.saved import SavedRun, find_runs, load_run
+from simulations.reporting.streams import (
+    Picture,
+    Stream,
+    divide,
+    question,
+    swept_tables,
+)
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,9 +8,9 @@
     python -m simulations.assign served --representation mine.npy
 
 SOURCE is a run's output_dir, or what `simulations.export` wrote. In a run, clients are
-compared with its models (`simulations.assignment`); clients of a run on real devices
-have folders, one of which is asked about at a time. A served folder has the centres of
-the clusters, and the nearest one is printed with its distance and its model's file.
+compared with its models (`serving.assignment`); clients of a run on real devices have
+folders, one of which is asked about at a time. A served folder has the centres of the
+clusters, and the nearest one is printed with its distance and its model's file.
 Nothing is written. Exit codes as `simulations.run`.
 """
 
@@ -32,8 +32,8 @@ from cfl_flower.errors import ConfigError, one_line, printable
 from cfl_flower.runs.reading import refuse_links_out
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
-from simulations.flower_cli import need
-from simulations.terminal import Parser, command
+from simulations.engines.flower_cli import need
+from simulations.shell.terminal import Parser, command
 
 DIRECTORY = "clusters.json"
 """Stands in a served folder, and says what else does."""
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str]) -> None:
     else:
         require(bool(asked.client), "--client", "none", "the clients of the run")
         # A device that asks a served folder has neither Ray nor Hydra.
-        from simulations.assignment import assign_from_run  # noqa: PLC0415
+        from simulations.serving.assignment import assign_from_run  # noqa: PLC0415
 
         assign_from_run(asked)
 

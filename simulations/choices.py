@@ -24,7 +24,7 @@ from cfl_flower.config.composition import GROUPS, list_options, option_files
 from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF
 from cfl_flower.settings import known_names
-from simulations.terminal import Parser, command
+from simulations.shell.terminal import Parser, command
 
 NOTES = ("needs", "use")
 """What an option's file may say of it below its first line, as ``# needs: labels``."""

@@ -50,7 +50,7 @@ def summary(module: str) -> str:
 
 def complete(context: typer.Context, incomplete: str) -> list[str]:
     """Return what the shell may complete the last argument of a command to."""
-    from simulations.completion import complete_choice, complete_override
+    from simulations.shell.completion import complete_choice, complete_override
 
     words: list[str] = context.params.get("arguments") or []
     if context.info_name == "list":

@@ -39,11 +39,11 @@ from cfl_flower.runs.reading import (
     read_settings,
     refuse_other_settings,
 )
-from simulations.jobs import Job, at_once, carried_out
+from simulations.batch.jobs import Job, at_once, carried_out
+from simulations.engines.superlink import APP, PROJECT
 from simulations.run import check_machine, refuse_nothing
-from simulations.set_files import with_files
-from simulations.superlink import APP, PROJECT
-from simulations.terminal import Parser, command, make_error_console, program
+from simulations.shell.set_files import with_files
+from simulations.shell.terminal import Parser, command, make_error_console, program
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -241,7 +241,7 @@ def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:
     """Write the page of the runs that have begun, and its tables, above them."""
     # What draws would keep runs from beginning.
     from simulations.report import render
-    from simulations.saved import load_run
+    from simulations.reporting.saved import load_run
 
     begun = [job.folder for job in jobs if job.rounds()]
     if not begun:

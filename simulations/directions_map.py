@@ -26,15 +26,15 @@ from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, IntArray, Json, Vector
-from simulations.plotting import (
+from simulations.reporting.plotting import (
     AREAS,
     check_format,
     count_in_integers,
     new_figure,
     write,
 )
-from simulations.saved import load_run
-from simulations.terminal import Parser, command
+from simulations.reporting.saved import load_run
+from simulations.shell.terminal import Parser, command
 from strategies.stocfl.method import StoCFLState
 
 FEWEST = 4

@@ -33,8 +33,8 @@ from cfl_flower.models import FlatModel, build_network
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
 from simulations.assign import CENTRES, DIRECTORY, FORMAT
-from simulations.saved import SavedRun, load_run
-from simulations.terminal import Parser, command, writable
+from simulations.reporting.saved import SavedRun, load_run
+from simulations.shell.terminal import Parser, command, writable
 
 OURS = re.compile(r"cluster-\d+\.(pt|safetensors)|centres\.safetensors")
 """What an older export may have left."""

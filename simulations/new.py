@@ -21,7 +21,7 @@ from string import Template
 from cfl_flower.config.composition import list_options
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
-from simulations.terminal import Parser, command, writable
+from simulations.shell.terminal import Parser, command, writable
 
 KINDS = {
     "method": "strategy",

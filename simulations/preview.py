@@ -23,9 +23,9 @@ from cfl_flower.config.composition import compose_plain
 from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
-from simulations.data_summary import CLIENTS, Preview, preview, shares, span
-from simulations.set_files import with_files
-from simulations.terminal import Parser, command
+from simulations.previewing.data_summary import CLIENTS, Preview, preview, shares, span
+from simulations.shell.set_files import with_files
+from simulations.shell.terminal import Parser, command
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -172,7 +172,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
     overrides = with_files(found.set_file, found.overrides)
     if found.output is None:
         return overrides, None
-    from simulations.plotting import check_format
+    from simulations.reporting.plotting import check_format
 
     output: Path = found.output.expanduser()
     check_format(output)
@@ -196,8 +196,8 @@ def main(arguments: Sequence[str]) -> None:
     console = make_console()
     show(found, title, console)
     if output:
-        from simulations.plotting import write
-        from simulations.preview_picture import draw
+        from simulations.previewing.picture import draw
+        from simulations.reporting.plotting import write
 
         write(draw(found, title), output)
         many = config.clients > CLIENTS

@@ -31,13 +31,13 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
 from cfl_flower.settings import require
 from cfl_flower.types import Json
-from simulations import report_tables
-from simulations.charts import DARK
-from simulations.client_pictures import own_pictures
-from simulations.figures import Line
-from simulations.findings import overview
-from simulations.saved import SavedRun, find_runs, load_run
-from simulations.streams import (
+from simulations.reporting import tables as report_tables
+from simulations.reporting.charts import DARK
+from simulations.reporting.client_pictures import own_pictures
+from simulations.reporting.figures import Line
+from simulations.reporting.findings import overview
+from simulations.reporting.saved import SavedRun, find_runs, load_run
+from simulations.reporting.streams import (
     Picture,
     Stream,
     divide,
@@ -45,7 +45,10 @@ from simulations.streams import (
     slug,
     swept_tables,
 )
-from simulations.terminal import Parser, command, writable
+from simulations.shell.terminal import Parser, command, writable
+
+PAGE = Path(__file__).parent / "reporting" / "report.html"
+"""The page's template; what it does in a browser is beside it."""
 
 ROUND_COLUMNS = (
     *("round", "accuracy", "accuracy_mean", "loss", "num_clusters", "drifted", "moved"),
@@ -109,14 +112,14 @@ def render(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> Page:
     firsts = (next(names(stream, line)) for stream in streams for line in stream.lines)
     pictures = {name: own_pictures(name, run) for name, run in firsts}
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(PAGE.parent),
         autoescape=True,
         undefined=StrictUndefined,
     )
     environment.filters |= {"slug": slug, "number": _cell, "yaml": _to_yaml}
     swept = swept_tables(streams)
     tables = [table for stream in streams for table in stream.tables]
-    html = environment.get_template("report.html").render(
+    html = environment.get_template(PAGE.name).render(
         title=question(streams),
         streams=streams,
         names=names,
@@ -149,7 +152,7 @@ def measured(run: SavedRun) -> list[str]:
 @cache
 def script() -> Markup:
     """Return what a page does in a browser: Vega-Lite with all it needs, and ours."""
-    own = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+    own = PAGE.with_suffix(".js").read_text(encoding="utf-8")
     return Markup(vl_convert.javascript_bundle(own))
 
 

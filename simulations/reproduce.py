@@ -38,10 +38,15 @@ from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.runs.reading import broken, read_finished
 from cfl_flower.settings import require
 from cfl_flower.types import Json
-from simulations.catalogue import compose_here, list_elsewhere, list_tables
-from simulations.jobs import Job, at_once, carry_out
-from simulations.published import Cell, PublishedTable, load_elsewhere, load_tables
-from simulations.terminal import Parser, command, count
+from simulations.batch.jobs import Job, at_once, carry_out
+from simulations.papers.catalogue import compose_here, list_elsewhere, list_tables
+from simulations.papers.published import (
+    Cell,
+    PublishedTable,
+    load_elsewhere,
+    load_tables,
+)
+from simulations.shell.terminal import Parser, command, count
 
 NUMBERS = ("ours", "last ten", "lead", "published", "difference")
 HEADER = ("row", "method", *NUMBERS, "verdict")

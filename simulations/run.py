@@ -45,9 +45,9 @@ from cfl_flower.runs.directory import (
     repeat_command,
 )
 from cfl_flower.settings import require
-from simulations.set_files import add_option, with_files
-from simulations.superlink import run_on_superlink
-from simulations.terminal import FLAGS, NO_DASHES, Parser, command, program
+from simulations.engines.superlink import run_on_superlink
+from simulations.shell.set_files import add_option, with_files
+from simulations.shell.terminal import FLAGS, NO_DASHES, Parser, command, program
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -64,7 +64,7 @@ def run(config: RunConfig) -> None:
     """Run one configuration with the engine that it names; raise if it fails."""
     if config.engine == "inprocess":
         from cfl_flower.server_app import execute
-        from simulations.inprocess import InProcessGrid
+        from simulations.engines.inprocess import InProcessGrid
 
         execute(InProcessGrid(), config, make_console())
     else:

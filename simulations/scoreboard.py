@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from cfl_flower.files import write_atomically
 from cfl_flower.plugins import CONF
-from simulations.published import STATES, load_elsewhere, load_tables
+from simulations.papers.published import STATES, load_elsewhere, load_tables
 
 PAGE = CONF.parent / "docs" / "results" / "README.md"
 
@@ -29,7 +29,8 @@ HEAD = """# The papers' tables and figures
 What was reproduced here, and how far: one line for each table or figure. Its name is
 what `python -m simulations.reproduce NAME` runs, unless the line names another command.
 The papers' pages have the numbers. `python -m simulations.scoreboard` writes this page
-from [published.yaml](../../simulations/published.yaml), with the published figures.
+from [published.yaml](../../simulations/papers/published.yaml), which has the published
+figures.
 
 ```bash
 python -m simulations.reproduce --list    # what each needs, and what it costs here

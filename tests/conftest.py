@@ -20,7 +20,7 @@ from rich.console import Console
 from cfl_flower import plugins
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.server_app import execute
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("untimed", deadline=None)

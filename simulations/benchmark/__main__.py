@@ -26,7 +26,7 @@ from rich.table import Table
 
 from cfl_flower.settings import known_names
 from simulations.benchmark.peers.table import show
-from simulations.terminal import Parser, command
+from simulations.shell.terminal import Parser, command
 
 PARTS = [
     module.name

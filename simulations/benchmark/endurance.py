@@ -25,8 +25,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from simulations.benchmark import measure as bench
-from simulations.plotting import COLOURS, new_figure, to_svg
-from simulations.superlink import PROJECT
+from simulations.engines.superlink import PROJECT
+from simulations.reporting.plotting import COLOURS, new_figure, to_svg
 
 PICTURE = PROJECT / "build" / "endurance.svg"
 

@@ -20,7 +20,7 @@ from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import execute
 from cfl_flower.settings import locate
 from simulations.benchmark import measure as bench
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 CLIENTS = (1_000, 10_000, 100_000)
 

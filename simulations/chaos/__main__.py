@@ -31,7 +31,7 @@ from cfl_flower.plugins import CONF
 from cfl_flower.settings import known_names
 from simulations.chaos import devices, simulated
 from simulations.chaos.ledger import Ledger
-from simulations.terminal import Parser, command
+from simulations.shell.terminal import Parser, command
 
 
 @command

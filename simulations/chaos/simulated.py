@@ -27,7 +27,7 @@ from simulations.chaos.ledger import (
     wait_for_end,
 )
 from simulations.chaos.results import differences, lost_results
-from simulations.superlink import PROJECT
+from simulations.engines.superlink import PROJECT
 
 STRATEGIES = ("fielding", "stocfl", "fedccfa", "ccfl")
 ROUNDS = 24

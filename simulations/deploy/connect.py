@@ -20,8 +20,8 @@ import tomli_w
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.files import write_atomically
-from simulations.flower_cli import environment, flwr, need, one_line
-from simulations.terminal import Parser, command
+from simulations.engines.flower_cli import environment, flwr, need, one_line
+from simulations.shell.terminal import Parser, command
 
 KNOWN = "already in use"
 """What Flower says of a key that is registered."""

@@ -34,8 +34,8 @@ from cfl_flower.data.datasets.own import Folder
 from cfl_flower.errors import CflError, ConfigError
 from simulations.deploy.keys import AUTHORITY, SERVER, load
 from simulations.deploy.supernode import add_device, client_id, node_config
-from simulations.flower_cli import need
-from simulations.terminal import Parser, command
+from simulations.engines.flower_cli import need
+from simulations.shell.terminal import Parser, command
 
 NEEDS = Path(__file__).with_name("device.txt")
 TIMEOUT = 10.0

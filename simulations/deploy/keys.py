@@ -32,7 +32,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import is_client_id
-from simulations.terminal import Parser, command
+from simulations.shell.terminal import Parser, command
 
 AUTHORITY, SERVER = "ca", "server"
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 825

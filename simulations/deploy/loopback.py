@@ -19,8 +19,8 @@ from typing import Any
 import psutil
 
 from cfl_flower.errors import RunFailedError
-from simulations.flower_cli import one_line
-from simulations.superlink import PROJECT, free_ports
+from simulations.engines.flower_cli import one_line
+from simulations.engines.superlink import PROJECT, free_ports
 
 START = 60.0
 """Seconds within which a process answers, or does what it was started for."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from simulations.terminal import Parser, command, count
+from simulations.shell.terminal import Parser, command, count
 
 
 def put(folder: Path, labels: Sequence[int], most: int, instead: bool = False) -> Path:

@@ -21,10 +21,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfl_flower.errors import ERROR_MARK, ConfigError, RunFailedError
-from simulations.flower_cli import COMPLETED, ENDED, environment, one_line, wait_for_end
-from simulations.set_files import with_files
-from simulations.superlink import run_command
-from simulations.terminal import Parser, command
+from simulations.engines.flower_cli import (
+    COMPLETED,
+    ENDED,
+    environment,
+    one_line,
+    wait_for_end,
+)
+from simulations.engines.superlink import run_command
+from simulations.shell.set_files import with_files
+from simulations.shell.terminal import Parser, command
 
 STARTED = re.compile(r"Successfully started run (\d+)")
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from simulations.deploy import flower_superlink
 from simulations.deploy.keys import AUTHORITY, SERVER
-from simulations.flower_cli import become, divide, environment, need
-from simulations.terminal import Parser, command
+from simulations.engines.flower_cli import become, divide, environment, need
+from simulations.shell.terminal import Parser, command
 
 PORT = 9092
 REMEDY = "make it with python -m simulations.deploy.keys KEYS --host NAME"

@@ -29,8 +29,8 @@ from cfl_flower.client.node_config import (
 from cfl_flower.types import ClientId
 from simulations.deploy import flower_supernode
 from simulations.deploy.keys import AUTHORITY
-from simulations.flower_cli import become, divide, environment, need
-from simulations.terminal import Parser, command
+from simulations.engines.flower_cli import become, divide, environment, need
+from simulations.shell.terminal import Parser, command
 
 PORT = 9094
 """Of the SuperNode's own processes, on the loopback only."""

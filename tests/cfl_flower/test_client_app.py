@@ -18,7 +18,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.models import initial_vector
 from cfl_flower.types import Answer, Plan, Scalar, Task, Vector
 from clients.base import ClusteredClient
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 PARAMETERS = 64 * 10 + 10
 """Of the linear model on 8 x 8 digits."""

@@ -15,7 +15,7 @@ from flwr.common.serde import message_to_proto
 from PIL import Image
 
 from cfl_flower.errors import NoValidResultError
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 
 SECRET = "IBANofMaxMustermann"

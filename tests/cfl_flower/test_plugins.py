@@ -19,7 +19,7 @@ from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.server_app import execute
 from cfl_flower.settings import build, locate
 from simulations.choices import list_choices
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 OWN = """
 import math

@@ -19,7 +19,7 @@ from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.errors import CflError, FailedRunsError
 from cfl_flower.runs.console import make_console
 from cfl_flower.server_app import app, execute, execute_all, share_nodes
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
 

@@ -14,7 +14,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import open_stream
 from cfl_flower.settings import locate
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 pytestmark = pytest.mark.contract
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import build_network
 from simulations.export import export
-from simulations.saved import load_run
+from simulations.reporting.saved import load_run
 
 OWN = """
 from torch import nn

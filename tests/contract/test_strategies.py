@@ -23,7 +23,7 @@ from cfl_flower.learning.training import TrainingJob
 from cfl_flower.plugins import CONF
 from cfl_flower.server_app import execute
 from cfl_flower.settings import locate
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Run
 
 pytestmark = pytest.mark.contract

@@ -11,7 +11,7 @@ import pytest
 
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import CONF, expand
-from simulations.published import PUBLISHED
+from simulations.papers.published import PUBLISHED
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted((CONF / "experiment").rglob("*.yaml"))

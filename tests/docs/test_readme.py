@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from simulations.superlink import free_ports
+from simulations.engines.superlink import free_ports
 
 ROOT = Path(__file__).parents[2]
 

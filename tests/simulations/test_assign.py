@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from simulations.assign import main
-from simulations.assignment import assign, open_run
-from simulations.saved import load_run
+from simulations.reporting.saved import load_run
+from simulations.serving.assignment import assign, open_run
 from strategies.stocfl.method import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulations.assign import find, measure
-from simulations.superlink import PROJECT
+from simulations.engines.superlink import PROJECT
 
 # By the sum of differences the first is nearer, by their squares the second.
 POINT = np.zeros(4)

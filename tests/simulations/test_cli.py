@@ -17,7 +17,7 @@ from cfl_flower.config.composition import list_options
 from cfl_flower.errors import ConfigError
 from simulations import choices
 from simulations.cli import COMMANDS, DEVICES, app
-from simulations.completion import complete_override
+from simulations.shell.completion import complete_override
 
 
 def told(*arguments: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulations.directions_map import concepts, embed, main
-from simulations.saved import load_run
+from simulations.reporting.saved import load_run
 from strategies.stocfl.method import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
 

@@ -18,7 +18,7 @@ from simulations.benchmark.endurance import (
     measure_files,
     watch,
 )
-from simulations.plotting import to_svg
+from simulations.reporting.plotting import to_svg
 
 LEAK = """
 import sys, threading, time

@@ -16,7 +16,7 @@ from cfl_flower.models import FlatModel, initial_vector
 from simulations import assign
 from simulations.deploy import samples
 from simulations.export import export, main
-from simulations.saved import SavedRun, load_run
+from simulations.reporting.saved import SavedRun, load_run
 from tests.conftest import Runner
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")

@@ -20,7 +20,7 @@ from simulations.assign import assign_from_served, read_directory
 from simulations.deploy import samples
 from simulations.export import export
 from simulations.report import render
-from simulations.saved import load_run
+from simulations.reporting.saved import load_run
 from tests.conftest import Runner
 from tests.fuzzing import ODD, Mutator
 

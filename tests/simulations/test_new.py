@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from simulations.flower_cli import COMPLETED, wait_for_end
+from simulations.engines.flower_cli import COMPLETED, wait_for_end
+from simulations.engines.superlink import private_superlink
 from simulations.new import KINDS, main, write_skeleton
-from simulations.superlink import private_superlink
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from cfl_flower import plugins
+from simulations.engines.superlink import PROJECT
 from simulations.new import write_skeleton
 from simulations.report import render
-from simulations.saved import load_run
-from simulations.superlink import PROJECT
+from simulations.reporting.saved import load_run
 
 CONSOLE = "import sys; sys.path.remove(''); from simulations.cli import app; app()"
 """`cfl-flower`, whose path lacks the current folder."""

@@ -21,7 +21,7 @@ from simulations.benchmark.peers import environments, scripts, table, work
 from simulations.benchmark.peers.environments import MissingPeerError, all_peers
 from simulations.benchmark.peers.scripts import runner, torch_network
 from simulations.benchmark.peers.work import Data, Prepared, Work
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 DIGITS = Data("digits", "dataset=digits dataset.size=28")
 SMALL = "clients=12 participants=3 partition.samples=20"

@@ -14,7 +14,8 @@ from cfl_flower.data.worlds.drift import Regroup, Relabel, Release, Rotate
 from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import LabelGroups, Partition
 from cfl_flower.data.worlds.stream import Stream
-from simulations.data_summary import (
+from simulations.preview import bars, main, notes, ruler
+from simulations.previewing.data_summary import (
     ROWS,
     period_starts,
     preview,
@@ -22,7 +23,6 @@ from simulations.data_summary import (
     shares,
     shown_periods,
 )
-from simulations.preview import bars, main, notes, ruler
 
 
 def test_periods_are_the_rounds_between_changes_within_the_run() -> None:

@@ -21,12 +21,12 @@ import yaml
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.directory import FAILURE
-from simulations import report_tables
 from simulations.report import main, measured, render
-from simulations.report_tables import _escape
+from simulations.reporting import tables as report_tables
+from simulations.reporting.saved import SavedRun, find_runs, group_seeds, load_run
+from simulations.reporting.streams import divide
+from simulations.reporting.tables import _escape
 from simulations.run import main as run_main
-from simulations.saved import SavedRun, find_runs, group_seeds, load_run
-from simulations.streams import divide
 
 Runner = Callable[..., Any]
 VOID = {"meta", "link", "br", "img", "input", "hr"}

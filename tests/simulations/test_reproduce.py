@@ -19,9 +19,10 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.plugins import CONF
 from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import Finished, finished, read_finished
-from simulations import published, reproduce
-from simulations.jobs import Job, carry_out
-from simulations.published import (
+from simulations import reproduce
+from simulations.batch.jobs import Job, carry_out
+from simulations.papers import published
+from simulations.papers.published import (
     Cell,
     PublishedTable,
     load_elsewhere,

@@ -11,8 +11,8 @@ import pytest
 
 from cfl_flower.errors import ConfigError
 from simulations.report import render
-from simulations.saved import load_run
-from simulations.terminal import report
+from simulations.reporting.saved import load_run
+from simulations.shell.terminal import report
 from tests.conftest import Runner
 
 TITLE = "\x1b]0;owned\x07\nsecond line"

@@ -22,7 +22,7 @@ from cfl_flower.learning.training import evaluate
 from cfl_flower.models import FlatModel
 from cfl_flower.server_app import execute
 from cfl_flower.types import Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import (
     CCFL,
     above_bar,

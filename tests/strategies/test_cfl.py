@@ -19,7 +19,7 @@ from cfl_flower.learning.training import train
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
 from cfl_flower.types import Result, Vector
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies import cfl as method
 from strategies.cfl import CFLState, bipartition, separation
 from tests.conftest import Run

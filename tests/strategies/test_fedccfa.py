@@ -16,10 +16,10 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CheckpointError
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.types import Result
-from simulations.client_pictures import class_distances as draw_distances
-from simulations.inprocess import InProcessGrid
-from simulations.plotting import to_svg
-from simulations.saved import load_run
+from simulations.engines.inprocess import InProcessGrid
+from simulations.reporting.client_pictures import class_distances as draw_distances
+from simulations.reporting.plotting import to_svg
+from simulations.reporting.saved import load_run
 from strategies.fedccfa import FedCCFA, FedCCFAState
 
 Runner = Callable[..., Any]

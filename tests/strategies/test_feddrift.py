@@ -18,7 +18,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.feddrift import NEW, FedDrift, merge_closest, model_distances
 
 Runner = Callable[..., Any]

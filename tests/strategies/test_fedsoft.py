@@ -12,7 +12,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result
 from clients.fedsoft import count_shares
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.fedsoft import FedSoft
 
 Runner = Callable[..., Any]

@@ -9,7 +9,7 @@ import numpy as np
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.types import Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.fesem import FeSEM
 
 Runner = Callable[..., Any]

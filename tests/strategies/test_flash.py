@@ -13,7 +13,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.rounds import ClusteredStrategy
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.types import Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.adapfedavg import AdapFedAvg
 from strategies.flash import Flash, FlashSettings, flash_step
 

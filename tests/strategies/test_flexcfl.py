@@ -21,7 +21,7 @@ from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.measures import note_discrepancies
 from cfl_flower.server_app import execute, open_stream
 from cfl_flower.types import Plan, Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.flexcfl import (
     FlexCFL,
     FlexCFLState,

@@ -16,7 +16,7 @@ from cfl_flower.models import FlatModel
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.families.choosing import ChoosingState
 from strategies.ifca import IFCA
 

@@ -12,7 +12,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import execute
 from simulations.compare import make_jobs
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Run
 
 Runner = Callable[..., Any]

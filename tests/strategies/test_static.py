@@ -10,7 +10,7 @@ from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.types import Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.static import Static
 
 Runner = Callable[..., Any]

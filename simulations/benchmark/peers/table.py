@@ -29,7 +29,7 @@ from simulations.benchmark.peers.environments import (
     interpreter,
 )
 from simulations.benchmark.peers.work import WORKS, Data, Prepared, Work, find_data
-from simulations.terminal import make_error_console
+from simulations.shell.terminal import make_error_console
 
 TIMEOUT = 1800.0
 """Seconds for a work by a library."""

@@ -23,7 +23,7 @@ from cfl_flower.client.node_config import NodeConfig
 from cfl_flower.data import datasets
 from cfl_flower.data.reading.files import FileDataset
 from cfl_flower.errors import ConfigError
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Run, Runner
 
 SITES = [

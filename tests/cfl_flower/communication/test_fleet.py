@@ -15,7 +15,7 @@ from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.models import initial_vector
 from cfl_flower.types import Plan, Task
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 
 @pytest.fixture(scope="module")

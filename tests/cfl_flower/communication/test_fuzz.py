@@ -22,7 +22,7 @@ from cfl_flower.communication.validation import LARGEST, LARGEST_COUNT, is_bound
 from cfl_flower.engine.rounds import ClusteredStrategy
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 from tests.contract.test_strategies import NEEDS, STRATEGIES
 from tests.fuzzing import Mutator

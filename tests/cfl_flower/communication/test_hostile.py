@@ -22,7 +22,7 @@ from cfl_flower.engine import uploads as asynchronous
 from cfl_flower.errors import WorkerLostError
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.settings import locate
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 
 VILLAIN = 3

@@ -20,7 +20,7 @@ from cfl_flower.communication.nodes import IdentityQuery, last_sentence
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.types import is_client_id
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
     LOW,

@@ -6,7 +6,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.types import ClientId, Plan, Task
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 
 def pending(

@@ -23,7 +23,7 @@ from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.models import initial_vector
 from cfl_flower.types import Answer, Plan, SumSpec, Task
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 # Tasks of two clusters' models, 3 and 7, and of the global one, 0.
 TASKS = [Task(1, (0, 3)), Task(2, (0, 7)), Task(4, (0, 3))]

@@ -23,7 +23,7 @@ from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import PASSES, Failure, Plan, Result, Task
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.fedavg import FedAvg
 from tests.cfl_flower.client.test_node_config import SITES, Sites
 

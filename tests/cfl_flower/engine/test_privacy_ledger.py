@@ -19,7 +19,7 @@ from cfl_flower.privacy.accounting import epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.settings import locate
 from cfl_flower.types import Plan
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Run, Runner
 
 pytest.importorskip("dp_accounting")

@@ -13,7 +13,7 @@ from cfl_flower.communication.masks import Groups
 from cfl_flower.communication.records import unpack_sums, unpack_tasks
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import Runner
 
 OPTIONS = [

@@ -14,7 +14,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
 from cfl_flower.simulated_devices import Devices
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from simulations.run import check, run
 from strategies.fedavg import FedAvg
 

@@ -20,7 +20,7 @@ from cfl_flower.communication.records import unpack_answers, unpack_sums
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.types import Task
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 Runner = Callable[..., Any]
 

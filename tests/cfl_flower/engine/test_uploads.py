@@ -16,7 +16,7 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine import uploads as asynchronous
 from cfl_flower.errors import NoValidResultError
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import CCFL
 
 Runner = Callable[..., Any]

@@ -11,7 +11,7 @@ import pytest
 
 from cfl_flower.errors import ClientFailedError
 from cfl_flower.runs.reading import effective_differences
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 RAISING = """
 from clients.base import ClusteredClient

@@ -16,7 +16,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.provenance import PROVENANCE, read_provenance
 from cfl_flower.server_app import execute
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.conftest import SMALL, Run
 
 METHOD = """

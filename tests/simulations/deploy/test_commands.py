@@ -35,7 +35,7 @@ from simulations.deploy import (
     superlink,
     supernode,
 )
-from simulations.superlink import PROJECT
+from simulations.engines.superlink import PROJECT
 
 DEPLOY = PROJECT / "simulations" / "deploy"
 Door = Callable[[Path, float], int]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulations.deploy.loopback import Deployment, wait_for
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
     LOW,

@@ -11,7 +11,7 @@ from flwr.app import Message
 from cfl_flower.communication.records import unpack_answers
 from cfl_flower.engine.secure_sums import NO_KEY
 from simulations.deploy.loopback import Deployment, wait_for
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
     LOW,

@@ -15,7 +15,7 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.auxo import Auxo
 from strategies.auxo.sides import (
     NEITHER,

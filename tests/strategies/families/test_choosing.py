@@ -13,7 +13,7 @@ from cfl_flower.communication.records import pack_answers, unpack_answers
 from cfl_flower.runs.measures import note_discrepancies
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 Runner = Callable[..., Any]
 

@@ -16,7 +16,7 @@ from cfl_flower.communication.records import pack_answers, unpack_answers
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import ClientId, Result
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
 
 Runner = Callable[..., Any]

@@ -13,7 +13,7 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from simulations.compare import by_settings
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
 
 Runner = Callable[..., Any]

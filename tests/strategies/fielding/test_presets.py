@@ -14,7 +14,7 @@ from rich.console import Console
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.server_app import execute
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 
 PUBLISHED = {
     # clients, rounds between arrivals, rounds, learning rate, participants

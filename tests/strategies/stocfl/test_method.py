@@ -25,7 +25,7 @@ from cfl_flower.seeding import generator
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Vector
 from clients.stocfl import StoCFLClient
-from simulations.inprocess import InProcessGrid
+from simulations.engines.inprocess import InProcessGrid
 from strategies.stocfl.method import StoCFL, StoCFLState
 from strategies.stocfl.representations import check_direction
 from tests.conftest import Run, Runner

@@ -19,8 +19,8 @@ def run(job: Job, lap: Callable[[], None]) -> list[Any]:
     """Train as the job's overrides say."""
     from cfl_flower.config.compose import compose_config
     from cfl_flower.config.overrides import split
+    from simulations.reporting.saved import load_run
     from simulations.run import run as carry_out
-    from simulations.saved import load_run
 
     folder = Path(job.folder, "run")
     config = compose_config([*split(job.overrides), f"output_dir={folder}"])

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from cfl_flower.runs.console import Verbosity
-from simulations.processes import Processes, Unit, start
+from simulations.batch.processes import Processes, Unit, start
 
 SMALL = "engine=inprocess clients=6 participants=3 drift=none partition.groups=3"
 
@@ -30,7 +30,9 @@ def ends(found: Processes, count: int) -> dict[int, int]:
 def forking_process() -> psutil.Process:
     """Return the process that forks; other tests may have left children of ours."""
     children = psutil.Process().children()
-    (host,) = (each for each in children if "simulations.processes" in each.cmdline())
+    (host,) = (
+        each for each in children if "simulations.batch.processes" in each.cmdline()
+    )
     return host
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulations import client_pictures
-from simulations.client_pictures import cluster_sizes, failures, membership
-from simulations.saved import SavedRun, load_run
+from simulations.reporting import client_pictures
+from simulations.reporting.client_pictures import cluster_sizes, failures, membership
+from simulations.reporting.saved import SavedRun, load_run
 
 Runner = Callable[..., Any]
 

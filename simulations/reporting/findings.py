@@ -11,7 +11,7 @@ from rich.table import Table
 from cfl_flower.analysis.comparison import Compared, Rows
 from cfl_flower.analysis.leads import find_leads
 from cfl_flower.analysis.tables import mean_and_deviation, new_table
-from simulations.saved import SavedRun
+from simulations.reporting.saved import SavedRun
 
 BOUNDS = {"local": "which shares nothing", "oracle": "which knows the true clusters"}
 """Methods that others are measured by: they cannot lead, but are named beside."""

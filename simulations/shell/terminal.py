@@ -21,7 +21,7 @@ from cfl_flower.errors import (
     one_line,
 )
 from cfl_flower.runs.console import Verbosity
-from simulations.set_files import add_option
+from simulations.shell.set_files import add_option
 
 FLAGS = (
     ("-q", "--quiet", Verbosity.QUIET, "only the result and what went wrong"),

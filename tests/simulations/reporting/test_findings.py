@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from simulations import report_tables
-from simulations.findings import overview
-from simulations.saved import load_run
-from simulations.streams import divide, question
+from simulations.reporting import tables as report_tables
+from simulations.reporting.findings import overview
+from simulations.reporting.saved import load_run
+from simulations.reporting.streams import divide, question
 from tests.conftest import Runner
 from tests.simulations.test_report import again
 

@@ -19,8 +19,8 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import clock
 from cfl_flower.runs.reading import broken
 from cfl_flower.settings import require
-from simulations.estimate import estimate_seconds
-from simulations.published import PublishedTable, load_elsewhere
+from simulations.papers.estimate import estimate_seconds
+from simulations.papers.published import PublishedTable, load_elsewhere
 
 FETCH = "dataset.download=true"
 """The remedy in the error of a dataset that is missing and can be fetched."""

@@ -25,12 +25,12 @@ from cfl_flower.analysis.comparison import (
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.types import Json
-from simulations import figures
-from simulations.charts import Chart
-from simulations.figures import Line
-from simulations.findings import sentences
-from simulations.plotting import to_svg
-from simulations.saved import SavedRun, group_seeds
+from simulations.reporting import figures
+from simulations.reporting.charts import Chart
+from simulations.reporting.figures import Line
+from simulations.reporting.findings import sentences
+from simulations.reporting.plotting import to_svg
+from simulations.reporting.saved import SavedRun, group_seeds
 
 
 def slug(name: str) -> str:

@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
 from cfl_flower.types import FloatArray
-from simulations.charts import GREY, Chart, Spec, layer, number, rounds_axis
-from simulations.saved import SavedRun
+from simulations.reporting.charts import GREY, Chart, Spec, layer, number, rounds_axis
+from simulations.reporting.saved import SavedRun
 
 # Lines on white need contrast: 3 to 1 for the first seven.
 LINES = (

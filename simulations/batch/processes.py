@@ -3,7 +3,7 @@
 torch and the classes of all groups take two seconds, which many small runs would spend
 again and again. A run may still die in any way, and takes no other with it.
 
-    python -m simulations.processes 2
+    python -m simulations.batch.processes 2
 
 carries out two units at a time. It reads them from stdin, a JSON list of `Unit`, and
 tells on stdout, a JSON list a line, of each its number when it begins, and its number
@@ -31,14 +31,14 @@ from cfl_flower import plugins
 from cfl_flower.config.overrides import split
 from cfl_flower.errors import InterruptedRunError
 from cfl_flower.runs.console import VERBOSITY, Verbosity
+from simulations.engines.superlink import PROJECT, die_with_parent, run_on_superlink
 from simulations.run import run
-from simulations.superlink import PROJECT, die_with_parent, run_on_superlink
-from simulations.terminal import command
+from simulations.shell.terminal import command
 
 PARENT = "CFL_FLOWER_PARENT"
 """Environment variable: the process with which a process of ours ends."""
 
-PARTS = ("cfl_flower.server_app", "simulations.inprocess", "sklearn.cluster")
+PARTS = ("cfl_flower.server_app", "simulations.engines.inprocess", "sklearn.cluster")
 """What every run in process imports."""
 
 PATIENCE = 30.0
@@ -110,7 +110,7 @@ def start(
         VERBOSITY: loud,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "simulations.processes", str(at_a_time)],
+        [sys.executable, "-m", "simulations.batch.processes", str(at_a_time)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from simulations.charts import DARK, Spec
-from simulations.figures import DASHES, LINES, Line, accuracy, traffic
-from simulations.saved import SavedRun, load_run
+from simulations.reporting.charts import DARK, Spec
+from simulations.reporting.figures import DASHES, LINES, Line, accuracy, traffic
+from simulations.reporting.saved import SavedRun, load_run
 
 Runner = Callable[..., Any]
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from cfl_flower.errors import ERROR_MARK
-from simulations import superlink
-from simulations.superlink import PROJECT, private_superlink
+from simulations.engines import superlink
+from simulations.engines.superlink import PROJECT, private_superlink
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 

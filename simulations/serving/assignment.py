@@ -28,7 +28,7 @@ from cfl_flower.settings import require
 from cfl_flower.state import ClusteredState
 from clients.base import ClusteredClient
 from clients.stocfl import StoCFLClient
-from simulations.saved import SavedRun, load_run
+from simulations.reporting.saved import SavedRun, load_run
 from strategies.stocfl.method import StoCFLState
 
 WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}

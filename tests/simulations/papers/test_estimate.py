@@ -5,8 +5,8 @@ import pytest
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.server_app import open_stream
-from simulations import estimate
-from simulations.estimate import count_work, estimate_seconds, time_step
+from simulations.papers import estimate
+from simulations.papers.estimate import count_work, estimate_seconds, time_step
 
 SETTINGS = ["clients=8", "participants=4", "rounds=6", "strategy.local.epochs=3"]
 

@@ -26,9 +26,9 @@ from cfl_flower.machine import usable_cores
 from cfl_flower.runs.console import Verbosity, clock
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
-from simulations.processes import Processes, Unit, start
+from simulations.batch.processes import Processes, Unit, start
 from simulations.run import overrides_elsewhere
-from simulations.terminal import make_error_console
+from simulations.shell.terminal import make_error_console
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig

@@ -11,11 +11,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from cfl_flower.types import FloatArray
-from simulations.charts import Chart, Spec, layer, number, rounds_axis, spans, told
-from simulations.figures import MOST_MARKS
-from simulations.plotting import COLOURS, count_in_integers, new_figure
-from simulations.saved import SavedRun
-from simulations.streams import Picture, slug
+from simulations.reporting.charts import (
+    Chart,
+    Spec,
+    layer,
+    number,
+    rounds_axis,
+    spans,
+    told,
+)
+from simulations.reporting.figures import MOST_MARKS
+from simulations.reporting.plotting import COLOURS, count_in_integers, new_figure
+from simulations.reporting.saved import SavedRun
+from simulations.reporting.streams import Picture, slug
 
 WIDTH = 6.0
 """Of an image, in inches: on a phone the text is then still readable."""

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, PercentFormatter, StrMethodFormatter
 
 from cfl_flower.types import FloatArray, IntArray
-from simulations.data_summary import (
+from simulations.previewing.data_summary import (
     Columns,
     Preview,
     evenly,
@@ -29,7 +29,7 @@ from simulations.data_summary import (
     shares,
     span,
 )
-from simulations.plotting import AREAS, count_in_integers, new_figure
+from simulations.reporting.plotting import AREAS, count_in_integers, new_figure
 
 COUNT = StrMethodFormatter("{x:,.0f}")
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from cfl_flower.config.compose import compose_sweep
 from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.directory import FAILURE
-from simulations import jobs
-from simulations.jobs import Job, Watch, at_once, carry_out
+from simulations.batch import jobs
+from simulations.batch.jobs import Job, Watch, at_once, carry_out
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
 
@@ -35,12 +35,12 @@ def test_runs_on_ray_share_a_superlink_if_only_one_goes_on_at_a_time(
 def test_as_many_at_a_time_as_there_are_processors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulations.jobs.usable_cores", lambda: 4)
+    monkeypatch.setattr("simulations.batch.jobs.usable_cores", lambda: 4)
     configs = [job.config for job in make("engine=ray,inprocess", tmp_path)]
     assert at_once(configs) == 2  # each with two workers
     assert at_once(configs[1:]) == 4
     assert at_once(configs, asked=3) == 3
-    monkeypatch.setattr("simulations.jobs.usable_cores", lambda: 1)
+    monkeypatch.setattr("simulations.batch.jobs.usable_cores", lambda: 1)
     assert at_once(configs) == 1
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from cfl_flower.settings import require
-from simulations.terminal import writable
+from simulations.shell.terminal import writable
 
 # Paul Tol's "muted" scheme, which colour-blind readers can tell apart.
 COLOURS = (

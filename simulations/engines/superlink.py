@@ -28,10 +28,10 @@ from cfl_flower.code_version import COMMIT, commit
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.errors import ERROR_MARK, RunFailedError
 from cfl_flower.runs.console import CONSOLE, DONE_MARK
-from simulations.flower_cli import environment as flower_environment
-from simulations.flower_cli import one_line, wait_for_end
+from simulations.engines.flower_cli import environment as flower_environment
+from simulations.engines.flower_cli import one_line, wait_for_end
 
-PROJECT = Path(__file__).resolve().parents[1]
+PROJECT = Path(__file__).resolve().parents[2]
 APP = PROJECT / "simulations" / "pyproject.toml"
 CONSOLE_FILE = "console.log"
 START_TIMEOUT = 60.0

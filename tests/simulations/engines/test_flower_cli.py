@@ -10,7 +10,7 @@ def test_what_flowers_command_writes_is_for_nobody_else(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from simulations.flower_cli import become\n"
+        "from simulations.engines.flower_cli import become\n"
         "os.umask(0o022)\n"
         "become(['touch', 'state.db'], Path(sys.argv[1]), os.environ)\n"
     )

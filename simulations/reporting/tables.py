@@ -11,7 +11,7 @@ from dataclasses import asdict
 from rich.table import Table
 
 from cfl_flower.analysis.comparison import Rows
-from simulations.saved import SavedRun
+from simulations.reporting.saved import SavedRun
 
 LATEX = {
     **{special: f"\\{special}" for special in "%_&#${}"},

@@ -1,0 +1,1 @@
+"""How many runs are carried out side by side."""

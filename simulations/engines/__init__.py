@@ -1,0 +1,1 @@
+"""How one run is carried out: in this process, or on Flower's SuperLink."""

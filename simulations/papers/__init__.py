@@ -1,0 +1,1 @@
+"""The published tables, and what it takes to reproduce them."""

@@ -1,0 +1,1 @@
+"""What the data of a run are before it begins."""

@@ -1,0 +1,1 @@
+"""Which cluster's model an unseen client is served."""

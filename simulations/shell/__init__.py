@@ -1,0 +1,1 @@
+"""What all commands share: their output, files of overrides, completion."""
