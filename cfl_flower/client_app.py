@@ -33,7 +33,6 @@ from cfl_flower.client.model_privacy import protect_answer
 from cfl_flower.client.node_config import CLIENT_ID, KEY, NodeConfig
 from cfl_flower.client.state import ClientState
 from cfl_flower.client.time_limit import interruptible, time_limit
-from cfl_flower.code_version import code_digest
 from cfl_flower.communication.device_sums import REVEAL, DeviceSums
 from cfl_flower.communication.masks import public_key
 from cfl_flower.communication.partial_sums import PartialSumBuilder
@@ -42,6 +41,7 @@ from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.worlds.drift import Regroup
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.environment.code_version import code_digest
 from cfl_flower.errors import (
     ERROR_MARK,
     DeviceFailedError,

@@ -36,9 +36,9 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
+from cfl_flower.environment.moved import current_path
+from cfl_flower.environment.plugins import ALLOWED, allowed_packages
 from cfl_flower.errors import ConfigError
-from cfl_flower.moved import current_path
-from cfl_flower.plugins import ALLOWED, allowed_packages
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 """A number of things, at least one."""

@@ -29,8 +29,8 @@ from rich.table import Table
 from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import quoted, with_folder
+from cfl_flower.environment.plugins import conf_folders, targets
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import conf_folders, targets
 from cfl_flower.runs.console import Verbosity, at_verbosity, verbosity
 from cfl_flower.runs.reading import read_summary
 from cfl_flower.settings import locate, plain, require
@@ -124,7 +124,7 @@ class Run:
         """Go on with it, for example to more ``rounds``; return it with these.
 
         A folder decides no import: `ConfigError` if it names a class of a package that
-        this process does not allow (`cfl_flower.plugins`).
+        this process does not allow (`cfl_flower.environment.plugins`).
         """
         for path in targets(compose_plain(self.saved.overrides).settings):
             locate(path)

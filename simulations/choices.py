@@ -21,8 +21,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from cfl_flower.config.composition import GROUPS, list_options, option_files
+from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import CONF
 from cfl_flower.settings import known_names
 from simulations.shell.terminal import Parser, command
 

@@ -28,7 +28,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from cfl_flower.files import write_atomically
+from cfl_flower.environment.files import write_atomically
 from cfl_flower.models import FlatModel, build_network
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json

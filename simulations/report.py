@@ -27,8 +27,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from cfl_flower.analysis.reference import REFERENCE_METHOD
+from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
-from cfl_flower.files import write_atomically
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.reporting import tables as report_tables

@@ -35,8 +35,8 @@ from cfl_flower.config.overrides import (
     swept_keys,
     with_folder,
 )
+from cfl_flower.environment.plugins import CONF, CONFIGURATION, conf_folders
 from cfl_flower.errors import ConfigError, InterruptedRunError
-from cfl_flower.plugins import CONF, CONFIGURATION, conf_folders
 from cfl_flower.runs.console import VERBOSITY, Verbosity, make_console, verbosity
 from cfl_flower.runs.directory import (
     check_output_dir,

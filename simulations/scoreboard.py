@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from cfl_flower.files import write_atomically
-from cfl_flower.plugins import CONF
+from cfl_flower.environment.files import write_atomically
+from cfl_flower.environment.plugins import CONF
 from simulations.papers.published import STATES, load_elsewhere, load_tables
 
 PAGE = CONF.parent / "docs" / "results" / "README.md"

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import settings
 from rich.console import Console
 
-from cfl_flower import plugins
 from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.environment import plugins
 from cfl_flower.server_app import execute
 from simulations.engines.inprocess import InProcessGrid
 

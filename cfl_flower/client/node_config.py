@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cfl_flower.files import write_atomically
+from cfl_flower.environment.files import write_atomically
 from cfl_flower.settings import require
 from cfl_flower.types import ClientId, is_client_id
 

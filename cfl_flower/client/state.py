@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load, save
 
-from cfl_flower.files import write_atomically
+from cfl_flower.environment.files import write_atomically
 from cfl_flower.settings import require
 from cfl_flower.types import ClientId
 

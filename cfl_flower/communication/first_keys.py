@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
-from cfl_flower.files import write_atomically
 from cfl_flower.types import ClientId
 
 FIRST_KEYS = ".first-keys.json"

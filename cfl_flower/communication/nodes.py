@@ -18,10 +18,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from cfl_flower.client.node_config import CLIENT_ID, KEY
-from cfl_flower.code_version import code_digest
 from cfl_flower.communication.first_keys import FirstKeys
 from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.communication.masks import is_public_key
+from cfl_flower.environment.code_version import code_digest
 from cfl_flower.errors import InvalidResultError, WorkerLostError
 from cfl_flower.types import ClientId, client_order, is_client_id
 

@@ -30,12 +30,12 @@ from cfl_flower.data.worlds.drift import Drift
 from cfl_flower.data.worlds.holdings import Holdings
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.timeline import Timeline
+from cfl_flower.environment.plugins import allow
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.learning.training import least_batch
 from cfl_flower.models import FlatModel, ModelSettings, check_network, has_extractor
-from cfl_flower.plugins import allow
 from cfl_flower.privacy.settings import ModelPrivacy
 from cfl_flower.settings import (
     Count,

@@ -28,8 +28,8 @@ from cfl_flower.config.overrides import (
     split,
     with_folder,
 )
+from cfl_flower.environment.plugins import CONF, CONFIGURATION, conf_folders
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import CONF, CONFIGURATION, conf_folders
 from cfl_flower.settings import known_names, require, settings_class
 from cfl_flower.types import Json
 

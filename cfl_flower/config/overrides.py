@@ -15,8 +15,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
+from cfl_flower.environment.plugins import CONF, conf_folders
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import CONF, conf_folders
 
 OVERRIDES = "overrides"
 """The key of Flower's run-config that carries overrides."""

@@ -26,8 +26,8 @@ from pydantic.fields import FieldInfo
 from cfl_flower.client.upload_policy import UploadPolicy
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.config.composition import compose_plain, list_options
+from cfl_flower.environment.plugins import CONF, allow
 from cfl_flower.learning.training import LocalTraining
-from cfl_flower.plugins import CONF, allow
 from cfl_flower.privacy.settings import CentralPrivacy
 from cfl_flower.settings import allowed_values, settings_class, show_value
 from cfl_flower.state import StrategySettings

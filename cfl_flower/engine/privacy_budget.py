@@ -19,8 +19,8 @@ from cfl_flower.client.model_privacy import BASES, CLIP, SHARE_WITHIN
 from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.private_means import Draw, release_means
+from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import BudgetSpentError
-from cfl_flower.files import write_atomically
 from cfl_flower.models import hollow_network
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of, require_accountant
 from cfl_flower.privacy.clipping import (

@@ -33,8 +33,8 @@ from cfl_flower.communication.validation import is_bounded
 from cfl_flower.engine.confidential import ConfidentialTraining
 from cfl_flower.engine.method import Description, Method, Published, Supports
 from cfl_flower.engine.privacy_budget import Disclosure
+from cfl_flower.environment.machine import return_free_memory
 from cfl_flower.errors import InvalidResultError, NoValidResultError
-from cfl_flower.machine import return_free_memory
 from cfl_flower.runs.asked import Asked
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.measures import (

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from cfl_flower.data.worlds.public import Samples
+from cfl_flower.environment.machine import usable_cores
 from cfl_flower.learning.training import evaluate
-from cfl_flower.machine import usable_cores
 from cfl_flower.models import FlatModel
 from cfl_flower.types import FloatArray, IntArray, Vector
 

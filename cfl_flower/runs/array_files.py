@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.files import write_atomically
+from cfl_flower.environment.files import write_atomically
 
 LARGE = 2**20
 """Bytes from which an array has a file of its own."""

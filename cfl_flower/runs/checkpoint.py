@@ -24,8 +24,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import CheckpointError, ConfigError
-from cfl_flower.files import write_atomically
 from cfl_flower.runs import array_files
 from cfl_flower.runs.reading import effective_differences
 from cfl_flower.types import Json

@@ -16,8 +16,8 @@ from uuid import uuid4
 import yaml
 from filelock import FileLock, Timeout
 
+from cfl_flower.environment.files import append_durably, write_atomically
 from cfl_flower.errors import CflError, ConfigError, RunFailedError, one_line
-from cfl_flower.files import append_durably, write_atomically
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.lines import check_stamp
 from cfl_flower.runs.provenance import code_changes, library_versions

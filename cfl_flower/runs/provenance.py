@@ -14,15 +14,15 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
-from cfl_flower.code_version import (
+from cfl_flower.environment.code_version import (
     code_digest,
     commit,
     digest_of_files,
     project_version,
 )
+from cfl_flower.environment.files import write_atomically
+from cfl_flower.environment.plugins import PACKAGES, targets
 from cfl_flower.errors import ConfigError
-from cfl_flower.files import write_atomically
-from cfl_flower.plugins import PACKAGES, targets
 from cfl_flower.types import Json
 
 PROVENANCE = "provenance.json"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from cfl_flower.environment.files import link_out
+from cfl_flower.environment.moved import current_settings
 from cfl_flower.errors import ConfigError
-from cfl_flower.files import link_out
-from cfl_flower.moved import current_settings
 from cfl_flower.runs.lines import check_client, check_round
 from cfl_flower.types import Json
 

@@ -21,8 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from cfl_flower.environment.machine import usable_cores
 from cfl_flower.errors import ERROR_MARK
-from cfl_flower.machine import usable_cores
 from cfl_flower.runs.console import Verbosity, clock
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished

@@ -27,8 +27,8 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import NamedTuple, TextIO
 
-from cfl_flower import plugins
 from cfl_flower.config.overrides import split
+from cfl_flower.environment import plugins
 from cfl_flower.errors import InterruptedRunError
 from cfl_flower.runs.console import VERBOSITY, Verbosity
 from simulations.engines.superlink import PROJECT, die_with_parent, run_on_superlink

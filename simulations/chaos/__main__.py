@@ -26,8 +26,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import CONF
 from cfl_flower.settings import known_names
 from simulations.chaos import devices, simulated
 from simulations.chaos.ledger import Ledger

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import tomli_w
 
+from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
-from cfl_flower.files import write_atomically
 from simulations.engines.flower_cli import environment, flwr, need, one_line
 from simulations.shell.terminal import Parser, command
 

@@ -23,9 +23,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from cfl_flower import plugins
-from cfl_flower.code_version import COMMIT, commit
 from cfl_flower.config.overrides import OVERRIDES
+from cfl_flower.environment import plugins
+from cfl_flower.environment.code_version import COMMIT, commit
 from cfl_flower.errors import ERROR_MARK, RunFailedError
 from cfl_flower.runs.console import CONSOLE, DONE_MARK
 from simulations.engines.flower_cli import environment as flower_environment

@@ -19,8 +19,8 @@ from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.method import Method
+from cfl_flower.environment.plugins import allowed_packages
 from cfl_flower.errors import CflError, ConfigError, one_line, printable
-from cfl_flower.plugins import allowed_packages
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command
 from cfl_flower.runs.provenance import read_provenance

@@ -1,5 +1,21 @@
 """Fielding: per-client moves plus selective global re-clustering."""
 
-from strategies.fielding.method import Fielding, FieldingSettings
+from strategies.fielding.method import (
+    Fielding,
+    FieldingSettings,
+    cluster_clients,
+    handle_drift,
+    recluster,
+    set_centres,
+)
+from strategies.fielding.state import FieldingState
 
-__all__ = ["Fielding", "FieldingSettings"]
+__all__ = [
+    "Fielding",
+    "FieldingSettings",
+    "FieldingState",
+    "cluster_clients",
+    "handle_drift",
+    "recluster",
+    "set_centres",
+]

@@ -1,5 +1,5 @@
 """StoCFL: stochastic clustering, and models of two levels."""
 
-from strategies.stocfl.method import StoCFL, StoCFLSettings
+from strategies.stocfl.method import StoCFL, StoCFLSettings, StoCFLState
 
-__all__ = ["StoCFL", "StoCFLSettings"]
+__all__ = ["StoCFL", "StoCFLSettings", "StoCFLState"]

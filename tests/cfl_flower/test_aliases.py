@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.plugins import CONF
+from cfl_flower.environment.plugins import CONF
 from cfl_flower.settings import locate
 
 

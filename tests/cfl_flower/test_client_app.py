@@ -11,9 +11,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from cfl_flower.client_app import open_resources, unpack
 from cfl_flower.clustering.representations import digest, label_histogram
-from cfl_flower.code_version import code_digest
 from cfl_flower.communication.records import encode_models, pack_tasks, unpack_answers
 from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.environment.code_version import code_digest
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import initial_vector
 from cfl_flower.types import Answer, Plan, Scalar, Task, Vector

@@ -17,10 +17,10 @@ from cfl_flower.client_app import WorkerResources
 from cfl_flower.client_app import app as client_app
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.uploads import AsynchronousStrategy
+from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.cohort_training import train_cohort
 from cfl_flower.learning.training import TrainingJob
-from cfl_flower.plugins import CONF
 from cfl_flower.server_app import execute
 from cfl_flower.settings import locate
 from simulations.engines.inprocess import InProcessGrid

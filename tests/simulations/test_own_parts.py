@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cfl_flower import plugins
+from cfl_flower.environment import plugins
 from simulations.engines.superlink import PROJECT
 from simulations.new import write_skeleton
 from simulations.report import render

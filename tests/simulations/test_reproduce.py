@@ -15,8 +15,8 @@ from rich.console import Console
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.data.datasets.images import Mnist
+from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
-from cfl_flower.plugins import CONF
 from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.reading import Finished, finished, read_finished
 from simulations import reproduce

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cfl_flower.plugins import CONF
+from cfl_flower.environment.plugins import CONF
 from simulations.papers.published import STATES, load_elsewhere, load_tables
 from simulations.scoreboard import PAGE, PAPERS, lines, page
 

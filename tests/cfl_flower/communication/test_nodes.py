@@ -13,11 +13,11 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from cfl_flower.client.node_config import KEY
-from cfl_flower.code_version import code_digest
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.grid import UNDECODABLE
 from cfl_flower.communication.nodes import IdentityQuery, last_sentence
 from cfl_flower.config.compose import compose_config
+from cfl_flower.environment.code_version import code_digest
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.types import is_client_id
 from simulations.engines.inprocess import InProcessGrid

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cfl_flower.code_version import ROOT, code_digest, commit
 from cfl_flower.config.compose import compose_config
+from cfl_flower.environment.code_version import ROOT, code_digest, commit
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.provenance import PROVENANCE, read_provenance
 from cfl_flower.server_app import execute

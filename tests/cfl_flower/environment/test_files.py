@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.files import append_durably, link_out, sync_folder, write_atomically
+from cfl_flower.environment.files import (
+    append_durably,
+    link_out,
+    sync_folder,
+    write_atomically,
+)
 
 
 def test_a_file_is_replaced_in_one_step(

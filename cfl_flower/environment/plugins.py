@@ -34,7 +34,10 @@ ALLOWED = "CFL_PLUGINS"
 CONFIGURATION = "CFL_CONF"
 """Environment variable: a folder of configuration groups beside this project's."""
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
+HOME = Path(__file__).resolve().parents[2]
+"""The folder that holds this project's packages."""
+
+CONF = HOME / "conf"
 """This project's configuration."""
 
 _named: set[str] = set()
@@ -112,8 +115,8 @@ def _of_this_project(conf: Path) -> bool:
     Flower runs an app from a copy while its SuperLink stands in a checkout, and an
     installed command may be started in one.
     """
-    module = Path(__file__)
-    return (conf.resolve().parent / module.parent.name / module.name).is_file()
+    module = Path(__file__).resolve().relative_to(HOME)
+    return (conf.resolve().parent / module).is_file()
 
 
 def environment() -> dict[str, str]:

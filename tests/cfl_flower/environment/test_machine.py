@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.machine import return_free_memory, usable_cores
+from cfl_flower.environment.machine import return_free_memory, usable_cores
 
 
 def resident_bytes() -> int:
