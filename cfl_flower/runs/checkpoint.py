@@ -7,6 +7,8 @@ holds one whole checkpoint at every moment, whenever the process is killed.
 A state is a dataclass of plain values, arrays, bytes, lists, mappings and further
 dataclasses. Each is saved with the name and the ``version: ClassVar[int]`` (by default
 1) of its class, and restored as the class of that name in the annotation of its field.
+A field that was added since, with a default, may be missing; one that means something
+else now needs another version.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import json
 import types
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -106,10 +108,18 @@ def _restore_dataclass(
     found = next((each for each in members if each.__name__ == node["class"]), None)
     if found is None or getattr(found, "version", 1) != node["version"]:
         raise OtherVersionError(node["class"])
-    if {field.name for field in fields(found)} != node["fields"].keys():
+    known = {field.name for field in fields(found)}
+    # What was added since, with a default, an older checkpoint does not have.
+    needed = {field.name for field in fields(found) if not has_default(field)}
+    if not needed <= node["fields"].keys() <= known:
         raise OtherVersionError(node["class"])
     hints, items = get_type_hints(found), node["fields"].items()
     return found(**{name: unpack(item, arrays, hints[name]) for name, item in items})
+
+
+def has_default(declared: Field[Any]) -> bool:
+    """Return whether a field of a dataclass need not be given."""
+    return not (declared.default is MISSING and declared.default_factory is MISSING)
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
