@@ -135,7 +135,8 @@ def _build_resources(
         state_root = node.remembered(settings["run"])
     # One thread: a sum in parallel would depend on the number of cores.
     torch.set_num_threads(1)
-    dataset, seed = settings["dataset"], settings["seed"]
+    dataset = settings["dataset"]
+    seed = settings["seed"]
     network = build_network(settings["model"], dataset.shape, dataset.classes, seed)
     use_gpu = settings["gpus_per_worker"] > 0 and torch.cuda.is_available()
     device = "cuda" if use_gpu else "cpu"
@@ -204,7 +205,8 @@ def identify(message: Message, context: Context) -> Message:
 @keep_words
 def work(message: Message, context: Context) -> Message:
     """Do all tasks of a message; one that fails costs nothing but its own result."""
-    batch, node = unpack_tasks(message.content), NodeConfig.of(context.node_config)
+    batch = unpack_tasks(message.content)
+    node = NodeConfig.of(context.node_config)
     # Devices that play virtual clients share what the workers of a simulation do.
     own = node if node is not None and node.data_dir else None
     resources = open_resources(batch.settings, own)
@@ -212,7 +214,8 @@ def work(message: Message, context: Context) -> Message:
     evaluator = Evaluator(resources.model, {id(m): count for m, count in models})
     builder = PartialSumBuilder(batch.plan, batch.phase)
     device = None if node is None else DeviceSums(node, resources.settings)
-    answers, kinds = [], set[str]()
+    answers = []
+    kinds = set[str]()
     with interruptible():
         for task, answer in do_tasks(resources, batch, evaluator, node):
             left = builder.take(task, answer)
@@ -242,7 +245,8 @@ def do_tasks(
     node: NodeConfig | None = None,
 ) -> Iterator[tuple[Task, Answer | None]]:
     """Yield all tasks with their answers; on a GPU cohorts of clients train at once."""
-    tasks, members = batch.plan.tasks, resources.members
+    tasks = batch.plan.tasks
+    members = resources.members
     limit = resources.settings["system"].task_timeout
     for start in range(0, len(tasks), len(members)):
         part = tasks[start : start + len(members)]
@@ -263,12 +267,15 @@ def do_task(
     node: NodeConfig | None = None,
 ) -> Answer | None:
     """Do one client's task within its time; None is a client that sends nothing."""
-    settings, client = resources.settings, task.client
+    settings = resources.settings
+    client = task.client
     if node is not None and client != node.client:
         # It was restarted as another client since it identified itself.
         return Answer(client, error=("identity", f"this device is {node.client}"))
-    round = own_round(batch, task)
-    fault = draw_fault(resources.odds, settings["seed"], batch.phase, round, client)
+    server_round = own_round(batch, task)
+    fault = draw_fault(
+        resources.odds, settings["seed"], batch.phase, server_round, client
+    )
     try:
         with time_limit(settings["system"].task_timeout):
             inject_fault_before(fault)
@@ -284,13 +291,19 @@ def do_task(
         return Answer(client, error=("timeout", str(error)))
     except Exception as error:  # noqa: BLE001 - whatever a client raises is its failure
         if node is None and settings["faults"].strict:
-            leave_strict_run(settings["engine"], batch.phase, round, client, error)
-        return failed_answer(client, batch.phase, round, error, node)
+            leave_strict_run(
+                settings["engine"], batch.phase, server_round, client, error
+            )
+        return failed_answer(client, batch.phase, server_round, error, node)
     return inject_fault_after(fault, answer)
 
 
 def failed_answer(
-    client: ClientId, phase: str, round: int, error: Exception, node: NodeConfig | None
+    client: ClientId,
+    phase: str,
+    server_round: int,
+    error: Exception,
+    node: NodeConfig | None,
 ) -> Answer:
     """Return the answer of a client that raised.
 
@@ -299,7 +312,7 @@ def failed_answer(
     kind = type(error).__name__
     if node is not None:
         words = "client %s raised in round %s, %s"
-        log.error(words, client, round, phase, exc_info=error)
+        log.error(words, client, server_round, phase, exc_info=error)
         return Answer(client, error=("raised", f"{kind}{KEPT}"))
     answer = Answer(client, error=("raised", f"{kind}: {error}"))
     answer.trace = trace_of(error)
@@ -314,7 +327,7 @@ def trace_of(error: Exception) -> Trace:
 
 
 def leave_strict_run(
-    engine: str, phase: str, round: int, client: ClientId, error: Exception
+    engine: str, phase: str, server_round: int, client: ClientId, error: Exception
 ) -> None:
     """Let a client's exception end a strict run in process, so that debuggers stop.
 
@@ -322,8 +335,8 @@ def leave_strict_run(
     """
     if engine == "inprocess":
         error.add_note(
-            f"{ERROR_MARK}client {client} raised this in round {round}, {phase}; "
-            "faults.strict=true ends the run at the first failure"
+            f"{ERROR_MARK}client {client} raised this in round {server_round}, "
+            f"{phase}; faults.strict=true ends the run at the first failure"
         )
         raise RaisedInStrictRunError from error
 
@@ -348,9 +361,11 @@ def make_context(
     node: NodeConfig | None = None,
 ) -> ClientContext:
     """Return what the client of a task may touch."""
-    settings, client = resources.settings, task.client
+    settings = resources.settings
+    client = task.client
     kept = task.config.get("keep_from", batch.plan.config.get("keep_from", 0))
-    root, alone = resources.state_root, node is not None
+    root = resources.state_root
+    alone = node is not None
     context = ClientContext(
         client=client,
         round=own_round(batch, task),
@@ -364,7 +379,8 @@ def make_context(
         attack=settings["faults"].attack if client in resources.malicious else "",
     )
     if node is not None and node.data_dir:
-        context.place, context.folder = 0, Path(node.data_dir)
+        context.place = 0
+        context.folder = Path(node.data_dir)
         context.look = lambda: open_resources(batch.settings, node).stream
     return context
 
@@ -391,7 +407,8 @@ def call_client(
     node: NodeConfig | None = None,
 ) -> Answer:
     """Call the NumPyClient method of a batch's phase."""
-    plan, context = batch.plan, make_context(resources, batch, evaluator, task, node)
+    plan = batch.plan
+    context = make_context(resources, batch, evaluator, task, node)
     config = {**plan.config, **task.config} if task.config else plan.config
     client = resources.client_class(context)
     parameters = [plan.models[index] for index in task.models]
@@ -412,8 +429,9 @@ def call_client(
         loss, count, metrics = unpack(client.evaluate(parameters, config), client)
     privacy = resources.settings["privacy"]
     if privacy.on:
-        told = batch.phase, parameters, config, arrays, metrics
-        arrays, more = protect_answer(privacy, context, *told)
+        arrays, more = protect_answer(
+            privacy, context, batch.phase, parameters, config, arrays, metrics
+        )
         metrics |= more
     # How much it computes can depend on a client's data (flash), and is for the clock.
     if not (privacy.on and context.folder):

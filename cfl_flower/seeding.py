@@ -34,7 +34,7 @@ def key(name: ClientId) -> int:
 
 
 def generator(
-    seed: int, purpose: str, round: int = 0, client: ClientId = 0
+    seed: int, purpose: str, server_round: int = 0, client: ClientId = 0
 ) -> np.random.Generator:
     """Return the generator of one purpose, for example ``"batches"``, round and client.
 
@@ -46,15 +46,17 @@ def generator(
     >>> bool(a.random() == b.random())
     True
     """
-    return np.random.default_rng([seed, key(purpose), round, key(client)])
+    return np.random.default_rng([seed, key(purpose), server_round, key(client)])
 
 
-def torch_seed(seed: int, purpose: str, round: int = 0, client: ClientId = 0) -> int:
+def torch_seed(
+    seed: int, purpose: str, server_round: int = 0, client: ClientId = 0
+) -> int:
     """Return a seed for torch's own generators (dropout, initialisation).
 
     Hashed, as a numpy generator for one number takes a tenth of a millisecond.
     """
-    return key(f"{seed}/{purpose}/{round}/{key(client)}") >> 1
+    return key(f"{seed}/{purpose}/{server_round}/{key(client)}") >> 1
 
 
 def seed_torch(seed: int) -> None:

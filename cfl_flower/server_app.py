@@ -77,7 +77,8 @@ def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
     In a simulation with nodes enough several are on their way, and each has some of the
     nodes. Raises `FailedRunsError` if one failed, after all others are done.
     """
-    turn, free = Turn(), SimpleQueue[list[int]]()
+    turn = Turn()
+    free = SimpleQueue[list[int]]()
     shares = share_nodes(grid, configs)
     for share in shares:
         free.put(share)
@@ -161,7 +162,8 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
             console.print(said, style=style, soft_wrap=True, markup=False)
         checkpoint = Checkpoint(Path(config.output_dir) / "checkpoint", config.resolved)
         strategy_class = locate(config.resolved["strategy"]["_target_"])
-        done, state = 0, None
+        done = 0
+        state = None
         if config.resume and checkpoint.exists():
             done, state = checkpoint.load(strategy_class.State)
             console.print(f"resumed after round {done} from {checkpoint.folder}")

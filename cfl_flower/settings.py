@@ -115,7 +115,8 @@ def _first_problem(group: str, cls: Any, error: ValidationError) -> ConfigError:
         return ConfigError(f"{key} is not a setting; {known_names(name, known)}")
     if problem["type"] == "missing":
         return ConfigError(f"{key} is missing; set it to {allowed_values(known[name])}")
-    value, allowed = problem["input"], allowed_values(known[name])
+    value = problem["input"]
+    allowed = allowed_values(known[name])
     if problem["type"] == "finite_number":
         allowed = allowed.replace("a number", "a finite number")
     shown = json.dumps(value) if value is None or isinstance(value, bool) else value
@@ -207,7 +208,8 @@ NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "true or f
 
 
 def _describe(annotation: Any, metadata: list[Any]) -> str:
-    origin, parts = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    parts = get_args(annotation)
     if origin is Annotated:
         inner = FieldInfo.from_annotation(annotation)
         return _describe(inner.annotation, inner.metadata)
@@ -256,7 +258,9 @@ def locate(path: str) -> Any:
     process allows, or cannot be imported.
     """
     module, _, name = current_path(str(path)).rpartition(".")
-    if (package := module.partition(".")[0]) not in (known := allowed_packages()):
+    package = module.partition(".")[0]
+    known = allowed_packages()
+    if package not in known:
         # The remedy stands first: of a device's error, Flower's server keeps the start.
         raise ConfigError(
             f"_target_: {path!r} is not allowed; set {ALLOWED}="
@@ -340,7 +344,8 @@ def located(place: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        group, text = place.partition(".")[0], str(error)
+        group = place.partition(".")[0]
+        text = str(error)
         if not text.startswith(f"{group}.") or text.startswith(f"{place}."):
             raise
         raise ConfigError(place + text.removeprefix(group)) from error

@@ -104,7 +104,8 @@ class Devices:
         >>> int(devices.over_commit(np.full(20, 1), np.full(20, 9), rng).sum())
         26
         """
-        asked, wanted = shares.copy(), int(shares.sum())
+        asked = shares.copy()
+        wanted = int(shares.sum())
         surplus = round(self.over_commitment * wanted) - wanted
         if surplus == 0:
             return asked
@@ -213,8 +214,10 @@ class VirtualClock:
     def note(self, results: Iterable[Result], traffic: Mapping[ClientId, int]) -> None:
         """Note how long the devices of some results took, by passes and bytes."""
         for result in results:
-            client, passes = result.client, result.metrics.get(PASSES, 0)
-            device, sent = self.device_of(client), traffic[client]
+            client = result.client
+            passes = result.metrics.get(PASSES, 0)
+            device = self.device_of(client)
+            sent = traffic[client]
             self._seconds[client] = device.seconds(float(passes), sent)
 
     def seconds(self, clients: Sequence[ClientId]) -> FloatArray:

@@ -65,40 +65,41 @@ class ClusteredClient(NumPyClient):
         local: LocalTraining = self.context.settings.local
         return local
 
-    def rng(self, purpose: str, round: int | None = None) -> np.random.Generator:
+    def rng(self, purpose: str, server_round: int | None = None) -> np.random.Generator:
         """Return this client's generator of a purpose in a round: the task's."""
         context = self.context
-        now = context.round if round is None else round
+        now = context.round if server_round is None else server_round
         return generator(context.seed, purpose, now, context.client)
 
     def load_received(self, start: Vector) -> FlatModel:
         """Load a received model, with this client's own running statistics if any."""
         return self.context.model.load(self.with_own_buffers(start, self.context.round))
 
-    def data(self, round: int) -> View:
+    def data(self, server_round: int) -> View:
         """Return this client's data of a round."""
         context = self.context
         place = context.client if context.place is None else context.place
-        return context.stream.view(int(place), round)
+        return context.stream.view(int(place), server_round)
 
-    def samples(self, round: int) -> Samples:
+    def samples(self, server_round: int) -> Samples:
         """Return the training samples and labels; a malicious client's are spoilt."""
-        return self.samples_of(self.data(round))
+        return self.samples_of(self.data(server_round))
 
     def samples_of(self, view: View) -> Samples:
         """Return what `samples` does, of data that this client holds or held."""
         x, y = view.train()
-        attack, classes = self.context.attack, self.context.stream.classes
+        attack = self.context.attack
+        classes = self.context.stream.classes
         if attack:
             y = torch.from_numpy(spoil_labels(attack, y.cpu().numpy(), classes)).to(y)
         return x, y
 
-    def fingerprint(self, round: int) -> np.ndarray:
+    def fingerprint(self, server_round: int) -> np.ndarray:
         """Return 8 bytes that identify a round's training samples and their labels.
 
         On a device by their content: the indices of its own folder always start at 0.
         """
-        view = self.data(round)
+        view = self.data(server_round)
         state = blake2b(digest_size=8)
         state.update(repr((view.degrees, view.turns)).encode())
         state.update(np.ascontiguousarray(view.train_indices).tobytes())
@@ -140,7 +141,7 @@ class ClusteredClient(NumPyClient):
         self,
         start: Vector,
         local: LocalTraining | None = None,
-        round: int | None = None,
+        server_round: int | None = None,
         purpose: str = "batches",
         anchor: Vector | None = None,
         samples: Samples | None = None,
@@ -154,22 +155,24 @@ class ClusteredClient(NumPyClient):
         which leaves nothing behind.
         """
         context = self.context
-        round = context.round if round is None else round
-        x, y = self.samples(round) if samples is None else samples
-        model = context.model.load(self.with_own_buffers(start, before=round))
-        rng, near = self.rng(purpose, round), None
+        server_round = context.round if server_round is None else server_round
+        x, y = self.samples(server_round) if samples is None else samples
+        model = context.model.load(self.with_own_buffers(start, before=server_round))
+        rng = self.rng(purpose, server_round)
+        near = None
         if anchor is not None:
             near = torch.from_numpy(anchor[: len(model.weights)]).to(x.device)
         train(model, x, y, local or self.local, rng, anchor=near)
-        trained, trial = model.to_vector(), purpose != "batches"
+        trained = model.to_vector()
+        trial = purpose != "batches"
         return trained if trial else self.keep_buffers(trained, start), len(y)
 
-    def losses(self, models: Sequence[Vector], round: int) -> FloatArray:
+    def losses(self, models: Sequence[Vector], server_round: int) -> FloatArray:
         """Return the mean loss of each model on a round's training samples.
 
         All 0 for a client without any, so that the first model is the best.
         """
-        return self.losses_on(models, self.samples(round))
+        return self.losses_on(models, self.samples(server_round))
 
     def losses_on(self, models: Sequence[Vector], samples: Samples) -> FloatArray:
         """Return the mean loss of each model on given samples; see `losses`."""
@@ -201,7 +204,8 @@ class ClusteredClient(NumPyClient):
         """Remember the trained statistics, and return the model with those received."""
         if not self.keeps_buffers:
             return trained
-        context, count = self.context, len(self.context.model.weights)
+        context = self.context
+        count = len(self.context.model.weights)
         context.state.part("buffers").save(context.round, {"buffers": trained[count:]})
         return self.without_own_buffers(trained, received)
 
@@ -247,25 +251,27 @@ class ClusteredClient(NumPyClient):
         return parameters[0]
 
     def report(
-        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+        self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
         """Return the representation of a round's data unless the server holds it.
 
         A client that has no data left reports nothing: its histogram is undefined.
         """
         request = ReportRequest.from_config(config)
-        samples = len(self.data(round).labels)
+        samples = len(self.data(server_round).labels)
         if request is None or (samples == 0 and request.held is not None):
             return {}
-        representation = self.represent(config, round)
+        representation = self.represent(config, server_round)
         reporter = DriftReporter(self.context, self.changed)
         report = reporter.report(request, representation, samples)
         return {} if report is None else report.to_metrics()
 
-    def represent(self, config: Config, round: int) -> Vector:
+    def represent(self, config: Config, server_round: int) -> Vector:
         """Return the label histogram to report; a malicious client's is spoilt."""
-        context, labels = self.context, self.data(round).labels
-        classes, attack = context.stream.classes, context.attack
+        context = self.context
+        labels = self.data(server_round).labels
+        classes = context.stream.classes
+        attack = context.attack
         honest = label_histogram(spoil_labels(attack, labels, classes), classes)
         return spoil_report(attack, honest, context.seed, context.client)
 

@@ -16,7 +16,8 @@ class DittoClient(BilevelClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received omega, parameters[0], and this client's v near it."""
-        context, omega = self.context, parameters[0]
+        context = self.context
+        omega = parameters[0]
         own = self.own(before=context.round)
         if own is None:
             own = context.initial() if context.settings.start == "initial" else omega

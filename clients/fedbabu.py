@@ -32,10 +32,12 @@ class FedBABUClient(DecoupledClient):
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
         """Return the test of the model after fine-tuning all of it."""
-        context, settings = self.context, self.context.settings
+        context = self.context
+        settings = self.context.settings
         if not settings.fine_tuning:
             return super().make_test(parameters)
-        epochs, rate = settings.fine_tuning, settings.fine_tuning_rate
+        epochs = settings.fine_tuning
+        rate = settings.fine_tuning_rate
         local = replace(self.local, steps=None, epochs=epochs, learning_rate=rate)
         model = self.load(parameters[0], self.first_classifier(), context.round + 1)
         train(model, *self.samples(context.round), local, self.rng("fine-tuning"))

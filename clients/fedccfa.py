@@ -37,14 +37,17 @@ class FedCCFAClient(DecoupledClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train on the data of this round: lines 5 to 12."""
-        context, settings = self.context, self.context.settings
-        round, received = context.round, parameters[0]
-        x, y = self.samples(round)
+        context = self.context
+        settings = self.context.settings
+        server_round = context.round
+        received = parameters[0]
+        x, y = self.samples(server_round)
         counts = label_counts(y.cpu().numpy(), context.stream.classes)
-        model = self.load(received, self.first_classifier(), round)
+        model = self.load(received, self.first_classifier(), server_round)
         z = represent(model, x)
-        kept = context.state.load(round)
-        own, balanced = kept.get("classifier"), self.first_classifier()
+        kept = context.state.load(server_round)
+        own = kept.get("classifier")
+        balanced = self.first_classifier()
         first = own is None and settings.clustering == "oracle"
         if first or settings.clustering == "balanced":
             balanced = self.fit_balanced(z, y)
@@ -54,13 +57,13 @@ class FedCCFAClient(DecoupledClient):
         arrays = [extractor, own]
         remembered: dict[str, np.ndarray] = {"classifier": own}
         if settings.alignment != "none":
-            z = represent(self.load(extractor, own, round + 1), x)
+            z = represent(self.load(extractor, own, server_round + 1), x)
             means = class_means(z, y, context.stream.classes)
             arrays.append(means.points.ravel())
             remembered |= {"anchors": means.points, "present": means.present}
         if settings.clustering == "balanced":
             arrays.append(balanced)
-        context.state.save(round, remembered)
+        context.state.save(server_round, remembered)
         weights = counts if settings.row_weighting == "samples" else counts > 0
         return arrays, len(y), {"classes": weights.astype(np.float32).tobytes()}
 
@@ -70,7 +73,8 @@ class FedCCFAClient(DecoupledClient):
 
     def fit_balanced(self, representations: Tensor, y: Tensor) -> Vector:
         """Return the balanced classifier: eq. 3, s steps from phi(0)."""
-        settings, labels = self.context.settings, y.cpu().numpy()
+        settings = self.context.settings
+        labels = y.cpu().numpy()
         batch = balanced_batch(
             labels, settings.balanced_samples, self.rng("balanced-samples")
         )
@@ -123,9 +127,10 @@ class FedCCFAClient(DecoupledClient):
 
     def adopt(self, arrays: list[Vector]) -> None:
         """Keep the means of this client's clusters instead of its own."""
-        state, round = self.context.state, self.context.round
-        kept = {**state.at(round), "classifier": arrays[0]}
+        state = self.context.state
+        server_round = self.context.round
+        kept = {**state.at(server_round), "classifier": arrays[0]}
         if len(arrays) > 1:
             shape = self.split.classes, self.split.width
             kept["anchors"] = arrays[1].reshape(shape)
-        state.save(round, kept)
+        state.save(server_round, kept)

@@ -35,18 +35,18 @@ class FedDriftClient(ClusteredClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the model that fits this round's data, one of all or a new one."""
-        round = self.context.round
-        if len(self.data(round).train_indices) == 0:
+        server_round = self.context.round
+        if len(self.data(server_round).train_indices) == 0:
             return [parameters[0]], 0, {}
         # The server does not know a step whose only result was lost.
         told = json.loads(config.get("assigned", "[]"))
         past = {step: model for step, model in told if f"{step}.loss" in self.kept}
         last = max(past, default=0)
         same = np.array_equal(
-            self.kept.get(f"{last}.data", ()), self.fingerprint(round)
+            self.kept.get(f"{last}.data", ()), self.fingerprint(server_round)
         )
-        step = last if same else round
-        losses = self.losses(parameters, round)
+        step = last if same else server_round
+        losses = self.losses(parameters, server_round)
         chosen = int(losses.argmin())
         start = parameters[chosen]
         before = self.best_before(parameters, last, same)
@@ -92,16 +92,17 @@ class FedDriftClient(ClusteredClient):
         takes the data of the round before and the models of now, but on a device, which
         has no other data than those of now.
         """
-        round = self.context.round
+        server_round = self.context.round
         if self.is_original or self.context.folder is not None:
             loss = self.kept.get(f"{last}.loss")
             return None if loss is None or same else float(loss[0])
-        if round == 1:
+        if server_round == 1:
             return None
-        now, before = self.data(round), self.data(round - 1)
+        now = self.data(server_round)
+        before = self.data(server_round - 1)
         if now is before or len(before.train_indices) == 0:
             return None
-        return float(self.losses(models, round - 1).min())
+        return float(self.losses(models, server_round - 1).min())
 
     def belonging(self, chosen: int, past: dict[int, int]) -> dict[int, Samples]:
         """Return the samples that belong to each model, those of now to ``chosen``.
@@ -136,7 +137,8 @@ class FedDriftClient(ClusteredClient):
 
     def remember(self, step: int, past: dict[int, int], loss: float) -> None:
         """Keep the loss and the data of a time step beside those of ``past`` ones."""
-        context, view = self.context, self.data(self.context.round)
+        context = self.context
+        view = self.data(self.context.round)
         names = {str(each) for each in past}
         known = {n: a for n, a in self.kept.items() if n.split(".")[0] in names}
         found: dict[str, np.ndarray] = {
@@ -144,7 +146,8 @@ class FedDriftClient(ClusteredClient):
             "data": self.fingerprint(context.round),
         }
         if context.folder is None and self.is_original:
-            found["samples"], found["relabel"] = view.train_indices, view.relabel
+            found["samples"] = view.train_indices
+            found["relabel"] = view.relabel
             found["degrees"] = np.array([view.degrees])
         own = {f"{step}.{name}": array for name, array in found.items()}
         context.state.part("steps").save(context.round, {**known, **own})

@@ -26,10 +26,13 @@ class FedFMClient(ClusteredClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] towards the anchors, parameters[1]."""
-        context, settings, start = self.context, self.context.settings, parameters[0]
+        context = self.context
+        settings = self.context.settings
+        start = parameters[0]
         x, y = self.samples(context.round)
         model = self.load_received(start)
-        anchors, loss = read_anchors(parameters[1], config["present"]), None
+        anchors = read_anchors(parameters[1], config["present"])
+        loss = None
         # The paper counts rounds from 0.
         if context.round - 1 >= settings.start and anchors.present.any():
             alignment = contrast(anchors, settings.temperature, model.vector.device)

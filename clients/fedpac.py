@@ -42,14 +42,16 @@ class FedPACClient(DecoupledClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] towards the anchors, parameters[1]."""
-        context, received = self.context, parameters[0]
+        context = self.context
+        received = parameters[0]
         x, y = self.samples(context.round)
         counts = label_counts(y.cpu().numpy(), context.stream.classes)
         own = self.classifier(context.round)
         z = represent(self.load(received, own, context.round), x)
         variance, weighted = statistics(z, y, counts)
         own = self.fit_classifier(own, z, y)
-        anchors, loss = read_anchors(parameters[1], config["present"]), None
+        anchors = read_anchors(parameters[1], config["present"])
+        loss = None
         if anchors.present.any():
             alignment = distance(anchors, x.device)
             loss = aligned(alignment, context.settings.alignment_weight)

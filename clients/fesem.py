@@ -32,7 +32,9 @@ class FeSEMClient(ChoosingClient):
             self.trained.save(self.context.round, {"model": arrays[0]})
         return arrays, count, metrics
 
-    def choose(self, received: Sequence[Vector], config: Config, round: int) -> int:
+    def choose(
+        self, received: Sequence[Vector], config: Config, server_round: int
+    ) -> int:
         """Return the model nearest to the last trained one, at first the initial."""
         last = self.trained.load(before=self.context.round + 1).get("model")
         return nearest_model(self.context.initial() if last is None else last, received)

@@ -25,20 +25,22 @@ class FieldingClient(ClusteredClient):
             self.context.state.keep(name, {"model": parameters[0]})
         return super().answer(parameters, config)
 
-    def represent(self, config: Config, round: int) -> Vector:
+    def represent(self, config: Config, server_round: int) -> Vector:
         """Return the representation to report; a malicious client's is spoilt."""
-        context, settings = self.context, self.context.settings
+        context = self.context
+        settings = self.context.settings
         representation = settings.representation
         if not representation.by_model:
-            return super().represent(config, round)
+            return super().represent(config, server_round)
         shared = context.state.kept(f"shared-{config['shared_model']}").get("model")
         if shared is None:
             raise RuntimeError("the shared model of the hello is lost")
-        model, (x, y) = context.model.load(shared), self.samples(round)
+        model = context.model.load(shared)
+        (x, y) = self.samples(server_round)
         made = representation.make(model, x, y, settings.distance, context.seed)
         honest = spoil_report(context.attack, made, context.seed, context.client)
         if representation.has_labels:
-            return np.concatenate([super().represent(config, round), honest])
+            return np.concatenate([super().represent(config, server_round), honest])
         return honest
 
     def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
@@ -46,7 +48,8 @@ class FieldingClient(ClusteredClient):
 
         Not by the tolerance of the request, which is the largest of all parts.
         """
-        settings, classes = self.context.settings, self.context.stream.classes
+        settings = self.context.settings
+        classes = self.context.stream.classes
         return bool(
             settings.representation.changed(
                 last, now, settings.distance, settings.tolerance, classes

@@ -20,7 +20,9 @@ class FlashClient(ClusteredClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model until it hardly improves."""
-        context, settings, start = self.context, self.context.settings, parameters[0]
+        context = self.context
+        settings = self.context.settings
+        start = parameters[0]
         x, y = self.samples(context.round)
         rng = self.rng("batches")
         order = torch.from_numpy(rng.permutation(len(y))).to(y.device)

@@ -29,40 +29,43 @@ class FlexCFLClient(ChoosingClient):
         update = self.pretrain(upcoming)
         return [update], len(self.data(upcoming).labels), {}
 
-    def pretrain(self, round: int) -> Vector:
+    def pretrain(self, server_round: int) -> Vector:
         """Return the update of training from w_0 on a round's data, or its sketch."""
-        settings, start = self.context.settings, self.context.initial()
+        settings = self.context.settings
+        start = self.context.initial()
         local = replace(self.local, steps=settings.pretraining)
-        trained, _ = self.train_from(start, local, round, "pretraining")
+        trained, _ = self.train_from(start, local, server_round, "pretraining")
         update = trained - start
         if settings.sketch:
             return sketch(update, settings.sketch, self.context.seed)
         return update
 
-    def choose(self, received: Sequence[Vector], config: Config, round: int) -> int:
+    def choose(
+        self, received: Sequence[Vector], config: Config, server_round: int
+    ) -> int:
         """Return the group of the nearest received direction: eq. 8."""
         self.keep(received, config)
-        gaps = dissimilarities(self.pretrain(round), received)
+        gaps = dissimilarities(self.pretrain(server_round), received)
         # A group that started empty has no direction, and is chosen by nobody.
         gaps[[not direction.any() for direction in received]] = np.inf
         return int(gaps.argmin())
 
     def choose_again(
-        self, received: Sequence[Vector], config: Config, round: int
+        self, received: Sequence[Vector], config: Config, server_round: int
     ) -> int | None:
         """Return the group of the nearest kept direction; None if they were lost."""
         kept = self.context.state.kept(config["directions"])
         if not kept:
             return None
         directions = [kept[str(group)] for group in range(len(kept))]
-        return self.choose(directions, config, round)
+        return self.choose(directions, config, server_round)
 
     def report(
-        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+        self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
         """Keep the directions if they were sent; choose again after a shift."""
         self.keep(parameters[1:] if config.get("test") else parameters, config)
-        return super().report(config, round, parameters)
+        return super().report(config, server_round, parameters)
 
     def keep(self, directions: Sequence[Vector], config: Config) -> None:
         """Keep the directions for a later migration."""

@@ -25,12 +25,14 @@ class IFCAClient(ChoosingClient):
         trained, count = self.train_from(parameters[cluster])
         return [trained], count, {"cluster": cluster, **found}
 
-    def choose(self, received: Sequence[Vector], config: Config, round: int) -> int:
+    def choose(
+        self, received: Sequence[Vector], config: Config, server_round: int
+    ) -> int:
         """Return the model with the smallest training loss, the lowest id on a tie.
 
         A client without samples takes the first.
         """
-        return int(self.losses(received, round).argmin())
+        return int(self.losses(received, server_round).argmin())
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return the model of its cluster, or the one that is best for it now."""

@@ -25,12 +25,17 @@ class PFedMeClient(ClusteredClient):
     @torch.no_grad()
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train on the data of this round and keep what is tested."""
-        context, settings, start = self.context, self.context.settings, parameters[0]
+        context = self.context
+        settings = self.context.settings
+        start = parameters[0]
         x, y = self.samples(context.round)
         model = self.load_received(start)
         switch_mode(model, training=True)
-        theta, gradient, copy = model.weights, model.gradient, model.weights.clone()
-        write_gradient, pull = gradient_writer(model), settings.attraction
+        theta = model.weights
+        gradient = model.gradient
+        copy = model.weights.clone()
+        write_gradient = gradient_writer(model)
+        pull = settings.attraction
         rng = self.rng("batches")
         least = least_batch(model, x) if len(y) else 1
         for batch in batches(x, y, self.local, rng, least) if len(y) else ():

@@ -29,8 +29,10 @@ class ScaffoldClient(ClusteredClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] with the server's control, parameters[1]."""
-        context, (start, control) = self.context, parameters
-        state, count = context.state.part("control"), len(control)
+        context = self.context
+        (start, control) = parameters
+        state = context.state.part("control")
+        count = len(control)
         own = state.load(context.round).get("own", np.zeros(count, np.float32))
         x, y = self.samples(context.round)
         model = self.load_received(start)

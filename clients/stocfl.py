@@ -50,26 +50,29 @@ class StoCFLClient(BilevelClient):
         """Return theta, the cluster's model."""
         return parameters[1]
 
-    def direction(self, anchor: Vector, round: int) -> Vector:
+    def direction(self, anchor: Vector, server_round: int) -> Vector:
         """Return psi of a round's data; zero for a client without any."""
         context = self.context
-        honest = self.direction_of(anchor, *self.samples(round), round)
+        honest = self.direction_of(anchor, *self.samples(server_round), server_round)
         reported = spoil_report(context.attack, honest, context.seed, context.client)
         return normalise(reported)
 
-    def direction_of(self, anchor: Vector, x: Tensor, y: Tensor, round: int) -> Vector:
+    def direction_of(
+        self, anchor: Vector, x: Tensor, y: Tensor, server_round: int
+    ) -> Vector:
         """Return psi of samples: GetDatasetRepresentation, line 6.
 
         A sketch is normalised, too. The round seeds the batches of a difference.
         """
-        context, settings = self.context, self.context.settings
+        context = self.context
+        settings = self.context.settings
         model = context.model.load(anchor)
         if settings.representation == "gradient":
             vector = full_gradient(model, x, y).cpu().numpy()
         else:
             epochs = settings.representation_epochs
             local = replace(self.local, epochs=epochs, steps=None, mu=0.0)
-            train(model, x, y, local, self.rng("representation", round))
+            train(model, x, y, local, self.rng("representation", server_round))
             vector = (anchor - model.to_vector())[: len(model.weights)]
         # Running statistics have no gradient, and count as 0.
         if statistics := len(anchor) - len(vector):
@@ -84,7 +87,7 @@ class StoCFLClient(BilevelClient):
         models: Sequence[Vector],
         sums: Sequence[FloatArray],
         x: Tensor,
-        round: int,
+        server_round: int,
     ) -> list[float]:
         """Return how well unlabelled samples fit each of K clusters, as a cosine.
 
@@ -96,32 +99,34 @@ class StoCFLClient(BilevelClient):
         found = []
         for model, total in zip(models, sums, strict=True):
             labels = predictions(self.context.model.load(model), x)
-            direction = self.direction_of(anchor, x, labels, round)
+            direction = self.direction_of(anchor, x, labels, server_round)
             found.append(nearest_direction(direction, [total])[1])
         return found
 
     def report(
-        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+        self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
         """Report psi anew if the data are not those of ``config["reported"]``.
 
         That is the round in which the server took the last report: one that was lost is
         made again. The anchor follows from the seed.
         """
-        samples = len(self.data(round).labels)
+        samples = len(self.data(server_round).labels)
         if "reported" not in config or samples == 0:
             return {}
         taken = int(config["reported"])
         before = self.context.state.part("report").at(taken).get("data")
-        if before is not None and np.array_equal(before, self.fingerprint(round)):
+        if before is not None and np.array_equal(
+            before, self.fingerprint(server_round)
+        ):
             return {}
-        self.remember(round, taken)
-        direction = self.direction(self.context.initial(), round)
+        self.remember(server_round, taken)
+        direction = self.direction(self.context.initial(), server_round)
         return DriftReport(direction, samples).to_metrics()
 
-    def remember(self, round: int, taken: int | None = None) -> None:
+    def remember(self, server_round: int, taken: int | None = None) -> None:
         """Keep the digest of a round's data, beside that of the last report taken."""
         if self.context.settings.refresh == "on_drift":
             state = self.context.state.part("report")
-            data = {"data": self.fingerprint(round)}
+            data = {"data": self.fingerprint(server_round)}
             state.save(self.context.round, data, taken)

@@ -70,7 +70,8 @@ class Run:
 
     def __repr__(self) -> str:
         """Say which run it is, and how far it is."""
-        done, total = len(self.saved.rounds), self.settings["rounds"]
+        done = len(self.saved.rounds)
+        total = self.settings["rounds"]
         return f"Run({str(self.folder)!r}: {self.saved.strategy}, round {done}/{total})"
 
     @property
@@ -158,7 +159,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Say what is compared, and how many runs failed."""
-        asked, failed = question(self.streams), len(self.failures)
+        asked = question(self.streams)
+        failed = len(self.failures)
         return f"Comparison({asked}: {len(self.runs)} runs, {failed} failed)"
 
     @cached_property
@@ -283,7 +285,8 @@ def to_overrides(settings: Mapping[str, object], sweep: bool = False) -> list[st
     """
     found = []
     for name, value in plain(settings).items():
-        key, many = name.replace("__", "."), [value]
+        key = name.replace("__", ".")
+        many = [value]
         if sweep and isinstance(value, list | tuple | range):
             lists = all(isinstance(each, list | tuple) for each in value)
             many = list(value) if lists or not _is_list(key) else [value]

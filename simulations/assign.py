@@ -122,7 +122,8 @@ def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
     kind = directory["representation"]
     if kind != HISTOGRAM:
         raise ConfigError(f"centres are of {kind}; give one with --representation FILE")
-    shape, names = tuple(directory["shape"]), tuple(directory["names"])
+    shape = tuple(directory["shape"])
+    names = tuple(directory["names"])
     classes = int(directory["classes"])
     train, _ = Folder(shape, classes, names).load(str(need(data, "name a folder")))
     return label_histogram(train.labels, classes)
@@ -136,7 +137,8 @@ def read_representation(path: Path) -> FloatArray:
 
 def assign_from_served(asked: argparse.Namespace) -> None:
     """Print the cluster and the model of a device, as the command line asks."""
-    served, given = asked.source, (asked.data_dir, asked.representation)
+    served = asked.source
+    given = (asked.data_dir, asked.representation)
     if sum(each is not None for each in given) != 1:
         raise ConfigError(
             f"{served} is a served folder; give the device's samples with --data-dir, "

@@ -59,9 +59,9 @@ def concepts(timeline: Timeline, state: StoCFLState, rows: IntArray) -> IntArray
     rounds = state.reported[rows] + 1
     clients = np.array([int(state.clients[row]) for row in rows])
     found = np.zeros(len(rows), np.int64)
-    for round in np.unique(rounds):
-        here = rounds == round
-        found[here] = timeline.concepts(int(round))[clients[here]]
+    for server_round in np.unique(rounds):
+        here = rounds == server_round
+        found[here] = timeline.concepts(int(server_round))[clients[here]]
     return found
 
 
@@ -99,7 +99,8 @@ def draw(
 def _scatter(panel: Axes, places: FloatArray, labels: IntArray, name: str) -> None:
     kinds = np.unique(labels)
     for number, kind in enumerate(kinds):
-        here, colour = places[labels == kind], AREAS[number % len(AREAS)]
+        here = places[labels == kind]
+        colour = AREAS[number % len(AREAS)]
         mark = "os^Dv"[number // len(AREAS) % 5]
         x, y = here.T
         panel.scatter(x, y, s=14, color=colour, marker=mark, label=str(kind))

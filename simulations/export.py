@@ -57,7 +57,8 @@ def export(run: Path, output: Path) -> list[int]:
     A `CflError` says that there is no run, or that it has no models to serve.
     """
     saved = load_run(run)
-    (done, state), serves = saved.load_state(), saved.common_models()
+    done, state = saved.load_state()
+    serves = saved.common_models()
     settings, dataset = saved.build("strategy", "dataset")
     network = network_of(saved)
     example = torch.zeros(2, *dataset.shape)
@@ -132,7 +133,8 @@ def load_module(saved: SavedRun, cluster: int | None = None) -> nn.Module:
 def write_model(module: nn.Module, example: torch.Tensor, path: Path) -> set[str]:
     """Write a model in both forms, beside each other; return the names of the files."""
     named = {name: t.detach().clone() for name, t in module.state_dict().items()}
-    tensors, script = path.with_suffix(".safetensors"), path.with_suffix(".pt")
+    tensors = path.with_suffix(".safetensors")
+    script = path.with_suffix(".pt")
     save_file(named, tensors)
     with torch.no_grad(), warnings.catch_warnings():
         # Python 3.14 is the end of TorchScript; the format remains readable.

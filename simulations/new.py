@@ -96,7 +96,8 @@ def main(arguments: Sequence[str]) -> None:
     words = "of the module and its settings; of a project, its folder"
     parser.add_argument("name", metavar="NAME", help=words)
     asked = parser.parse_args(arguments)
-    name, folder = asked.name, Path()
+    name = asked.name
+    folder = Path()
     if asked.kind == "project":
         folder = Path(name)
         name = folder.name.replace("-", "_")
@@ -104,8 +105,9 @@ def main(arguments: Sequence[str]) -> None:
         print(path)
     if folder != Path():
         print(f"go there: cd {folder}")
-    data = " partition=dirichlet drift=none" * (asked.kind == "dataset")
-    chosen = f"{KINDS[asked.kind]}={name}{data}"
+    chosen = f"{KINDS[asked.kind]}={name}"
+    if asked.kind == "dataset":
+        chosen += " partition=dirichlet drift=none"
     print(
         f"try it:  cfl-flower run {chosen} engine=inprocess\n"
         f"test it: python -m pytest test_{name}.py"

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 FIRST_CLIENTS = 20
 """Clients in the text."""
 
-MOST_NAMES, LONGEST_NAME = 10, 8
+MOST_NAMES = 10
+LONGEST_NAME = 8
 """Classes whose names stand above their columns, and characters of them."""
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -57,7 +58,9 @@ def ruler(names: Sequence[str], width: int) -> str:
     >>> ruler([str(label) for label in range(11)], 2)
     '0         5         10'
     """
-    step = 1 if len(names) <= 10 else (5 if width > 1 else 10)
+    step = 1
+    if len(names) > 10:
+        step = 5 if width > 1 else 10
     return "".join(name.ljust(step * width) for name in names[::step]).rstrip()
 
 
@@ -145,7 +148,9 @@ def notes(found: Preview) -> list[str]:
     """Return what a user should know, a line each."""
     lines = []
     if found.late:
-        rounds = ", ".join(map(str, found.late[:5])) + ", …" * (len(found.late) > 5)
+        rounds = ", ".join(map(str, found.late[:5]))
+        if len(found.late) > 5:
+            rounds += ", …"
         lines.append(f"After the last round, so without effect: changes at {rounds}")
     if len(found.starts) == 1:
         lines.append("Nothing changes in this run")
@@ -191,7 +196,8 @@ def main(arguments: Sequence[str]) -> None:
     from cfl_flower.server_app import open_stream
 
     config = check_settings(composed)
-    found, title = preview(open_stream(config), config.rounds), headline(config)
+    found = preview(open_stream(config), config.rounds)
+    title = headline(config)
     found = with_names(found, getattr(config.dataset, "names", ()))
     console = make_console()
     show(found, title, console)

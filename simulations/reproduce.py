@@ -83,7 +83,8 @@ class Outcome:
         if len(runs) < len(jobs):
             return
         try:
-            value, tail = table.value(*runs), score(runs[0].rounds, ()).last_ten
+            value = table.value(*runs)
+            tail = score(runs[0].rounds, ()).last_ten
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise broken(jobs[0].folder / "rounds.jsonl", error) from error
         if value is None:
@@ -95,7 +96,8 @@ class Outcome:
 
     def line(self, table: PublishedTable, cell: Cell, lead: str = "-") -> list[str]:
         """Return the entries of the printed row, in the order of `HEADER`."""
-        form, published = f".{table.decimals}f", cell.published
+        form = f".{table.decimals}f"
+        published = cell.published
         known = "-" if published is None else f"{published:{form}}"
         if not self.values:
             ours = "never" if self.never else self._why_nothing()
@@ -253,9 +255,11 @@ def reproduce(
             jobs[path] = Job(label, compose_cell(cell, seed, options))
         return jobs[path]
 
-    outcomes, seeds = [], []
+    outcomes = []
+    seeds = []
     for cell in cells:
-        outcome, reference = Outcome(), table.reference(cell, tables)
+        outcome = Outcome()
+        reference = table.reference(cell, tables)
         outcomes.append((cell, outcome))
         both = [cell, reference] if reference else [cell]
         for seed in range(options.seeds):

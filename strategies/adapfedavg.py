@@ -53,7 +53,8 @@ class AdapFedAvgState(ClusteredState):
 
 def follow(state: AdapFedAvgState, weights: Vector, own: AdapFedAvgSettings) -> None:
     """Take in a round's weights; the next learning rate's share is min(1, r_t / t)."""
-    before, t = state.steps, state.steps + 1
+    before = state.steps
+    t = state.steps + 1
     past = state.mean / (1 - own.beta1**before) if before else state.mean
     spread = float(np.mean((weights - past) ** 2))
     old = state.variance / (1 - own.beta2**before) if before else 0.0
@@ -78,17 +79,17 @@ class AdapFedAvg(ClusteredStrategy):
         state.mean = np.zeros(self.weights, np.float32)
         return state
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Send the learning rate with the model."""
-        plan = super().plan_train(round)
+        plan = super().plan_train(server_round)
         rate = self.settings.local.learning_rate * self.state.share
         self.record.measures["learning_rate"] = rate
         plan.config["learning_rate"] = rate
         return plan
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Average, then adapt the learning rate to the model's variance."""
-        super().absorb_train(round, results)
+        super().absorb_train(server_round, results)
         if not results:
             return
         follow(self.state, self.state.models[0][: self.weights], self.settings)

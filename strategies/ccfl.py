@@ -104,7 +104,8 @@ def nearness(values: FloatArray) -> FloatArray:
     >>> nearness(np.zeros(2)).tolist()
     [0.5, 0.5]
     """
-    count, total = len(values), values.sum()
+    count = len(values)
+    total = values.sum()
     if count == 1 or total == 0:
         return np.full(count, 1 / count)
     shares: FloatArray = (1 - values / total) / (count - 1)
@@ -183,8 +184,10 @@ class CCFL(SoftStrategy):
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Estimate, update, and mix with the updated models: ServerUpdate."""
-        state, settings = self.state, self.settings
-        model, stamp = result.arrays[0], int(result.metrics["stamp"])
+        state = self.state
+        settings = self.settings
+        model = result.arrays[0]
+        stamp = int(result.metrics["stamp"])
         if self.lags(state.epoch, stamp)[0] > self.tolerance:
             return [self.mix(row)]
         measured = self.measure(model)
@@ -222,8 +225,10 @@ class CCFL(SoftStrategy):
 
     def measure(self, model: Vector) -> FloatArray:
         """Return l_k, d_1k and d_2k of a model for all k, shape (K, 3)."""
-        sets, models = self.public.validation, self.state.models
-        scale, weights = self.settings.batches, slice(0, self.weights)
+        sets = self.public.validation
+        models = self.state.models
+        scale = self.settings.batches
+        weights = slice(0, self.weights)
         losses = scale * sets.losses(model)
         own = scale * np.array([loss for loss, _ in sets.own(models)])
         distances = [float(np.linalg.norm(model[weights] - w[weights])) for w in models]

@@ -115,56 +115,63 @@ class CFL(ClusteredStrategy):
     State = CFLState
     discloses = Disclosure(singly=True)
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Take newcomers into the largest cluster."""
         largest = int(self.state.sizes.argmax())
         self.join(newcomers, np.full(len(newcomers), largest))
 
-    def choose_participants(self, round: int) -> list[int]:
+    def choose_participants(self, server_round: int) -> list[int]:
         """Return everyone who has samples."""
         chosen: list[int] = np.flatnonzero(self.with_samples()).tolist()
         return chosen
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Split clusters whose clients disagree, then average within each."""
-        state, count = self.state, len(self.state.models)
+        state = self.state
+        count = len(self.state.models)
         rows = self.rows(result.client for result in results)
         found = dict(zip(rows.tolist(), results, strict=True))
         before = state.clusters.copy()
-        norms = [self.split_if_due(round, cluster, found) for cluster in range(count)]
+        norms = [
+            self.split_if_due(server_round, cluster, found) for cluster in range(count)
+        ]
         self.record.moved = int(np.count_nonzero(state.clusters != before))
         self.record.measures["mean_norm"] = [norm[0] for norm in norms]
         self.record.measures["largest_norm"] = [norm[1] for norm in norms]
         self.record.measures["split"] = len(state.models) - count
-        super().absorb_train(round, results)
+        super().absorb_train(server_round, results)
 
     def split_if_due(
-        self, round: int, cluster: int, found: dict[int, Result]
+        self, server_round: int, cluster: int, found: dict[int, Result]
     ) -> tuple[float | None, float | None]:
         """Split a cluster at a stationary point, if its parts are far enough apart.
 
         ``found`` has the results by their client's row. Returns the norms of the mean
         and of the largest update, or None without any.
         """
-        state, settings = self.state, self.settings
+        state = self.state
+        settings = self.settings
         members = np.flatnonzero(state.clusters == cluster)
         present = [row for row in members.tolist() if row in found]
         if not present:
             return None, None
-        model, total, norms = state.models[cluster], RunningMean(), list[float]()
+        model = state.models[cluster]
+        total = RunningMean()
+        norms = list[float]()
         # One by one: everyone takes part, and all updates are as much as all results.
         for row in present:
             update = found[row].arrays[0] - model
             total.add(update)
             norms.append(float(np.linalg.norm(update)))
-        mean, largest = float(np.linalg.norm(total.value())), max(norms)
+        mean = float(np.linalg.norm(total.value()))
+        largest = max(norms)
         if state.scale is None:
             state.scale = float(np.mean(norms))
         unit = state.scale if settings.norms == "relative" else 1.0
         eps1, eps2 = settings.bounds
         stationary = mean < eps1 * unit and largest > eps2 * unit
         whole = len(present) == len(members) > settings.smallest
-        if round > settings.first and whole and stationary:
+        if server_round > settings.first and whole and stationary:
             cosines = cosine_matrix([found[row].arrays[0] - model for row in present])
             sides = bipartition(cosines)
             if separation(cosines, sides) > settings.gamma:
@@ -181,9 +188,10 @@ class CFL(ClusteredStrategy):
         state.lineage[cluster] = line
         state.lineage.append(line)
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Test each cluster's model, or let clients take the best of its ancestry."""
-        plan, state = super().plan_evaluate(round, test), self.state
+        plan = super().plan_evaluate(server_round, test)
+        state = self.state
         if not test or self.settings.service == "cluster":
             return plan
         first = len(state.models)

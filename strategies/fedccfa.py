@@ -97,7 +97,8 @@ class FedCCFA(DecoupledStrategy):
                 "strategy.clustering=oracle needs a simulated stream, whose concepts "
                 "are known; use balanced on real devices"
             )
-        state, classes = super().initial_state(), self.split.classes
+        state = super().initial_state()
+        classes = self.split.classes
         state.class_clusters = np.zeros((0, classes), np.int64)
         state.distances = np.zeros((classes, 0, 0), np.float32)
         state.anchors = no_anchors(self.split)
@@ -124,26 +125,27 @@ class FedCCFA(DecoupledStrategy):
         if phase != "train":
             return result
         counts = parse_counts(result.metrics.get("classes"), self.split.classes)
-        uniform = self.settings.row_weighting == "uniform"
-        weights: FloatArray = (counts > 0) * 1.0 if uniform else counts
+        weights: FloatArray = counts
+        if self.settings.row_weighting == "uniform":
+            weights = np.where(counts > 0, 1.0, 0.0)
         return replace(result, report=weights)
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Send the extractor to the participants, and the anchors that all share."""
         shared = [self.state.points.ravel()] if self.shares_anchors else []
-        plan = self.send_to_participants(round, [self.extractor, *shared])
+        plan = self.send_to_participants(server_round, [self.extractor, *shared])
         if shared:
             plan.config["present"] = write_presence(self.state.anchors)
         return replace(plan, reply=tuple(self.parts.values()))
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Average the extractors, then the classes' classifiers and anchors."""
-        super().absorb_train(round, results)
+        super().absorb_train(server_round, results)
         if not results:
             return
         weights = np.stack([result.report for result in results])
         self.state.clustered = [result.client for result in results]
-        self.cluster(round, results, weights)
+        self.cluster(server_round, results, weights)
         own = self._rows(results, "own")
         heads = cluster_means(own, self.state.class_clusters, weights)
         found = [[self.split.flatten(head)] for head in heads]
@@ -159,15 +161,16 @@ class FedCCFA(DecoupledStrategy):
         self.give_back(results, found)
 
     def cluster(
-        self, round: int, results: Sequence[Result], weights: FloatArray
+        self, server_round: int, results: Sequence[Result], weights: FloatArray
     ) -> None:
         """Cluster the participants class by class."""
-        state, settings = self.state, self.settings
+        state = self.state
+        settings = self.settings
         reach = settings.reach
         if settings.clustering == "oracle":
             assert self.timeline is not None
             clients = np.array(state.clustered, np.int64)
-            truth = self.timeline.world(round).meanings[clients]
+            truth = self.timeline.world(server_round).meanings[clients]
             apart = truth.T[:, :, None] != truth.T[:, None, :]
             held = weights.T > 0
             pairs = held[:, :, None] & held[:, None, :]

@@ -71,7 +71,8 @@ def model_distances(losses: FloatArray, samples: FloatArray) -> FloatArray:
     on = np.einsum("cji,cj->ij", losses, shares)
     rise = on - np.diagonal(on)[:, None]
     gaps: FloatArray = np.maximum(np.maximum(rise, rise.T), 0)
-    gaps[~measured] = gaps[:, ~measured] = np.inf
+    gaps[~measured] = np.inf
+    gaps[:, ~measured] = np.inf
     np.fill_diagonal(gaps, 0)
     return gaps
 
@@ -81,16 +82,19 @@ def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
 
     ``gaps`` is (K, K). Returns what each model becomes, numbered by appearance.
     """
-    gaps, merged = gaps.copy(), np.arange(len(gaps))
+    gaps = gaps.copy()
+    merged = np.arange(len(gaps))
     np.fill_diagonal(gaps, np.inf)
     while len(gaps) > 1:
         one, two = sorted(divmod(int(gaps.argmin()), len(gaps)))
         if not gaps[one, two] < delta:
             break
         farthest = np.maximum(gaps[one], gaps[two])
-        gaps[one], gaps[:, one] = farthest, farthest
+        gaps[one] = farthest
+        gaps[:, one] = farthest
         gaps[one, one] = np.inf
-        gaps[two], gaps[:, two] = np.inf, np.inf
+        gaps[two] = np.inf
+        gaps[:, two] = np.inf
         merged[merged == two] = one
     return number_by_appearance(merged)
 
@@ -129,32 +133,35 @@ class FedDrift(ClusteredStrategy):
         report = ChoiceReport(chosen, step, table, samples.astype(float))
         return replace(result, report=report)
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Send all models to participants, and which their earlier data belong to."""
-        plan, steps = with_all_models(super().plan_train(round)), self.state.steps
+        plan = with_all_models(super().plan_train(server_round))
+        steps = self.state.steps
         rows = self.rows(task.client for task in plan.tasks)
         own = [json.dumps(steps[steps[:, 0] == row, 1:].tolist()) for row in rows]
         pairs = zip(plan.tasks, own, strict=True)
         tasks = [replace(task, config={"assigned": each}) for task, each in pairs]
         return replace(plan, tasks=tasks)
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Average per model, merge what fits, then take in the new models."""
         if not results:
             return
-        state, record = self.state, self.record
+        state = self.state
+        record = self.record
         rows = self.rows(result.client for result in results)
         reports: list[ChoiceReport] = [result.report for result in results]
         chosen = np.array([report.model for report in reports], np.int64)
         losses = np.stack([report.losses for report in reports])
         samples = np.stack([report.samples for report in reports])
-        old, isolated = np.flatnonzero(chosen != NEW), np.flatnonzero(chosen == NEW)
+        old = np.flatnonzero(chosen != NEW)
+        isolated = np.flatnonzero(chosen == NEW)
         record.moved = int(np.count_nonzero(state.clusters[rows] != chosen))
         record.drifted = len(isolated)
         for place in old.tolist():
             self.assign(rows[place], reports[place].step, chosen[place])
         kept = Results(results[place] for place in old.tolist())
-        super().absorb_train(round, kept)
+        super().absorb_train(server_round, kept)
         merged = merge_closest(model_distances(losses, samples), self.settings.delta)
         record.reclustered = int(merged.max()) + 1 < len(state.models)
         if record.reclustered:
@@ -176,12 +183,15 @@ class FedDrift(ClusteredStrategy):
 
         ``samples`` are those that participants have of each model, (K,).
         """
-        state, models = self.state, []
+        state = self.state
+        models = []
         for group in range(int(merged.max()) + 1):
             members = np.flatnonzero(merged == group).tolist()
             parts = [state.models[member] for member in members]
             alone = len(parts) == 1
             models.append(parts[0] if alone else mean_model(parts, samples[members]))
-        state.models, state.clusters = models, merged[state.clusters]
-        steps, belongs = state.steps[:, :2], merged[state.steps[:, 2]]
+        state.models = models
+        state.clusters = merged[state.clusters]
+        steps = state.steps[:, :2]
+        belongs = merged[state.steps[:, 2]]
         state.steps = np.column_stack([steps, belongs])

@@ -58,16 +58,16 @@ class FedFM(ClusteredStrategy):
         counts = parse_counts(result.metrics.get("classes"), self.split.classes)
         return replace(result, report=counts)
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Send the model and the anchors to the participants."""
         arrays = [self.state.models[0], self.state.points.ravel()]
-        plan = self.send_to_participants(round, arrays)
+        plan = self.send_to_participants(server_round, arrays)
         plan.config["present"] = write_presence(self.state.anchors)
         return plan
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Average the models, and the anchors by the samples of each class."""
-        super().absorb_train(round, results)
+        super().absorb_train(server_round, results)
         if not results:
             return
         points = [result.arrays[1] for result in results]

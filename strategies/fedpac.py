@@ -120,16 +120,16 @@ class FedPAC(DecoupledStrategy):
             raise InvalidResultError("representation", detail)
         return replace(result, report=FeatureReport(counts, float(variance)))
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Send the extractor and the anchors to the participants."""
         points = self.state.points.ravel()
-        plan = self.send_to_participants(round, [self.extractor, points])
+        plan = self.send_to_participants(server_round, [self.extractor, points])
         plan.config["present"] = write_presence(self.state.anchors)
         return replace(plan, reply=(*self.split.lengths, len(points), len(points)))
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Average extractors and anchors, and combine the classifiers."""
-        super().absorb_train(round, results)
+        super().absorb_train(server_round, results)
         if not results:
             return
         _, classifiers, points, means = zip(*(r.arrays for r in results), strict=True)

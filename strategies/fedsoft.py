@@ -36,8 +36,10 @@ class FedSoft(SoftStrategy):
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Move every model by the client's share of it; return all models."""
-        state, settings = self.state, self.settings
-        model, shares = result.arrays[0], result.arrays[1].astype(float)
+        state = self.state
+        settings = self.settings
+        model = result.arrays[0]
+        shares = result.arrays[1].astype(float)
         lags = self.lags(state.updated, int(result.metrics["stamp"]))
         ratios = settings.alpha * shares * damping(lags, settings.a, settings.b)
         self.adopt(row, shares)

@@ -24,15 +24,15 @@ class FeSEM(ChoosingStrategy):
 
     discloses = Disclosure(singly=True)
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Put newcomers where the initial model is nearest."""
         nearest = nearest_model(self.initial_model(), self.state.models)
-        self.admit(round, newcomers, [nearest] * len(newcomers))
+        self.admit(server_round, newcomers, [nearest] * len(newcomers))
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Assign participants to the nearest model (E step), then average (M step)."""
         rows = self.rows(result.client for result in results)
         models = self.state.models
         nearest = [nearest_model(result.arrays[0], models) for result in results]
         self.state.clusters[rows] = np.array(nearest, np.int64)
-        super().absorb_train(round, results)
+        super().absorb_train(server_round, results)

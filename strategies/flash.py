@@ -98,14 +98,17 @@ class Flash(ClusteredStrategy):
         """Return the state before any client is known: v at tau squared."""
         zero = np.zeros(self.weights, np.float32)
         second = zero + np.float32(self.settings.tau**2)
-        none, model = no_clusters(), self.initial_model()
+        none = no_clusters()
+        model = self.initial_model()
         return FlashState([], none, [model], zero, second, zero.copy())
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Step by the mean update."""
         if not results:
             return
-        state, count, mean = self.state, self.weights, self.average(results)
+        state = self.state
+        count = self.weights
+        mean = self.average(results)
         model = state.models[0][:count].astype(float)
         update = mean[:count] - model
         kept = state.first, state.second, state.third

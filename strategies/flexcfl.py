@@ -151,24 +151,26 @@ class FlexCFL(ChoosingStrategy):
         models = [self.initial_model()] * self.settings.clusters
         return FlexCFLState([], no_clusters(), models)
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Start the groups with the first clients; the others choose one (eq. 8)."""
-        settings, rng = self.settings, self.rng("cold-start", round)
+        settings = self.settings
+        rng = self.rng("cold-start", server_round)
         if not self.state.directions:
-            asked = self.start_groups(round, newcomers, rng)
+            asked = self.start_groups(server_round, newcomers, rng)
             newcomers = [each for each in newcomers if each.client not in asked]
         if settings.newcomers == "random":
             groups = rng.integers(settings.clusters, size=len(newcomers))
-            self.admit(round, newcomers, groups.tolist())
+            self.admit(server_round, newcomers, groups.tolist())
         elif newcomers:
-            super().welcome(round, newcomers)
+            super().welcome(server_round, newcomers)
 
     def start_groups(
-        self, round: int, newcomers: list[Result], rng: np.random.Generator
+        self, server_round: int, newcomers: list[Result], rng: np.random.Generator
     ) -> set[ClientId]:
         """Group the first clients by their updates: Algorithm 3. Return them."""
-        settings, state = self.settings, self.state
-        results, asked = self.collect_updates(round, newcomers, rng)
+        settings = self.settings
+        state = self.state
+        results, asked = self.collect_updates(server_round, newcomers, rng)
         self.require_any(results, "query")
         updates = [result.arrays[0] for result in results]
         groups, state.directions = group_updates(
@@ -177,11 +179,11 @@ class FlexCFL(ChoosingStrategy):
         if not settings.sketch:
             start = self.initial_model()
             state.models = [start + direction for direction in state.directions]
-        self.admit(round, results, groups.tolist())
+        self.admit(server_round, results, groups.tolist())
         return asked
 
     def collect_updates(
-        self, round: int, newcomers: list[Result], rng: np.random.Generator
+        self, server_round: int, newcomers: list[Result], rng: np.random.Generator
     ) -> tuple[list[Result], set[ClientId]]:
         """Let alpha * m clients train from w_0: Algorithm 3, lines 2 to 6.
 
@@ -201,13 +203,17 @@ class FlexCFL(ChoosingStrategy):
                 count = settings.clusters - len(results)
             some = sorted(order[len(asked) : len(asked) + count], key=client_order)
             tasks = [Task(client) for client in some]
-            results += self.ask(round, Plan(tasks, [], {"pretrain": True}, reply))
+            results += self.ask(
+                server_round, Plan(tasks, [], {"pretrain": True}, reply)
+            )
             asked.update(some)
         return results, asked
 
-    def admit(self, round: int, results: list[Result], clusters: Sequence[int]) -> None:
+    def admit(
+        self, server_round: int, results: list[Result], clusters: Sequence[int]
+    ) -> None:
         """Take clients into the state; those that chose hold the directions."""
-        super().admit(round, results, clusters)
+        super().admit(server_round, results, clusters)
         chose = np.array([result.report is not None for result in results], bool)
         self.state.holding = np.append(self.state.holding, chose)
 
@@ -216,10 +222,11 @@ class FlexCFL(ChoosingStrategy):
         """What clients compare their updates with: the groups' directions."""
         return KeptModels(self.state.directions)
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Average each group, then mix those that were trained (lines 8 to 13)."""
-        super().absorb_train(round, results)
-        state, settings = self.state, self.settings
+        super().absorb_train(server_round, results)
+        state = self.state
+        settings = self.settings
         trained = np.unique(state.clusters[self.rows(r.client for r in results)])
         if settings.mixing and len(trained) > 1:
             models = [state.models[group] for group in trained]

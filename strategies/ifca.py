@@ -42,16 +42,16 @@ class IFCA(ChoosingStrategy):
 
     Settings = IFCASettings
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Put the first clients into cluster 0; let later ones choose."""
         if self.state.clients:
-            super().welcome(round, newcomers)
+            super().welcome(server_round, newcomers)
         else:
-            self.admit(round, newcomers, [0] * len(newcomers))
+            self.admit(server_round, newcomers, [0] * len(newcomers))
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Sample participants, and send all models to each."""
-        return with_all_models(super().plan_train(round))
+        return with_all_models(super().plan_train(server_round))
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the choice of a cluster, which must come with a trained model."""
@@ -59,14 +59,15 @@ class IFCA(ChoosingStrategy):
             return self.read_choice(result)
         return super().read_result(phase, result)
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Take over the participants' choices, then average per cluster."""
         rows = self.rows(result.client for result in results)
         chosen = [result.report for result in results]
         self.state.clusters[rows] = np.array(chosen, np.int64)
-        super().absorb_train(round, results)
+        super().absorb_train(server_round, results)
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Test the model of the last choice, or let clients choose for the test."""
-        plan, last = super().plan_evaluate(round, test), self.settings.tested == "last"
+        plan = super().plan_evaluate(server_round, test)
+        last = self.settings.tested == "last"
         return plan if last or not test else with_all_models(plan)

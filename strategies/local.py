@@ -19,22 +19,25 @@ class Local(ClusteredStrategy):
     published = Published(incomplete="each client's model is its own and never left it")
     discloses = Disclosure(models=0)
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Make each newcomer a cluster of its own."""
         known = len(self.state.clients)
         self.join(newcomers, np.arange(known, known + len(newcomers)))
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Let M random clients train their own models; none is sent either way."""
-        state, rng = self.state, self.rng("selection", round)
+        state = self.state
+        rng = self.rng("selection", server_round)
         able = np.flatnonzero(self.with_samples())
         count = min(self.config.participants, len(able))
-        chosen = self.config.selection.choose(able, count, rng, self.known(round))
+        chosen = self.config.selection.choose(
+            able, count, rng, self.known(server_round)
+        )
         return Plan([Task(state.clients[row]) for row in chosen])
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Do nothing: the results stayed at the clients."""
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Let every client test its own model."""
         return Plan([Task(client) for client in self.state.clients] if test else [])

@@ -61,18 +61,20 @@ class Oracle(ClusteredStrategy):
             )
         return OracleState([], no_clusters(), [])
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Put each newcomer into the cluster of its concept."""
         self.join(newcomers, np.zeros(len(newcomers), np.int64))
-        state, truth = self.state, self._truth(round)
+        state = self.state
+        truth = self._truth(server_round)
         fresh = np.setdiff1d(truth, state.concepts)
         state.concepts = np.append(state.concepts, fresh)
         state.models = state.models + [self.initial_model()] * len(fresh)
         state.clusters = (truth[:, None] == state.concepts).argmax(axis=1)
 
-    def absorb_evaluate(self, round: int, results: Results) -> None:
+    def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Cluster by the concepts of the next round if they are others."""
-        state, truth = self.state, self._truth(round + 1)
+        state = self.state
+        truth = self._truth(server_round + 1)
         elsewhere = truth != state.concepts[state.clusters]
         self.record.moved = int(np.count_nonzero(elsewhere))
         self.record.reclustered = self.record.moved > 0
@@ -82,7 +84,7 @@ class Oracle(ClusteredStrategy):
             mixing = mixing_matrix(old, state.clusters, len(state.models))
             state.models = mix_models(state.models, mixing)
 
-    def _truth(self, round: int) -> IntArray:
-        truth = self.true_concepts(round)
+    def _truth(self, server_round: int) -> IntArray:
+        truth = self.true_concepts(server_round)
         assert truth is not None
         return truth

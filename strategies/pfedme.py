@@ -49,14 +49,15 @@ class PFedMe(ClusteredStrategy):
     supports = Supports(server_optimizer=False)
     discloses = Disclosure()
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Move the model towards the mean of the results."""
         if results:
-            model, beta = self.state.models[0], self.settings.beta
+            model = self.state.models[0]
+            beta = self.settings.beta
             mean = self.average(results)
             moved = mean if beta == 1 else (1 - beta) * model + beta * mean
             self.state.models = [moved]
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Let every client test its own model; who has none, the initial one."""
         return Plan([Task(client) for client in self.state.clients] if test else [])

@@ -38,7 +38,8 @@ class ScaffoldSettings(StrategySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rate, momentum = self.local.learning_rate, self.local.momentum
+        rate = self.local.learning_rate
+        momentum = self.local.momentum
         allowed = "0: controls are mean gradients of plain SGD"
         require(momentum == 0, "strategy.local.momentum", momentum, allowed)
         require(rate > 0, "strategy.local.learning_rate", rate, "a number above 0")
@@ -62,19 +63,21 @@ class Scaffold(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no control yet."""
-        model, control = self.initial_model(), np.zeros(self.weights, np.float32)
+        model = self.initial_model()
+        control = np.zeros(self.weights, np.float32)
         return ScaffoldState([], no_clusters(), [model], control)
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Send the model and the control to the participants."""
         arrays = [self.state.models[0], self.state.control]
-        return self.send_to_participants(round, arrays)
+        return self.send_to_participants(server_round, arrays)
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Step along the mean update, and take in the changes of the controls."""
         if not results:
             return
-        state, rate = self.state, self.settings.global_rate
+        state = self.state
+        rate = self.settings.global_rate
         model = state.models[0]
         update = self.average(results) - model
         state.models = [model + np.float32(rate) * update]

@@ -21,11 +21,11 @@ from strategies.fielding import Fielding
 class Static(Fielding):
     """Fielding without Algorithm 2."""
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Test, and ask for no representation."""
-        return ClusteredStrategy.plan_evaluate(self, round, test)
+        return ClusteredStrategy.plan_evaluate(self, server_round, test)
 
-    def absorb_evaluate(self, round: int, results: Results) -> None:
+    def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Leave clients where they are."""
         self.record.measures |= self.settings.privacy.spent(self.state.reports)
 
@@ -34,7 +34,8 @@ class Static(Fielding):
     ) -> tuple[int, bool]:
         """Place newcomers, and leave the centres where they are."""
         state = self.state
-        points, distance = state.representations[drifted], self.settings.distance
+        points = state.representations[drifted]
+        distance = self.settings.distance
         state.clusters[drifted] = nearest_centre(points, state.centres, distance)
         return len(drifted), False
 

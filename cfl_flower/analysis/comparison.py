@@ -151,8 +151,10 @@ def _tables_of_one_stream(
     failed: list[str] = []
     for label, group in zip(labels, groups.values(), strict=True):
         found = [done[c.output_dir] for c in group if c.output_dir in done]
-        some = f" ({len(found)} of {len(group)} seeds)" if len(group) > 1 else ""
-        runs[label + some * (0 < len(found) < len(group))] = found
+        if 0 < len(found) < len(group):
+            runs[f"{label} ({len(found)} of {len(group)} seeds)"] = found
+        else:
+            runs[label] = found
         failed += [
             f"{label} seed {c.seed} failed: {reasons.get(c.output_dir, 'not run')}"
             for c in group
@@ -266,7 +268,8 @@ def _pairs(row: Sequence[Compared[R]], rows: Rows[R]) -> list[tuple[Score, Score
 
 def _heading(first: RunConfig) -> str:
     """Name the data of a comparison by its first run."""
-    changes, drift = first.timeline.changes, first.names["drift"]
+    changes = first.timeline.changes
+    drift = first.names["drift"]
     late = bool(changes) and changes[0] > first.rounds
     when = f" (after the last round: it starts at {changes[0]})" if late else ""
     return f"{first.names['dataset']}, {first.clients} clients, drift {drift}{when}"
@@ -277,12 +280,14 @@ def _when(drifts: Sequence[int]) -> str:
         return ""
     some = ", ".join(map(str, drifts[:MOST_DRIFTS]))
     more = f", ... ({len(drifts)} in all)" if len(drifts) > MOST_DRIFTS else ""
-    return f" at round{'s' * (len(drifts) > 1)} {some}{more}"
+    noun = "rounds" if len(drifts) > 1 else "round"
+    return f" at {noun} {some}{more}"
 
 
 def _target(rows: Rows[R]) -> str:
     """Describe the target accuracy, and what the speed-up is relative to."""
-    targets, units = [], set()
+    targets = []
+    units = set()
     for row in rows.values():
         own = [each.reference for each in row if each.single is each.run]
         if known := [each for each in own if each]:

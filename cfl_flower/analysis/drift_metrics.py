@@ -180,7 +180,8 @@ def _count_failures(rounds: Sequence[Mapping[str, Json]], phase: str) -> int:
 
 def _class_ari(row: Mapping[str, Json]) -> float | None:
     """Return the mean over classes with several meanings; one meaning has no index."""
-    scores, counts = row.get("class_ari") or (), row.get("class_meanings") or ()
+    scores = row.get("class_ari") or ()
+    counts = row.get("class_meanings") or ()
     pairs = zip(scores, counts, strict=True)
     return mean_of_known(score for score, count in pairs if count > 1)
 
@@ -257,9 +258,9 @@ def _rounds_to_recover(
 ) -> int | None:
     if before is None:
         return None
-    for round in range(start, stop):
-        if round in curve and curve[round] >= before - RECOVERED_WITHIN:
-            return round - start + 1
+    for server_round in range(start, stop):
+        if server_round in curve and curve[server_round] >= before - RECOVERED_WITHIN:
+            return server_round - start + 1
     return None
 
 
@@ -271,13 +272,19 @@ def stays_above(curve: Mapping[int, float], target: float) -> int | None:
     >>> stays_above({1: 0.9, 2: 0.5, 3: 0.8, 4: 0.9}, 0.8)
     3
     """
-    return _holds_from({round: each >= target for round, each in curve.items()})
+    return _holds_from(
+        {server_round: each >= target for server_round, each in curve.items()}
+    )
 
 
 def _holds_from(rounds: Mapping[int, bool]) -> int | None:
     """Return the round from which something holds to the end."""
-    last = max((round for round, holds in rounds.items() if not holds), default=0)
-    return min((round for round in rounds if round > last), default=None)
+    last = max(
+        (server_round for server_round, holds in rounds.items() if not holds), default=0
+    )
+    return min(
+        (server_round for server_round in rounds if server_round > last), default=None
+    )
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:
@@ -305,7 +312,8 @@ def caught_up(
 
     In the rounds in which both were tested. None if it ends below.
     """
-    curve, better = _accuracies(single), _accuracies(other)
+    curve = _accuracies(single)
+    better = _accuracies(other)
     both = curve.keys() & better.keys()
     return _holds_from({each: curve[each] >= better[each] - 0.01 for each in both})
 
@@ -337,13 +345,16 @@ def churn(tests: Iterable[Mapping[str, Json]]) -> float | None:
     clusters: dict[int, dict[ClientId, int]] = {}
     for row in tests:
         clusters.setdefault(row["round"], {})[row["client"]] = row["cluster"]
-    moved, between = 0.0, 0
+    moved = 0.0
+    between = 0
     for one, two in pairwise(sorted(clusters)):
-        before, after = clusters[one], clusters[two]
+        before = clusters[one]
+        after = clusters[two]
         both = [client for client in before if client in after]
         if both:
-            numbers = [before[each] for each in both], [after[each] for each in both]
-            moved += count_moved(*numbers) / len(both)
+            old = [before[each] for each in both]
+            new = [after[each] for each in both]
+            moved += count_moved(old, new) / len(both)
             between += two - one
     return moved / between if between else None
 

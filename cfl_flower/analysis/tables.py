@@ -155,7 +155,8 @@ def curve_table(
         ]
         curves[name] = [fmean(each) for each in zip(*tested, strict=False)]
     every = [value for curve in curves.values() for value in curve]
-    low, high = min(every, default=0.0), max(every, default=0.0)
+    low = min(every, default=0.0)
+    high = max(every, default=0.0)
     result = new_table(title, [f"{100 * low:.0f} to {100 * high:.0f}"])
     for name, curve in curves.items():
         result.add_row(name, draw(curve, low, high) or FAILED)

@@ -43,7 +43,8 @@ def run_cohort(tasks: Sequence[Callable[[], T]], seconds: float = 0.0) -> list[T
     cohort = [greenlet(_member(task)) for task in tasks]
     waiting = _go_on(dict.fromkeys(range(len(cohort))), cohort, found)
     while waiting:
-        jobs, error = [job for job in waiting.values() if job], None
+        jobs = [job for job in waiting.values() if job]
+        error = None
         try:
             with time_limit(seconds * len(jobs)):
                 train_cohort(jobs)

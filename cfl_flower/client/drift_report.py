@@ -132,13 +132,14 @@ class DriftReporter:
 
         What is compared is what the client saw, before the noise.
         """
-        state, round = self.context.state.part("report"), self.context.round
-        remembered = state.load(before=round + 1)
+        state = self.context.state.part("report")
+        server_round = self.context.round
+        remembered = state.load(before=server_round + 1)
         last = remembered.get("reported")
         known = last is not None and digest(last) == request.held
         before = np.asarray(remembered.get("seen", last))
         if known and not self.changed(before, seen, request.tolerance):
             return True
         noisy = {} if protected is seen else {"seen": seen}
-        state.save(round, {"reported": protected, **noisy})
+        state.save(server_round, {"reported": protected, **noisy})
         return False

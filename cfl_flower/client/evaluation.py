@@ -40,7 +40,8 @@ class Evaluator:
     """
 
     def __init__(self, model: FlatModel, sharers: Mapping[int, int]) -> None:
-        self._model, self._sharers = model, sharers
+        self._model = model
+        self._sharers = sharers
         self._predictions: dict[tuple[int, int, float], Predictions] = {}
         self._represented: dict[tuple[int, int, float], Tensor] = {}
 
@@ -56,10 +57,12 @@ class Evaluator:
 
         Raises `ValueError` if there are no samples.
         """
-        pool, indices = view.test_pool, view.test_indices
+        pool = view.test_pool
+        indices = view.test_indices
         if not self._pays(vector, view, pool, len(indices)):
             return evaluate(self._model.load(vector), *view.test())
-        truth, correct = view.test_labels, 0
+        truth = view.test_labels
+        correct = 0
         log_shares = np.empty(len(indices))
         for angle, rows, place in view.by_angle(pool, indices):
             found = self._predicted(vector, pool, angle)
@@ -77,7 +80,9 @@ class Evaluator:
         are the parts of a model (`models.Split`). Raises `ValueError` if there are no
         samples.
         """
-        pool, indices, split = view.test_pool, view.test_indices, self._model.split
+        pool = view.test_pool
+        indices = view.test_indices
+        split = self._model.split
         if not self._pays(extractor, view, pool, len(indices)):
             model = self._model.load(split.join(extractor, classifier))
             return evaluate(model, *view.test())

@@ -49,12 +49,12 @@ def fault_odds(faults: Faults) -> dict[str, float]:
 
 
 def draw_fault(
-    odds: dict[str, float], seed: int, phase: str, round: int, client: ClientId
+    odds: dict[str, float], seed: int, phase: str, server_round: int, client: ClientId
 ) -> str | None:
     """Return the name of the fault of a task, or None."""
     if not odds:
         return None
-    point = generator(seed, f"fault-{phase}", round, client).random()
+    point = generator(seed, f"fault-{phase}", server_round, client).random()
     for name, probability in odds.items():
         point -= probability
         if point < 0:

@@ -41,7 +41,7 @@ COVERED: Mapping[str, frozenset[str]] = {
 
 
 def noise_generator(
-    context: ClientContext, purpose: str, round: int = 0
+    context: ClientContext, purpose: str, server_round: int = 0
 ) -> np.random.Generator:
     """Return the generator of a client's noise.
 
@@ -49,8 +49,8 @@ def noise_generator(
     noise: a real device draws from a secret that it makes and keeps.
     """
     if context.folder is None:
-        return generator(context.seed, purpose, round, context.client)
-    return np.random.default_rng([*_secret(context), key(purpose), round])
+        return generator(context.seed, purpose, server_round, context.client)
+    return np.random.default_rng([*_secret(context), key(purpose), server_round])
 
 
 def _secret(context: ClientContext) -> list[int]:
@@ -102,13 +102,14 @@ def _repeat_report(
     told = metrics.get("representation")
     if context.folder is None or not (arrays or isinstance(told, bytes)):
         return arrays, {}
-    state, round = context.state.part(f"report-{phase}"), context.round
-    if not (kept := state.at(round)):
+    state = context.state.part(f"report-{phase}")
+    server_round = context.round
+    if not (kept := state.at(server_round)):
         kept = {str(place): array for place, array in enumerate(arrays)}
         if isinstance(told, bytes):
             kept["representation"] = np.frombuffer(told, np.float32)
             kept["samples"] = np.array([metrics["samples"]])
-        state.save(round, kept)
+        state.save(server_round, kept)
     again = [kept[str(place)] for place in range(len(arrays))]
     if not isinstance(told, bytes):
         return again, {}
@@ -131,14 +132,15 @@ def _protect_models(
     A device that is asked again in one round, as the server died, sends the updates
     that it sent: others, and even more so another noise, would tell more.
     """
-    state, round = context.state.part("upload"), context.round
+    state = context.state.part("upload")
+    server_round = context.round
     bases = [int(base) for base in str(config[BASES]).split(",") if base]
     received = [parameters[base] for base in bases]
     bound = float(config.get(CLIP, privacy.clip))
-    if context.folder is None or not (kept := state.at(round)):
+    if context.folder is None or not (kept := state.at(server_round)):
         kept = _updates(privacy, context, received, bound, arrays)
         if context.folder is not None:
-            state.save(round, kept)
+            state.save(server_round, kept)
     found: list[Vector] = []
     for place, model in enumerate(received):
         update = kept[str(place)]

@@ -37,18 +37,22 @@ class ClientState:
     def __init__(
         self, root: Path, client: ClientId, keep_from: int = 0, alone: bool = False
     ) -> None:
-        self._root, self._client, self._keep_from = root, client, keep_from
+        self._root = root
+        self._client = client
+        self._keep_from = keep_from
         self._alone = alone
 
     def load(self, before: int) -> dict[str, np.ndarray]:
         """Return the newest version from before a round; empty if there is none."""
-        versions = [round for round in self._versions() if round < before]
+        versions = [
+            server_round for server_round in self._versions() if server_round < before
+        ]
         return load(self._path(versions[-1]).read_bytes()) if versions else {}
 
-    def at(self, round: int) -> dict[str, np.ndarray]:
+    def at(self, server_round: int) -> dict[str, np.ndarray]:
         """Return the version of exactly one round; empty if there is none."""
         try:
-            return load(self._path(round).read_bytes())
+            return load(self._path(server_round).read_bytes())
         except FileNotFoundError:
             return {}
 
@@ -57,7 +61,7 @@ class ClientState:
         return ClientState(self._directory, name, self._keep_from, self._alone)
 
     def save(
-        self, round: int, arrays: dict[str, np.ndarray], also: int | None = None
+        self, server_round: int, arrays: dict[str, np.ndarray], also: int | None = None
     ) -> None:
         """Write the version of a round and delete those that are no longer needed.
 
@@ -69,19 +73,22 @@ class ClientState:
         self._directory.mkdir(parents=True, exist_ok=True)
         mode = 0o600 if self._alone else 0o666  # A device keeps secrets here.
         data = save(arrays)
-        write_atomically(self._path(round), data, sync_name=self._alone, mode=mode)
-        for version in self._superfluous(round):
+        write_atomically(
+            self._path(server_round), data, sync_name=self._alone, mode=mode
+        )
+        for version in self._superfluous(server_round):
             if version != also:
                 self._path(version).unlink(missing_ok=True)
 
-    def _superfluous(self, round: int) -> list[int]:
+    def _superfluous(self, server_round: int) -> list[int]:
         """Return the versions that neither a later step nor a resume reads.
 
         Versions of later rounds are a killed run's, and will be written again.
         """
-        versions, kept = self._versions(), self._keep_from
+        versions = self._versions()
+        kept = self._keep_from
         checkpointed = [version for version in versions if version <= kept]
-        before = [version for version in versions if kept < version < round]
+        before = [version for version in versions if kept < version < server_round]
         return checkpointed[:-1] + before[:-1]
 
     def keep(self, name: str, arrays: dict[str, np.ndarray]) -> None:
@@ -106,8 +113,8 @@ class ClientState:
     def _directory(self) -> Path:
         return self._root / str(self._client)
 
-    def _path(self, round: int) -> Path:
-        return self._directory / f"{round:08d}.safetensors"
+    def _path(self, server_round: int) -> Path:
+        return self._directory / f"{server_round:08d}.safetensors"
 
     def _versions(self) -> list[int]:
         return sorted(int(p.stem) for p in self._directory.glob("[0-9]*.safetensors"))

@@ -37,7 +37,8 @@ class KMeansScan:
     clients (5,000 / n, at least 1), where one seeding is stable."""
 
     def __post_init__(self) -> None:
-        low, high = self.smallest, self.largest
+        low = self.smallest
+        high = self.largest
         require(high >= low, "strategy.scan.largest", high, f"at least {low}")
 
 
@@ -160,7 +161,8 @@ def _silhouette(gaps: FloatArray, labels: IntArray) -> float:
     names, labels, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     if len(names) == 1:
         return -1.0
-    each, own = np.arange(len(labels)), sizes[labels]
+    each = np.arange(len(labels))
+    own = sizes[labels]
     sums = gaps @ np.eye(len(names), dtype=np.float32)[labels]
     inside = sums[each, labels] / np.maximum(own - 1, 1)
     means = sums / sizes
@@ -194,10 +196,12 @@ def choose_clusters(
     if largest < scan.smallest:
         return np.zeros(len(points), np.int64)
     with one_thread():
-        labelings = tested = _kmeans_for_each_k(points, scan, largest, rng)
+        labelings = _kmeans_for_each_k(points, scan, largest, rng)
+        tested = labelings
         if len(points) > SAMPLED:
             some = np.sort(rng.choice(len(points), SAMPLED, replace=False))
-            points, tested = points[some], [labels[some] for labels in labelings]
+            points = points[some]
+            tested = [labels[some] for labels in labelings]
         scores = silhouettes(points, tested, metric)
     best = max(scores)
     if best < least:

@@ -112,6 +112,7 @@ def own_centre_distances(
     gaps = np.zeros(len(clusters))
     for cluster in np.unique(clusters):
         members = np.flatnonzero(clusters == cluster)
-        points, centre = representations[members], centres[[cluster]]
+        points = representations[members]
+        centre = centres[[cluster]]
         gaps[members] = distances(points, centre, distance)[:, 0]
     return gaps

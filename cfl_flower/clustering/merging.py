@@ -58,13 +58,16 @@ def find_merges(
         else:
             row = np.maximum(cosines[first], cosines[second])
         row[np.isneginf(cosines[first]) | np.isneginf(cosines[second])] = -np.inf
-        row[first] = row[second] = -np.inf
-        cosines[first] = cosines[:, first] = row
-        cosines[second] = cosines[:, second] = -np.inf
+        row[[first, second]] = -np.inf
+        cosines[first] = row
+        cosines[:, first] = row
+        cosines[second] = -np.inf
+        cosines[:, second] = -np.inf
         # Clusters nearest to one of the two search again, unless it came nearer.
         touched = (nearest == first) | (nearest == second)
         nearer = (row > best) | ((row == best) & ((first < nearest) | touched))
-        nearest[nearer], best[nearer] = first, row[nearer]
+        nearest[nearer] = first
+        best[nearer] = row[nearer]
         again = np.flatnonzero(touched & ~nearer)
         again = np.union1d(again, [first, second])
         nearest[again] = cosines[again].argmax(axis=1)
@@ -84,7 +87,8 @@ def objective(sums: Sequence[FloatArray]) -> float:
     """
     if not sums:
         return 0.0
-    total, squares = np.zeros(len(sums[0])), 0.0
+    total = np.zeros(len(sums[0]))
+    squares = 0.0
     for each in sums:
         unit = normalise(each.astype(np.float64, copy=False))
         total += unit

@@ -35,7 +35,8 @@ def gram_matrix(
     ``kind`` is the precision of the products of one block of columns; their sum over
     blocks is float64, so that the error does not grow with d.
     """
-    count, length = len(vectors), len(vectors[0])
+    count = len(vectors)
+    length = len(vectors[0])
     step = max(1, BLOCK_FLOATS // count)
     return _sum_of_products(
         np.stack([vector[start : start + step] for vector in vectors], dtype=kind)
@@ -108,7 +109,8 @@ def _project(
     vectors: Sequence[Vector], m: int, kind: type[np.floating]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the products with m directions, their eigenvalues, and squared norms."""
-    count, length = len(vectors), len(vectors[0])
+    count = len(vectors)
+    length = len(vectors[0])
     if length >= count:
         gram = gram_matrix(vectors, kind)
         values, columns = leading_eigenvectors(gram, m)

@@ -35,7 +35,7 @@ class AsyncDispatcher:
     def send(
         self,
         phase: str,
-        round: int,
+        server_round: int,
         waiting: Sequence[ClientId],
         plan: Callable[[Sequence[ClientId]], Plan],
     ) -> None:
@@ -48,13 +48,16 @@ class AsyncDispatcher:
         for node, clients in self._spread(waiting):
             made = plan(clients)
             encoded = encode_models(made)
-            if message := fleet.message(phase, round, made, made.tasks, node, encoded):
+            if message := fleet.message(
+                phase, server_round, made, made.tasks, node, encoded
+            ):
                 fleet.grid.push_messages([message])
 
     def _spread(
         self, waiting: Sequence[ClientId]
     ) -> list[tuple[int, Sequence[ClientId]]]:
-        fleet, busy = self._fleet, self._fleet.outstanding.nodes
+        fleet = self._fleet
+        busy = self._fleet.outstanding.nodes
         if not fleet.simulated:
             hosts = [(fleet.host(client), [client]) for client in waiting]
             return [(n, own) for n, own in hosts if n is not None and n not in busy]
@@ -68,7 +71,8 @@ class AsyncDispatcher:
 
         Raises `WorkerLostError` if a simulation's worker died, or did not answer.
         """
-        start, simulated = time.monotonic(), self._fleet.simulated
+        start = time.monotonic()
+        simulated = self._fleet.simulated
         while self._fleet.outstanding.ids or not simulated:
             answers = self.look()
             elapsed = time.monotonic() - start
@@ -104,8 +108,10 @@ class AsyncDispatcher:
 
     def look(self) -> list[Result | Failure]:
         """Return what has been answered by now."""
-        fleet, outstanding = self._fleet, self._fleet.outstanding
-        unsent, ids = outstanding.unsent(), outstanding.ids
+        fleet = self._fleet
+        outstanding = self._fleet.outstanding
+        unsent = outstanding.unsent()
+        ids = outstanding.ids
         results = fleet.read(fleet.grid.pull_messages(ids) if ids else [])
         for pending in unsent:
             # The node has left since the dispatcher looked for free ones.

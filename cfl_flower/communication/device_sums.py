@@ -107,7 +107,9 @@ class DeviceSums:
         self.required: bool = privacy.secure_sums or node.secure_sums
         """Whether no result may leave without masks."""
 
-    def refuse(self, phase: str, round: int, plan: Plan, task: Task) -> Problem | None:
+    def refuse(
+        self, phase: str, server_round: int, plan: Plan, task: Task
+    ) -> Problem | None:
         """Return why the device does not add its result to a sum, if it does not.
 
         In a round it answers to one list of groups: the difference between the sums of
@@ -115,7 +117,10 @@ class DeviceSums:
         """
         if not self.required:
             return None
-        single = len(plan.tasks) == 1 and task.config.get("round", round) == round
+        single = (
+            len(plan.tasks) == 1
+            and task.config.get("round", server_round) == server_round
+        )
         if not single:
             return "refused", "it is asked for results of several tasks or rounds"
         if phase != "train" or not any(plan.reply):
@@ -130,17 +135,17 @@ class DeviceSums:
         if problem := groups.problem(secret, len(plan.reply), self._least):
             return problem
         with self._lock:
-            again = self._refuse_again(round, groups)
+            again = self._refuse_again(server_round, groups)
         return None if again is None else ("refused", again)
 
-    def _refuse_again(self, round: int, groups: Groups) -> str | None:
+    def _refuse_again(self, server_round: int, groups: Groups) -> str | None:
         """Return why a device does not add its result once more, if it does not.
 
         A server that died asks again for its last round, or for the one before, whose
         checkpoint was not written yet.
         """
-        if round < 1:
-            return f"it is asked for round {round}"
+        if server_round < 1:
+            return f"it is asked for round {server_round}"
         if len(groups.salt) != SALT_BYTES:
             return f"a salt of {len(groups.salt)} bytes, not {SALT_BYTES}"
         used = self._state.part("salts")
@@ -149,16 +154,16 @@ class DeviceSums:
         salt = np.frombuffer(groups.salt, np.uint8)
         if (salts == salt).all(axis=1).any():
             return "it was asked with this salt before"
-        newest = int(before.get("newest", np.array([round]))[0])
-        if round < newest - 1:
-            return f"it is asked for round {round} after round {newest}"
-        known = self._state.at(round)
+        newest = int(before.get("newest", np.array([server_round]))[0])
+        if server_round < newest - 1:
+            return f"it is asked for round {server_round} after round {newest}"
+        known = self._state.at(server_round)
         digest = np.frombuffer(groups.digest(), np.uint8)
         if known and known["digest"].tobytes() != digest.tobytes():
             return "it was asked with other groups in this round before"
-        rounds = np.array([max(round, newest)])
+        rounds = np.array([max(server_round, newest)])
         used.save(len(salts) + 1, {"salts": np.vstack([salts, salt]), "newest": rounds})
-        self._state.save(round, known | {"digest": digest, "salt": salt})
+        self._state.save(server_round, known | {"digest": digest, "salt": salt})
         return None
 
     def hide(
@@ -192,7 +197,7 @@ class DeviceSums:
             return Answer(answer.client, error=refused)
         return answer
 
-    def reveal(self, round: int, task: Task) -> Answer:
+    def reveal(self, server_round: int, task: Task) -> Answer:
         """Return what opens the sums of a round, as far as the device helps with it.
 
         It does once, for one set of senders that it is one of, and that is as large as
@@ -203,7 +208,7 @@ class DeviceSums:
         problem = self._problem(groups, request)
         if problem is None:
             with self._lock:
-                problem = self._refuse_to_reveal(round, groups, request)
+                problem = self._refuse_to_reveal(server_round, groups, request)
         if problem is not None:
             return Answer(task.client, error=("refused", problem))
         secret = self._node.secret(self._run)
@@ -246,13 +251,13 @@ class DeviceSums:
         return FileLock(root / f".{GROUPS}-{self._node.client}.lock")
 
     def _refuse_to_reveal(
-        self, round: int, groups: Groups, request: RevealRequest
+        self, server_round: int, groups: Groups, request: RevealRequest
     ) -> str | None:
         """Return how a request differs from what the device was asked before.
 
         Otherwise the device remembers it.
         """
-        known = self._state.at(round)
+        known = self._state.at(server_round)
         sent = [known[key].tobytes() for key in ("digest", "salt") if key in known]
         if sent != [groups.digest(), groups.salt]:
             return "it sent no result to these groups in this round"
@@ -263,7 +268,7 @@ class DeviceSums:
             return "it was asked for other shares with this salt before"
         told_now = np.frombuffer(groups.salt + _told(request), np.uint8)
         senders = np.frombuffer(_digest(request), np.uint8)
-        self._state.save(round, known | {"senders": senders, "told": told_now})
+        self._state.save(server_round, known | {"senders": senders, "told": told_now})
         return None
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import FloatArray, IntArray, Vector
 
-COARSE, FINE = 2.0**-12, 2.0**-55
+COARSE = 2.0**-12
+FINE = 2.0**-55
 """The units of the two integers of each entry."""
 
 LARGEST = 2.0**31
@@ -53,7 +54,9 @@ class ExactSum:
     def __init__(self, limbs: IntArray, terms: int, weight: int) -> None:
         self._limbs: IntArray | None = limbs
         self._alone: Vector | None = None
-        self.length, self.terms, self.weight = limbs.shape[1], terms, weight
+        self.length = limbs.shape[1]
+        self.terms = terms
+        self.weight = weight
 
     @classmethod
     def empty(cls, length: int) -> ExactSum:
@@ -77,7 +80,8 @@ class ExactSum:
         """Add a model of shape (d,), for which `check_range` holds."""
         if self.terms == 0:
             # A copy: the model is often a view of all that a worker sent.
-            self._alone, self._limbs = model.copy(), None
+            self._alone = model.copy()
+            self._limbs = None
         else:
             limbs = self.limbs
             for start in range(0, self.length, BLOCK):
@@ -109,7 +113,8 @@ class ExactSum:
 
     def mean(self) -> Vector:
         """Return sum w_i x_i / sum w_i; at least one weight is above 0."""
-        result, offsets = np.empty(self.length, np.float32), _OFFSETS * self.terms
+        result = np.empty(self.length, np.float32)
+        offsets = _OFFSETS * self.terms
         for start in range(0, self.length, BLOCK):
             block = slice(start, start + BLOCK)
             # The constants wrap around with the sum itself.

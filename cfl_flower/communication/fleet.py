@@ -86,10 +86,12 @@ class Fleet(NodeRegistry):
         token: str = "",
         on_trace: Callable[[ClientId, str, int, Trace], None] | None = None,
     ) -> None:
-        patience, masked = config.system.message_timeout, config.privacy.secure_sums
+        patience = config.system.message_timeout
+        masked = config.privacy.secure_sums
         keys = FirstKeys(Path(config.output_dir), token) if masked else None
         super().__init__(grid, config.clients, patience, keys)
-        self._token, self._on_trace = token, on_trace
+        self._token = token
+        self._on_trace = on_trace
         self._strict = config.faults.strict
         self._settings = json.dumps({**config.resolved, "run": token})
         dataset = config.dataset
@@ -106,7 +108,7 @@ class Fleet(NodeRegistry):
         """What has been sent and not been answered."""
         return self.grid.outstanding
 
-    def messages(self, phase: str, round: int, plan: Plan) -> list[Message]:
+    def messages(self, phase: str, server_round: int, plan: Plan) -> list[Message]:
         """Turn a plan into one message per node; what is connected gets one."""
         ordered = sorted(plan.tasks, key=lambda task: client_order(task.client))
         parts: list[tuple[int | None, list[Task]]]
@@ -119,13 +121,15 @@ class Fleet(NodeRegistry):
         return [
             message
             for node, tasks in parts
-            if (message := self.message(phase, round, plan, tasks, node, encoded))
+            if (
+                message := self.message(phase, server_round, plan, tasks, node, encoded)
+            )
         ]
 
     def message(
         self,
         phase: str,
-        round: int,
+        server_round: int,
         plan: Plan,
         tasks: list[Task],
         node: int | None,
@@ -135,12 +139,14 @@ class Fleet(NodeRegistry):
 
         Its answer is outstanding from now on; a node that is None gets no message.
         """
-        self.outstanding.add(PendingMessage(phase, round, plan, tasks, node))
+        self.outstanding.add(PendingMessage(phase, server_round, plan, tasks, node))
         if node is None:
             return None
         spec = self._spec_of_node(plan)
-        content = pack_tasks(phase, round, self._settings, plan, tasks, encoded, spec)
-        return Message(content, node, phase, group_id=str(round))
+        content = pack_tasks(
+            phase, server_round, self._settings, plan, tasks, encoded, spec
+        )
+        return Message(content, node, phase, group_id=str(server_round))
 
     def collect(self, phase: str, replies: Iterable[Message]) -> Results:
         """Turn the replies of a phase into results and failures, trusting nothing.
@@ -170,7 +176,8 @@ class Fleet(NodeRegistry):
 
         Raises `WorkerLostError` if the node is a simulation's, and did not answer.
         """
-        plan, shared = pending.plan, self._shared(pending)
+        plan = pending.plan
+        shared = self._shared(pending)
         answers, sums, shares = self._open(pending, reply)
         masked = plan.sum_spec is not None and plan.sum_spec.masked
         for task in pending.tasks:
@@ -190,8 +197,9 @@ class Fleet(NodeRegistry):
             except InvalidResultError as error:
                 # Of a device it is a text like any other, and it sends none.
                 if answer.trace and self.simulated and self._on_trace:
-                    at = pending.phase, pending.round
-                    self._on_trace(task.client, *at, answer.trace)
+                    self._on_trace(
+                        task.client, pending.phase, pending.round, answer.trace
+                    )
                 results.failures.append(self.fail(task.client, pending.phase, error))
                 if not self.simulated:
                     # What is in no result is in no sum: its group goes on without it.
@@ -225,7 +233,8 @@ class Fleet(NodeRegistry):
         self, pending: PendingMessage, reply: Message | None
     ) -> tuple[dict[ClientId, Answer], PartialSums, dict[int, list[bytes]]]:
         """Return the answer of each client, the sums and the shares of a reply."""
-        plan, sums = pending.plan, PartialSums()
+        plan = pending.plan
+        sums = PartialSums()
         shares: dict[int, list[bytes]] = {}
         try:
             if reply is None or reply.has_error():
@@ -233,10 +242,12 @@ class Fleet(NodeRegistry):
             if not self.simulated:
                 each = LIMB_BYTES if self._shared(pending) else 4
                 most = HEADER_BYTES + each * sum(plan.reply) + 8 * self._floats
-                task = self._token, pending.phase, pending.round
-                check_reply(reply.content, *task, most)
+                check_reply(
+                    reply.content, self._token, pending.phase, pending.round, most
+                )
             answers = unpack_answers(reply.content)
-            asked, found = pending.clients, [answer.client for answer in answers]
+            asked = pending.clients
+            found = [answer.client for answer in answers]
             if not set(found) <= set(asked) or len(set(found)) < len(found):
                 detail = f"answers of {found}, not of {asked}"
                 raise InvalidResultError("foreign", detail)
@@ -275,8 +286,9 @@ class Fleet(NodeRegistry):
         """
         failure = Failure(client, phase, error.reason, error.detail)
         if not self.simulated:
-            logged = client, phase, error.reason, error.detail
-            log.warning("client %s, %s: %s: %s", *logged)
+            log.warning(
+                "client %s, %s: %s: %s", client, phase, error.reason, error.detail
+            )
             if error.reason == "identity":
                 self.doubt(client)
         if self._strict:

@@ -46,7 +46,8 @@ class Turn:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._tickets, self._served = count(), 0
+        self._tickets = count()
+        self._served = 0
 
     def acquire(self) -> None:
         """Wait for one's turn."""
@@ -143,7 +144,8 @@ class PatientGrid:
         of a request. So those of devices are fetched in many requests, up to `REQUESTS`
         one by one; in the place of what is lost there is a reply with an error.
         """
-        keys, found = list(message_ids), list[Message]()
+        keys = list(message_ids)
+        found = list[Message]()
         size = -(-len(keys) // REQUESTS) if self.of_devices else len(keys)
         for start in range(0, len(keys), size or 1):
             part = keys[start : start + size]
@@ -168,7 +170,8 @@ class PatientGrid:
     ) -> list[Message]:
         """Push messages and wait for the replies, at most ``timeout`` seconds."""
         start = time.monotonic()
-        waiting, replies = set(self.push_messages(messages)) - {""}, list[Message]()
+        waiting = set(self.push_messages(messages)) - {""}
+        replies = list[Message]()
         self.finish()
         while waiting:
             found = list(self.pull_messages(waiting))

@@ -126,7 +126,9 @@ class NodeRegistry:
         come back as another client, or moved to another node. Raises `WorkerLostError`
         if no node appears, or a worker of a simulation runs other code.
         """
-        started, begun, expected = bool(self._nodes), time.monotonic(), 1
+        started = bool(self._nodes)
+        begun = time.monotonic()
+        expected = 1
         while True:
             online = set(self.grid.get_node_ids())
             self._forget({*self._nodes, *self._refused, *self._asked}, online)
@@ -192,7 +194,9 @@ class NodeRegistry:
 
     def _take_identities(self, fresh: Collection[int]) -> int:
         """Read nodes' identities, wait for new ones once; return the nodes expected."""
-        start, expected, waiting = time.monotonic(), 0, set(fresh)
+        start = time.monotonic()
+        expected = 0
+        waiting = set(fresh)
         if waiting:
             self.grid.finish()
         while True:
@@ -283,7 +287,8 @@ class NodeRegistry:
         }
         for client in disputes.keys() - self.disputes.keys():
             log.warning("client %s is %s; both refused", client, disputes[client])
-        self._hosts, self.disputes = hosts, disputes
+        self._hosts = hosts
+        self.disputes = disputes
 
     def _name(self, node: int) -> str:
         """Return a node's id, and the name that it was registered with, if any."""
@@ -319,7 +324,8 @@ def read_identity(reply: Message) -> Identity:
         detail = f"a node cannot run the app: {last_sentence(reply)}"
         raise InvalidResultError("node", detail)
     identity = reply.content.config_records.get("identity", ConfigRecord({}))
-    client, nodes = identity.get(CLIENT_ID), identity.get("nodes", 0)
+    client = identity.get(CLIENT_ID)
+    nodes = identity.get("nodes", 0)
     key = identity.get(KEY, b"")
     sound = client is None or is_client_id(client)
     sound &= isinstance(key, bytes) and (not key or is_public_key(key))

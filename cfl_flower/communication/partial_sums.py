@@ -72,7 +72,8 @@ def read_sums(content: RecordDict, tasks: Sequence[Task], plan: Plan) -> Partial
 
     Raises `InvalidResultError` if it cannot be read.
     """
-    numbers, sums = list(number_models(tasks)), PartialSums()
+    numbers = list(number_models(tasks))
+    sums = PartialSums()
     for (array, number), each in unpack_sums(content).items():
         known = 0 <= number < len(numbers) and 0 <= array < len(plan.reply)
         if not known or each.length != plan.reply[array]:
@@ -153,13 +154,15 @@ class PartialSumBuilder:
     """Adds up the answers of one message; without a `SumSpec` they stay as they are."""
 
     def __init__(self, plan: Plan, phase: str) -> None:
-        self._plan, self._phase = plan, phase
+        self._plan = plan
+        self._phase = phase
         self._shared = shared_versions(plan.tasks, plan.sum_spec)
         self.sums: PartialSums = {}
 
     def take(self, task: Task, answer: Answer | None) -> Answer | None:
         """Return what is left of an answer to be sent: an invalid one's error."""
-        sum_spec, plan = self._plan.sum_spec, self._plan
+        sum_spec = self._plan.sum_spec
+        plan = self._plan
         if sum_spec is None or answer is None or answer.error is not None:
             return answer
         try:
@@ -216,9 +219,12 @@ class _Load:
     """The floats in the answers to some of a plan's tasks, and in their models."""
 
     def __init__(self, plan: Plan, adders: int) -> None:
-        self._plan, self._adders = plan, adders
-        self._versions, self._sent = Counter[Version](), set[int]()
-        self.answers = self.models = 0
+        self._plan = plan
+        self._adders = adders
+        self._versions = Counter[Version]()
+        self._sent = set[int]()
+        self.answers = 0
+        self.models = 0
 
     def with_task(self, task: Task) -> tuple[int, int]:
         """Return both with one more task."""
@@ -244,7 +250,11 @@ class _Load:
         for version, length in zip(
             versions(task, plan.sum_spec), plan.reply, strict=True
         ):
-            # A result alone is one vector, a sum as long as four, at each of the nodes.
             count = self._versions[version]
-            floats += length * (1 if count == 0 else 4 if count <= self._adders else 0)
+            if count == 0:
+                # A result alone is one vector.
+                floats += length
+            elif count <= self._adders:
+                # A sum is as long as four, at each of the nodes.
+                floats += 4 * length
         return floats

@@ -61,7 +61,8 @@ def encode_models(plan: Plan) -> dict[int, Array]:
 def _encode(shape: tuple[int, ...], parts: Sequence[Vector | IntArray]) -> Array:
     """Encode arrays end to end, as Flower would one of this shape, but copy once."""
     # Concatenating them and writing the result to a stream holds four times the bytes.
-    header, dtype = io.BytesIO(), parts[0].dtype if parts else np.dtype(np.float32)
+    header = io.BytesIO()
+    dtype = parts[0].dtype if parts else np.dtype(np.float32)
     described = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, described)
     raw = [np.ascontiguousarray(part).data for part in parts]
@@ -84,7 +85,7 @@ def number_models(tasks: Iterable[Task]) -> dict[int, int]:
 
 def pack_tasks(
     phase: str,
-    round: int,
+    server_round: int,
     settings: str,
     plan: Plan,
     tasks: Sequence[Task],
@@ -102,7 +103,7 @@ def pack_tasks(
     places = {name: place for place, name in enumerate(distinct)}
     header = {
         "phase": phase,
-        "round": round,
+        "round": server_round,
         "config": plan.config,
         "tasks": rows,
         "places": [places[id(encoded[index])] for index in used],
@@ -129,7 +130,8 @@ def unpack_tasks(content: RecordDict) -> TaskBatch:
     # A view for each: how many clients receive a model is known by the object.
     models = [distinct[place].view() for place in header["places"]]
     tasks = [Task(client, tuple(at), config) for client, at, config in header["tasks"]]
-    sent, sum_spec = header["sum_spec"], None
+    sent = header["sum_spec"]
+    sum_spec = None
     if sent is not None:
         sum_spec = SumSpec(tuple(sent["bases"]), sent["by_samples"], sent["masked"])
     plan = Plan(tasks, models, header["config"], tuple(header["reply"]), sum_spec)
@@ -146,13 +148,13 @@ HEADER_BYTES = 2**20
 """Bytes of an answer beside its arrays and representations."""
 
 
-def mark(content: RecordDict, run: str, phase: str, round: int) -> None:
+def mark(content: RecordDict, run: str, phase: str, server_round: int) -> None:
     """Say which tasks a reply answers, and of which run."""
-    content["mark"] = ConfigRecord({"run": run, "phase": phase, "round": round})
+    content["mark"] = ConfigRecord({"run": run, "phase": phase, "round": server_round})
 
 
 def check_reply(
-    content: RecordDict, run: str, phase: str, round: int, limit: int
+    content: RecordDict, run: str, phase: str, server_round: int, limit: int
 ) -> None:
     """Raise `InvalidResultError` if a reply is too large, or answers another task.
 
@@ -168,7 +170,7 @@ def check_reply(
     if size > limit:
         raise InvalidResultError("oversized", f"{size} bytes, at most {limit} expected")
     found = dict(content.config_records.get("mark", {}))
-    if found != {"run": run, "phase": phase, "round": round}:
+    if found != {"run": run, "phase": phase, "round": server_round}:
         raise InvalidResultError("replayed", f"an answer to {found}, not to this task")
 
 
@@ -200,7 +202,9 @@ def pack_answers(
 
     ``shares`` has what a device that masked its sums encrypted for others.
     """
-    rows, raw, vectors = [], ConfigRecord(), list[Vector]()
+    rows = []
+    raw = ConfigRecord()
+    vectors = list[Vector]()
     for index, answer in enumerate(map(_without_oddities, answers)):
         plain = {}
         for name, value in answer.metrics.items():

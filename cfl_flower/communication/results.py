@@ -23,7 +23,8 @@ class Results(list[Result]):
         """Whose results are in masked sums, with what real devices encrypted for others
         of their groups, by the array."""
         self.failures: list[Failure] = []
-        self.bytes_up = self.bytes_down = 0
+        self.bytes_up = 0
+        self.bytes_down = 0
         """Models and representations, as if every client were a device of its own."""
         self.traffic: dict[ClientId, int] = {}
         """Bytes of each client, both ways; without the models of a test."""

@@ -90,7 +90,8 @@ def _validate_losses(answer: Answer, asked: Mapping[str, Scalar]) -> None:
 def _validate_test(answer: Answer) -> None:
     if answer.num_examples == 0:
         return
-    correct, loss = answer.metrics.get("correct"), answer.loss
+    correct = answer.metrics.get("correct")
+    loss = answer.loss
     if not isinstance(correct, int) or not 0 <= correct <= answer.num_examples:
         raise InvalidResultError(
             "shape", f"correct={correct!r} of {answer.num_examples} tested samples"
@@ -112,7 +113,8 @@ def check_test(metrics: Mapping[str, Scalar], name: str) -> None:
     keys = [f"{name}_{key}" for key in ("tested", "correct", "loss")]
     if not metrics.keys() & set(keys):
         return
-    tested, correct, loss = values = [metrics.get(key) for key in keys]
+    values = [metrics.get(key) for key in keys]
+    tested, correct, loss = values
     whole = isinstance(tested, int) and isinstance(correct, int)
     if not (
         whole

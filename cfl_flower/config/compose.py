@@ -124,7 +124,8 @@ class RunConfig(Basics):
     def warnings(self) -> list[str]:
         """Return what makes the run probably not what was meant, a line each."""
         found = []
-        changes, drift = self.timeline.changes, self.names["drift"]
+        changes = self.timeline.changes
+        drift = self.names["drift"]
         if not self.timeline.rounds and drift != "none":
             found.append(
                 f"nothing changes with drift={drift}: no event has a time; name some "
@@ -148,7 +149,8 @@ class RunConfig(Basics):
                 f"dataset.partitioner has no effect with partition={partition}; add "
                 "partition=natural"
             )
-        shape, classes = self.dataset.shape, self.dataset.classes
+        shape = self.dataset.shape
+        classes = self.dataset.classes
         needs = getattr(self.strategy, "needs_extractor", False)
         if needs and not has_extractor(self.model, shape, classes):
             found.append(
@@ -310,7 +312,8 @@ def _check_batches(size: int, network: nn.Module, dataset: Dataset) -> None:
 
 def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timeline:
     """Draw every world once, so that its errors appear before any training."""
-    dataset, partition = groups["dataset"], groups["partition"]
+    dataset = groups["dataset"]
+    partition = groups["partition"]
     # Drifts of the labels that clients hold load the samples, and no others do.
     holdings = Holdings(partition, basics.seed, partial(dataset.load, data_dir))
     timeline = Timeline(
@@ -322,9 +325,10 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
         basics.rounds,
         holdings.labels,
     )
-    images, turns = len(dataset.shape) == 3, partition.turns
-    for round in [1, *timeline.rounds]:
-        turned = timeline.world(round).degrees.any() or any(turns)
+    images = len(dataset.shape) == 3
+    turns = partition.turns
+    for server_round in [1, *timeline.rounds]:
+        turned = timeline.world(server_round).degrees.any() or any(turns)
         require(
             images or not turned,
             "dataset",

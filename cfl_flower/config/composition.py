@@ -106,7 +106,8 @@ def _of_options(node: DictConfig, choices: Mapping[str, str]) -> Iterator[str]:
     """Yield an experiment's settings for the chosen options, as overrides."""
     of_groups: Any = OmegaConf.to_container(node.get(OPTIONS) or OmegaConf.create())
     for group in of_groups:
-        known, of_options = list_options(group), settings_at(group, of_groups)
+        known = list_options(group)
+        of_options = settings_at(group, of_groups)
         for name in of_options:
             if name not in known:
                 hint = known_names(name, known)
@@ -180,7 +181,8 @@ def _refuse_hydras(overrides: Sequence[Override]) -> None:
 def _check_options(overrides: Sequence[Override]) -> None:
     """Require a known option for every override of a group."""
     for item in overrides:
-        group, known = item.key_or_group, list_options(item.key_or_group)
+        group = item.key_or_group
+        known = list_options(item.key_or_group)
         path = group.replace(".", "/")
         options = list_options(path) if path != group and not item.is_delete() else []
         if options and settings_at(group, _chosen(overrides).settings):

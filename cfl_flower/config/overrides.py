@@ -42,7 +42,8 @@ def parse(overrides: Sequence[str]) -> list[Override]:
     """
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-    parser, parsed = OverridesParser.create(config_loader=loader), []
+    parser = OverridesParser.create(config_loader=loader)
+    parsed = []
     for override in overrides:
         try:
             parsed += parser.parse_overrides([override])

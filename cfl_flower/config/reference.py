@@ -83,7 +83,8 @@ def option_settings(group: str, option: str, own: bool = False) -> list[Setting]
 
 def group_settings(group: str) -> list[Setting]:
     """Return the settings of a shared group with the defaults of its class."""
-    cls, prefix = (SHARED | OTHERS)[group], "" if group == "strategy" else f"{group}."
+    cls = (SHARED | OTHERS)[group]
+    prefix = "" if group == "strategy" else f"{group}."
     listed = [f for f in fields(cls) if f.name != "client" and f.name not in SHARED]
     return [_setting(cls, each, _default(each), prefix) for each in listed]
 

@@ -21,8 +21,11 @@ class ConfidentialTraining:
     def __init__(
         self, fleet: Fleet, guard: PrivacyGuard | None, sums: SecureSums | None
     ) -> None:
-        self._fleet, self._guard, self._sums = fleet, guard, sums
-        self._plan, self._singly = Plan([]), True
+        self._fleet = fleet
+        self._guard = guard
+        self._sums = sums
+        self._plan = Plan([])
+        self._singly = True
 
     def __bool__(self) -> bool:
         """Return whether a method sees anything else than single results."""

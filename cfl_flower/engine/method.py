@@ -112,7 +112,8 @@ class Method:
     """What leaves the clients; None if nobody has said, which `privacy=` refuses."""
 
     def __init__(self, config: RunConfig, timeline: Timeline | None = None) -> None:
-        self.config, self.timeline = config, timeline
+        self.config = config
+        self.timeline = timeline
         self.settings: Any = config.strategy
         self.state = self.initial_state()
         self.record = RoundRecord(0)
@@ -128,8 +129,10 @@ class Method:
     @classmethod
     def check(cls, config: RunConfig) -> None:
         """Raise `ConfigError` for settings of other groups that do not fit."""
-        names, optimizer = config.names, config.server_optimizer
-        selection, supports = config.selection, cls.supports
+        names = config.names
+        optimizer = config.server_optimizer
+        selection = config.selection
+        supports = cls.supports
         method = f"strategy={names['strategy']}"
         # The loss is reported by a client that trains the one model it receives.
         client = locate(config.strategy.client)
@@ -179,7 +182,7 @@ class Method:
         """Return what clients are asked before they are known: their sizes."""
         return Plan([Task(client) for client in clients])
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Take newcomers into the state, all into cluster 0."""
         self.join(newcomers, np.zeros(len(newcomers), np.int64))
 
@@ -190,16 +193,16 @@ class Method:
         """
         return result
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Sample participants; each trains its cluster's model."""
         state = self.state
         tasks = [
             Task(state.clients[row], (int(state.clusters[row]),))
-            for row in self.choose_participants(round)
+            for row in self.choose_participants(server_round)
         ]
         return Plan(tasks, state.models, {}, reply=(len(state.models[0]),))
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Average each cluster's results; a cluster without any keeps its model."""
         rows = self.rows(result.client for result in results)
         clusters = self.state.clusters[rows]
@@ -208,7 +211,7 @@ class Method:
             models = self.state.models
             models[cluster] = self.next_model(models[cluster], members)
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Let every client test the model it is served."""
         state = self.state
         if not test:
@@ -216,7 +219,7 @@ class Method:
         pairs = zip(state.clients, state.clusters.tolist(), strict=True)
         return Plan([Task(client, (k,)) for client, k in pairs], state.models)
 
-    def absorb_evaluate(self, round: int, results: Results) -> None:
+    def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Take in what clients report about their data of the next round."""
 
     def describe(self) -> Description:
@@ -233,7 +236,8 @@ class Method:
 
     def initial_model(self, seed: int | None = None) -> Vector:
         """Return the common initial model, (d,), or one with a seed of its own."""
-        dataset, model = self.config.dataset, self.config.model
+        dataset = self.config.dataset
+        model = self.config.model
         seed = self.config.seed if seed is None else seed
         return initial_vector(model, dataset.shape, dataset.classes, seed)
 
@@ -242,26 +246,29 @@ class Method:
         dataset = self.config.dataset
         return hollow_network(self.config.model, dataset.shape, dataset.classes)
 
-    def rng(self, purpose: str, round: int) -> np.random.Generator:
+    def rng(self, purpose: str, server_round: int) -> np.random.Generator:
         """Return the server's generator of a purpose and round."""
-        return generator(self.config.seed, purpose, round)
+        return generator(self.config.seed, purpose, server_round)
 
-    def choose_participants(self, round: int) -> list[int]:
+    def choose_participants(self, server_round: int) -> list[int]:
         """Return the rows of at most M participants, from all or from each cluster.
 
         More than M with `devices.over_commitment`: the first M to finish are kept.
         """
-        state, rng = self.state, self.rng("selection", round)
-        strata, sizes = state.clusters, state.sizes
+        state = self.state
+        rng = self.rng("selection", server_round)
+        strata = state.clusters
+        sizes = state.sizes
         if self.settings.sampling == "all":
-            strata, sizes = np.zeros_like(strata), np.array([len(strata)])
+            strata = np.zeros_like(strata)
+            sizes = np.array([len(strata)])
         able = self.with_samples()
         if self._guard:
             able &= self._guard.able(state.privacy, state.clients)
         if not able.all():
             sizes = np.bincount(strata[able], minlength=len(sizes))
             strata = np.where(able, strata, -1)
-        known = self.known(round)
+        known = self.known(server_round)
         chosen: dict[int, int] = {}
         shares = share_participants(self.config.participants, sizes, rng)
         asked_of = self.config.devices.over_commit(shares, sizes, rng)
@@ -279,18 +286,20 @@ class Method:
         able = np.array([each not in empty for each in self.state.clients], bool)
         return able if able.any() else ~able
 
-    def send_to_participants(self, round: int, arrays: list[Vector]) -> Plan:
+    def send_to_participants(self, server_round: int, arrays: list[Vector]) -> Plan:
         """Sample participants; each receives all arrays, and replies with as many."""
-        clients = [self.state.clients[row] for row in self.choose_participants(round)]
+        clients = [
+            self.state.clients[row] for row in self.choose_participants(server_round)
+        ]
         tasks = [Task(client, tuple(range(len(arrays)))) for client in clients]
         return Plan(tasks, arrays, {}, tuple(map(len, arrays)))
 
-    def known(self, round: int) -> Known:
+    def known(self, server_round: int) -> Known:
         """Return what a selection can choose by."""
         history = self.state.history.extended(len(self.state.clients))
         by_distance = self.config.selection.by_distance
         measure = self.describe().centre_distances if by_distance else None
-        return Known(round, history, measure() if measure else np.zeros(0))
+        return Known(server_round, history, measure() if measure else np.zeros(0))
 
     def next_model(self, model: Vector, results: list[Result]) -> Vector:
         """Return a cluster's next model, through the server optimiser."""
@@ -308,7 +317,8 @@ class Method:
         number changes, and a model that was made otherwise begins anew. ``absent``
         counts weights of the network that are not in the model: a personal classifier.
         """
-        optimizer, memories = self.config.server_optimizer, self.state.memories
+        optimizer = self.config.server_optimizer
+        memories = self.state.memories
         if not optimizer.remembers:
             return mean
         memory = memories.get(digest(model), [])
@@ -336,8 +346,10 @@ class Method:
         place = {client: row for row, client in enumerate(self.state.clients)}
         return np.array([place[client] for client in clients], np.int64)
 
-    def true_concepts(self, round: int) -> IntArray | None:
+    def true_concepts(self, server_round: int) -> IntArray | None:
         """Return the true concept of each client of the state, where it is known."""
         if self.timeline is None:
             return None
-        return self.timeline.concepts(round)[np.array(self.state.clients, np.int64)]
+        return self.timeline.concepts(server_round)[
+            np.array(self.state.clients, np.int64)
+        ]

@@ -68,15 +68,18 @@ SENT_NOTHING = frozenset({"raised", "timeout", "refused", "identity"})
 
 def check_privacy(config: RunConfig, sent: Disclosure | None) -> None:
     """Raise `ConfigError` if `privacy=` has no guarantee, or a budget for nothing."""
-    privacy, names = config.privacy, config.names
+    privacy = config.privacy
+    names = config.names
     own: Any = getattr(config.strategy, "privacy", None)
     if not isinstance(privacy, LocalPrivacy):
         alone = getattr(own, "whole_client", False)
         allowed = "another one, or with privacy=central or local, which keep account"
         require(not alone, "strategy/privacy", getattr(own, "name", ""), allowed)
         return
-    mode, central = privacy.mode, privacy.mode == "central"
-    method, weighting = f"strategy={names['strategy']}", config.strategy.weighting
+    mode = privacy.mode
+    central = privacy.mode == "central"
+    method = f"strategy={names['strategy']}"
+    weighting = config.strategy.weighting
     allowed = f"none with {method}, whose clients send what is not accounted for"
     require(sent is not None, "privacy", mode, allowed)
     assert sent is not None
@@ -135,11 +138,13 @@ class PrivacyGuard:
     def __init__(self, config: RunConfig, sent: Disclosure) -> None:
         privacy = config.privacy
         assert isinstance(privacy, LocalPrivacy)
-        self._privacy, self._seed = privacy, config.seed
+        self._privacy = privacy
+        self._seed = config.seed
         self._folder = config.output_dir
         own: Any = getattr(config.strategy, "privacy", None)
         noise = getattr(own, "noise_multiplier", privacy.report_noise)
-        self.model, self.report = privacy.noise_multiplier**-2, noise**-2
+        self.model = privacy.noise_multiplier**-2
+        self.report = noise**-2
         """What a client loses by one model, and by one report, as 1 / z^2."""
         self.training = sent.models * self.model
         self.participation = self.training + sent.reports * self.report
@@ -153,7 +158,8 @@ class PrivacyGuard:
         self, loss: PrivacyLoss, clients: Sequence[ClientId], cost: float
     ) -> BoolArray:
         """Return which of n clients stay within the budget if they lose more, (n,)."""
-        budget, delta = self._privacy.epsilon_budget, self._privacy.delta
+        budget = self._privacy.epsilon_budget
+        delta = self._privacy.delta
         if budget is None:
             return np.ones(len(clients), bool)
         after = [epsilon_of(loss.of(client) + cost, delta) for client in clients]
@@ -164,15 +170,15 @@ class PrivacyGuard:
         return self.affordable(loss, clients, self.participation)
 
     def require_able(
-        self, round: int, loss: PrivacyLoss, clients: Sequence[ClientId]
+        self, server_round: int, loss: PrivacyLoss, clients: Sequence[ClientId]
     ) -> None:
         """Raise `BudgetSpentError`, which ends the run, if no client is left."""
         if not self.able(loss, clients).any():
             raise BudgetSpentError(
-                f"round {round}: every client has spent privacy.epsilon_budget="
+                f"round {server_round}: every client has spent privacy.epsilon_budget="
                 f"{self._privacy.epsilon_budget:g}; the rounds before are saved; run "
-                f"again with rounds={round - 1}, more noise (privacy.noise_multiplier) "
-                "or a larger budget, in a new output_dir"
+                f"again with rounds={server_round - 1}, more noise "
+                "(privacy.noise_multiplier) or a larger budget, in a new output_dir"
             )
 
     def plan_training(self, plan: Plan, loss: PrivacyLoss) -> Plan:
@@ -200,16 +206,18 @@ class PrivacyGuard:
         ]
         return replace(plan, tasks=tasks)
 
-    def will_ask(self, phase: str, round: int, clients: Iterable[ClientId]) -> None:
+    def will_ask(
+        self, phase: str, server_round: int, clients: Iterable[ClientId]
+    ) -> None:
         """Note whom a round is about to ask for something with noise."""
         if self.asked and (phase == "train" or self._has_reports):
-            self.asked.note(phase, round, clients)
+            self.asked.note(phase, server_round, clients)
 
-    def _before(self, phase: str, round: int) -> dict[str, set[ClientId]]:
+    def _before(self, phase: str, server_round: int) -> dict[str, set[ClientId]]:
         """Return what a server that died had noted, by the keys."""
-        return self.asked.before(phase, round) if self.asked else {}
+        return self.asked.before(phase, server_round) if self.asked else {}
 
-    def count_training(self, plan: Plan, loss: PrivacyLoss, round: int) -> None:
+    def count_training(self, plan: Plan, loss: PrivacyLoss, server_round: int) -> None:
         """Account for the models of a plan's tasks, whether they arrived or not.
 
         And for those of a server that died in this round: a device sends the same
@@ -218,17 +226,21 @@ class PrivacyGuard:
         """
         clients = {task.client for task in plan.tasks}
         if self._privacy.mode == "local":
-            clients |= self._before("train", round).get("", set())
+            clients |= self._before("train", server_round).get("", set())
         loss.add(sorted(clients, key=client_order), len(plan.reply) * self.model)
 
     def count_forgotten(
-        self, phase: str, round: int, heard: Collection[ClientId], loss: PrivacyLoss
+        self,
+        phase: str,
+        server_round: int,
+        heard: Collection[ClientId],
+        loss: PrivacyLoss,
     ) -> None:
         """Account for reports that a server which died had asked for.
 
         A device that was ``heard`` since has told again what it told.
         """
-        lost = self._before(phase, round).get("", set()).difference(heard)
+        lost = self._before(phase, server_round).get("", set()).difference(heard)
         loss.add(sorted(lost, key=client_order), self.report)
 
     def count_reports(
@@ -288,7 +300,8 @@ class PrivacyGuard:
                 return generator(self._seed, purpose, record.round)
             return np.random.default_rng([*secret, key(purpose), record.round])
 
-        clip, noise = self.clip(loss), self._privacy.noise_multiplier
+        clip = self.clip(loss)
+        noise = self._privacy.noise_multiplier
         if self.adapts and plan.reply and results:
             spread = count_noise(len(plan.tasks), noise)
             noise = noise_beside_count(noise, spread, len(plan.reply))

@@ -54,17 +54,17 @@ def release_means(
     """
     if plan.sum_spec is not None:
         for (array, base), found in results.sums.items():
-            received, count = plan.models[base], found.terms
+            received = plan.models[base]
+            count = found.terms
             total = count * (found.mean().astype(np.float64) - received)
             purpose = _purpose(draw, array, base)
             mean = noisy_mean(received, total, count, scale, purpose)
-            results.sums[array, base] = single = ExactSum.empty(len(mean))
+            single = ExactSum.empty(len(mean))
             single.add(mean, 1)
+            results.sums[array, base] = single
         return
-    tasks, spec = (
-        {task.client: task for task in plan.tasks},
-        SumSpec(tuple(bases), False),
-    )
+    tasks = {task.client: task for task in plan.tasks}
+    spec = SumSpec(tuple(bases), False)
     groups: dict[Version, list[int]] = {}
     for place, result in enumerate(results):
         for version in versions(tasks[result.client], spec):
@@ -76,7 +76,8 @@ def release_means(
             clipped_update(results[place].arrays[array], received, clip)
             for place in places
         ]
-        total, purpose = np.sum(updates, axis=0), _purpose(draw, array, base)
+        total = np.sum(updates, axis=0)
+        purpose = _purpose(draw, array, base)
         means[array, base] = noisy_mean(received, total, len(places), scale, purpose)
     for place, result in enumerate(results):
         found_means = [means[each] for each in versions(tasks[result.client], spec)]

@@ -77,7 +77,8 @@ class ClusteredStrategy(Method, Strategy):
         callbacks: Sequence[Callback] = (),
     ) -> None:
         super().__init__(config, timeline)
-        self.fleet, self.callbacks = fleet, callbacks
+        self.fleet = fleet
+        self.callbacks = callbacks
         self._clock = VirtualClock(config.devices.open(config.seed, config.data_dir))
         self._malicious = malicious_clients(config.faults, config.clients, config.seed)
         self._done = 0
@@ -93,16 +94,16 @@ class ClusteredStrategy(Method, Strategy):
 
     # For methods ---------------------------------------------------------------------
 
-    def ask(self, round: int, plan: Plan) -> list[Result]:
+    def ask(self, server_round: int, plan: Plan) -> list[Result]:
         """Ask clients something before a round's training, and wait for the answers.
 
         A device takes seconds for each message: ask what cannot go with the round's
         own. Large answers come in portions. The callbacks of the last round are done
         when this returns.
         """
-        return [each for part in self.ask_in_parts(round, plan) for each in part]
+        return [each for part in self.ask_in_parts(server_round, plan) for each in part]
 
-    def ask_in_parts(self, round: int, plan: Plan) -> Iterator[list[Result]]:
+    def ask_in_parts(self, server_round: int, plan: Plan) -> Iterator[list[Result]]:
         """Ask as `ask` does, and yield the answers portion by portion.
 
         Those of a portion need not be kept until the next one comes.
@@ -112,8 +113,8 @@ class ClusteredStrategy(Method, Strategy):
             part.config["keep_from"] = self.keep_from
             asked = self._reached(task.client for task in part.tasks)
             if self._guard:
-                self._guard.will_ask("query", round, asked)
-            messages = self.fleet.messages("query", round - 1, part)
+                self._guard.will_ask("query", server_round, asked)
+            messages = self.fleet.messages("query", server_round - 1, part)
             answers = self.fleet.collect("query", self._exchange(messages))
             self._note_traffic("query", answers)
             if self._guard:
@@ -131,7 +132,8 @@ class ClusteredStrategy(Method, Strategy):
         self, phase: str, results: Iterable[Result], read: Reader | None = None
     ) -> list[Result]:
         """Return results as read; leave out, and count, those that are refused."""
-        read, sound = read or partial(self.read_result, phase), []
+        read = read or partial(self.read_result, phase)
+        sound = []
         for result in results:
             try:
                 sound.append(read(result))
@@ -145,7 +147,8 @@ class ClusteredStrategy(Method, Strategy):
     def run(self, state: ClusteredState | None = None, done: int = 0) -> None:
         """Run all rounds, or go on from the state after ``done`` rounds."""
         if state is not None:
-            self.state, self._done = state, done
+            self.state = state
+            self._done = done
         self._started = time.perf_counter()
         remaining = self.config.rounds - self._done
         if remaining > 0:
@@ -161,16 +164,20 @@ class ClusteredStrategy(Method, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Open a round: meet newcomers, then send out the training tasks."""
-        round = self._done + server_round
-        self.record = RoundRecord(round)
+        server_round = self._done + server_round
+        self.record = RoundRecord(server_round)
         self.record.virtual_seconds = 0.0 if self.fleet.simulated else None
         self._strata = {}
-        self._meet_newcomers(round)
+        self._meet_newcomers(server_round)
         if self._guard:
-            self._guard.count_forgotten("query", round, self._heard, self.state.privacy)
+            self._guard.count_forgotten(
+                "query", server_round, self._heard, self.state.privacy
+            )
             self._heard = set()
-            self._guard.require_able(round, self.state.privacy, self.state.clients)
-        plan = self.plan_train(round)
+            self._guard.require_able(
+                server_round, self.state.privacy, self.state.clients
+            )
+        plan = self.plan_train(server_round)
         plan = self._confidential.plan(plan, self.record, self.state.privacy)
         self.record.participants = len(plan.tasks)
         self._late = {}
@@ -190,7 +197,7 @@ class ClusteredStrategy(Method, Strategy):
         if not self._over_committed and (plan.sum_spec or self.fleet.simulated):
             parts = portions(plan, self.fleet.summing_nodes, self._shared_memory)
         first, *self._later = parts
-        return self.fleet.messages("train", round, first)
+        return self.fleet.messages("train", server_round, first)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -218,7 +225,8 @@ class ClusteredStrategy(Method, Strategy):
         comparable = self.describe().comparable and not self._confidential
         if comparable and all(result.arrays for result in results):
             rows = self.rows(clients)
-            clusters, models = self.state.clusters[rows], self.state.models
+            clusters = self.state.clusters[rows]
+            models = self.state.models
             note_discrepancies(self.record, results, clusters, models)
         return None, None
 
@@ -234,7 +242,8 @@ class ClusteredStrategy(Method, Strategy):
         if not self.config.selection.learns or not results:
             return
         history = self.state.history.extended(len(self.state.clients))
-        rows, round = self.rows(result.client for result in results), self.record.round
+        rows = self.rows(result.client for result in results)
+        server_round = self.record.round
         rms = np.array([float(result.metrics["start_rms"]) for result in results])
         local = self.settings.local
         seen = np.array([result.num_examples for result in results])
@@ -242,10 +251,13 @@ class ClusteredStrategy(Method, Strategy):
             # As FedScale: a client is useful for the samples that it can train on.
             seen = np.minimum(seen, local.steps * local.batch_size)
         utilities = rms * seen
-        history = history.noted(round, rows, utilities, seconds)
+        history = history.noted(server_round, rows, utilities, seconds)
         if late := self._late:
-            rows, slow = self.rows(late), np.array(list(late.values()))
-            history = history.noted_late(round, rows, slow, float(utilities.mean()))
+            rows = self.rows(late)
+            slow = np.array(list(late.values()))
+            history = history.noted_late(
+                server_round, rows, slow, float(utilities.mean())
+            )
         self.state.history = history
 
     def _keep_memories(self) -> None:
@@ -271,7 +283,8 @@ class ClusteredStrategy(Method, Strategy):
         self, plan: Plan, results: list[Result], sums: PartialSums
     ) -> list[Result]:
         """Add up what could only be once it was known who counts."""
-        tasks, spec = {task.client: task for task in plan.tasks}, plan.sum_spec
+        tasks = {task.client: task for task in plan.tasks}
+        spec = plan.sum_spec
         assert spec is not None
 
         def add(result: Result) -> Result:
@@ -299,10 +312,10 @@ class ClusteredStrategy(Method, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Send out the tests, and the question whether the data changed."""
-        round = self.record.round
+        server_round = self.record.round
         every = self.config.system.evaluate_every
-        test = round % every == 0 or round == self.config.rounds
-        plan = self.plan_evaluate(round, test)
+        test = server_round % every == 0 or server_round == self.config.rounds
+        plan = self.plan_evaluate(server_round, test)
         if self._guard:
             plan = self._guard.plan_tests(plan, self.state.privacy)
         # What is not accounted for is not told where an account is kept.
@@ -314,12 +327,12 @@ class ClusteredStrategy(Method, Strategy):
             if {**plan.config, **task.config}.get("representation")
         )
         if self._guard:
-            self._guard.will_ask("evaluate", round, self._asked)
+            self._guard.will_ask("evaluate", server_round, self._asked)
         parts = [plan]
         if self.fleet.simulated:
             parts = portions(plan, shared=self._shared_memory, by_model=True)
         first, *self._later = parts
-        return self.fleet.messages("evaluate", round, first)
+        return self.fleet.messages("evaluate", server_round, first)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -343,7 +356,8 @@ class ClusteredStrategy(Method, Strategy):
             state = self.state
             self._guard.note(self.record, rows, state.privacy, state.clients)
         now = time.perf_counter()
-        self.record.seconds, self._started = round(now - self._started, 4), now
+        self.record.seconds = round(now - self._started, 4)
+        self._started = now
         # Files are written while the clients train; results change the state later.
         self.fleet.grid.meanwhile(partial(self._run_callbacks, self.record, rows))
         return None
@@ -352,11 +366,11 @@ class ClusteredStrategy(Method, Strategy):
         for callback in self.callbacks:
             callback(record, rows, self.state)
 
-    def _meet_newcomers(self, round: int) -> None:
+    def _meet_newcomers(self, server_round: int) -> None:
         """Ask every client that is not in the state yet for its sizes."""
         if newcomers := self.find_newcomers():
-            answers = self.ask(round, self.hello(newcomers))
-            self._welcome(round, self.admissible(answers))
+            answers = self.ask(server_round, self.hello(newcomers))
+            self._welcome(server_round, self.admissible(answers))
         for client in self.fleet.disputes.keys() - set(self.state.clients):
             detail = self.fleet.disputes[client]
             self.record.failures.append(Failure(client, "query", "node", detail))
@@ -376,10 +390,10 @@ class ClusteredStrategy(Method, Strategy):
         known = set(self.state.clients)
         return [client for client in self.fleet.clients if client not in known]
 
-    def _welcome(self, round: int, answers: list[Result]) -> None:
+    def _welcome(self, server_round: int, answers: list[Result]) -> None:
         """Welcome those whose answer to the hello is sound."""
         if newcomers := self.screen("query", answers):
-            self.welcome(round, newcomers)
+            self.welcome(server_round, newcomers)
 
     @property
     def keep_from(self) -> int:
@@ -463,13 +477,16 @@ class ClusteredStrategy(Method, Strategy):
     def _note_empty(self, results: Sequence[Result]) -> None:
         """Note who has no samples in the next round, of those who answer."""
         told = {result.client: bool(result.metrics.get("empty")) for result in results}
-        before, state = set(self.state.empty), self.state
+        before = set(self.state.empty)
+        state = self.state
         state.empty = [c for c in state.clients if told.get(c, c in before)]
 
     def _note_clusters(self) -> None:
         from sklearn.metrics import adjusted_rand_score
 
-        record, state, described = self.record, self.state, self.describe()
+        record = self.record
+        state = self.state
+        described = self.describe()
         record.cluster_sizes = state.sizes.tolist()
         record.num_clusters = int(np.count_nonzero(state.sizes))
         record.heterogeneity = described.heterogeneity

@@ -67,7 +67,8 @@ LOST_GROUP = "too many of its group gave no result, or masks did not cancel"
 
 def check_secure_sums(config: RunConfig, sent: Disclosure | None) -> None:
     """Raise `ConfigError` for a method, or settings, that need single results."""
-    names, least = config.names, config.privacy.least_members
+    names = config.names
+    least = config.privacy.least_members
     method = f"false with strategy={names['strategy']}"
     for ok, field, value, allowed in (
         (

@@ -77,7 +77,8 @@ class AsynchronousStrategy(ClusteredStrategy):
         self._tests: list[Result] = []
         self._noted: list[tuple[ClientId, dict[str, Json]]] = []
         self._backoff = Backoff()
-        self._since = self._looked = time.monotonic()
+        self._since = time.monotonic()
+        self._looked = self._since
         self._left = 0
 
     # The method: what a paper decides ------------------------------------------------
@@ -132,8 +133,8 @@ class AsynchronousStrategy(ClusteredStrategy):
     ) -> StrategyResult:
         """Take in uploads, as many in each round as there are participants."""
         self._left = num_rounds * self.config.participants
-        for round in range(self._done + 1, self._done + num_rounds + 1):
-            self._open_round(round)
+        for server_round in range(self._done + 1, self._done + num_rounds + 1):
+            self._open_round(server_round)
             began = self.state.now
             self._take_all(timeout)
             if self.settings.arrival == "devices" or not self.fleet.simulated:
@@ -145,7 +146,9 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _take_all(self, timeout: float) -> None:
         """Take in the uploads of a round; of real devices, as many sound ones."""
-        wanted, sound, tried = self.config.participants, 0, 0
+        wanted = self.config.participants
+        sound = 0
+        tried = 0
         while (tried if self.fleet.simulated else sound) < wanted:
             sound += self._take(*self._next(timeout))
             tried += 1
@@ -163,17 +166,19 @@ class AsynchronousStrategy(ClusteredStrategy):
             if not self._left:
                 # A longer run draws more changes of the data than this shorter one.
                 self.state.answers.clear()
-        nothing = ArrayRecord(), ConfigRecord()
-        messages = self.configure_evaluate(self.record.round, *nothing, grid)
+        messages = self.configure_evaluate(
+            self.record.round, ArrayRecord(), ConfigRecord(), grid
+        )
         replies = self._exchange(messages) if messages else []
         self.aggregate_evaluate(self.record.round, replies)
 
-    def _open_round(self, round: int) -> None:
-        self.record = RoundRecord(round, participants=self.config.participants)
-        self._tests, self._noted = [], []
+    def _open_round(self, server_round: int) -> None:
+        self.record = RoundRecord(server_round, participants=self.config.participants)
+        self._tests = []
+        self._noted = []
         # The files of the last round, before the state changes.
         self.fleet.grid.finish()
-        self._meet_newcomers(round)
+        self._meet_newcomers(server_round)
         self._pump(None)
 
     @property
@@ -190,7 +195,8 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _next(self, timeout: float) -> tuple[int, Result | Failure]:
         """Wait for the next upload; return its client's row, too."""
-        answers, clients = self.state.answers, self.state.clients
+        answers = self.state.answers
+        clients = self.state.clients
         self._pump(None)
         if self.fleet.simulated:
             row = min(range(len(clients)), key=self._urgency)
@@ -200,7 +206,8 @@ class AsynchronousStrategy(ClusteredStrategy):
             return row, answers.pop(clients[row])
         # Whoever holds an upload is not late: no longer than its policy allows.
         patience = timeout + self.settings.policy.longest if timeout else math.inf
-        began, interval = time.monotonic(), min(LOOK_AROUND, timeout) or LOOK_AROUND
+        began = time.monotonic()
+        interval = min(LOOK_AROUND, timeout) or LOOK_AROUND
         # However busy the server is: who left, and who is new.
         if began - self._looked >= interval:
             self._look_around(patience)
@@ -214,7 +221,8 @@ class AsynchronousStrategy(ClusteredStrategy):
                 )
         client = next(iter(answers))
         now = time.monotonic()
-        self.state.now, self._since = self.state.now + now - self._since, now
+        self.state.now = self.state.now + now - self._since
+        self._since = now
         return self._places[client], answers.pop(client)
 
     def _look_around(self, patience: float) -> None:
@@ -246,14 +254,14 @@ class AsynchronousStrategy(ClusteredStrategy):
                 self.record.bytes_up += payload_bytes([], answer.metrics)
                 self._welcome(self.record.round, [answer])
 
-    def _meet_newcomers(self, round: int) -> None:
+    def _meet_newcomers(self, server_round: int) -> None:
         """Greet who is new; among real devices, go on while they answer."""
         if self.fleet.simulated or not self.state.clients:
-            super()._meet_newcomers(round)
+            super()._meet_newcomers(server_round)
             return
         away = self._dispatcher.busy_clients
         newcomers = [each for each in self.find_newcomers() if each not in away]
-        self._dispatcher.send("query", round - 1, newcomers, self.hello)
+        self._dispatcher.send("query", server_round - 1, newcomers, self.hello)
 
     def admissible(self, answers: list[Result]) -> list[Result]:
         """Return all answers: nobody is drawn, and who has no samples uploads none."""
@@ -261,7 +269,8 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _waiting(self) -> list[ClientId]:
         """Return whose task is to be sent, the most urgent first."""
-        state, rows = self.state, range(len(self.state.clients))
+        state = self.state
+        rows = range(len(self.state.clients))
         order = [state.clients[row] for row in sorted(rows, key=self._urgency)]
         away = self._dispatcher.busy_clients | state.answers.keys()
         if not self.fleet.simulated:
@@ -272,7 +281,8 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _plan(self, clients: Sequence[ClientId]) -> Plan:
         """Return the tasks of some clients: each trains what it was sent."""
-        state, places = self.state, self._places
+        state = self.state
+        places = self._places
         models: dict[int, Vector] = {}
         tasks = []
         for client in clients:
@@ -330,7 +340,8 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _admit(self, row: int, upload: Result) -> bool:
         """Let the method take an upload in; return whether it did."""
-        state, sent = self.state, list[Vector]()
+        state = self.state
+        sent = list[Vector]()
         state.epoch += 1
 
         def take_in(result: Result) -> Result:
@@ -361,9 +372,11 @@ class AsynchronousStrategy(ClusteredStrategy):
             test = Result(result.client, tested, [], loss, found)
             self._tests = [t for t in self._tests if t.client != test.client] + [test]
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Take newcomers in: they begin with the mean model, or with all models."""
-        state, first, count = self.state, len(self.state.clients), len(newcomers)
+        state = self.state
+        first = len(self.state.clients)
+        count = len(newcomers)
         self.join(newcomers, np.zeros(count, np.int64))
         for name, value in (
             ("stamps", np.full(count, state.epoch)),
@@ -382,7 +395,8 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     def _hand_out(self, row: int, sent: list[Vector]) -> None:
         """Give a client its next task, and say when the upload will arrive."""
-        state, client = self.state, self.state.clients[row]
+        state = self.state
+        client = self.state.clients[row]
         self._sent[client] = sent
         cost = self._bytes(map(len, sent))
         self.record.bytes_down += cost
@@ -401,13 +415,13 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     # Tests ---------------------------------------------------------------------------
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Let every simulated client test the model that it holds."""
         state = self.state
         if not (test and self.fleet.simulated):
             return Plan([])
         # The data that were trained on for the last upload, or of this round.
-        own = np.full_like(state.cycles, round)
+        own = np.full_like(state.cycles, server_round)
         if self.settings.stream == "cycles":
             own = np.maximum(state.cycles - 1, 1)
         tasks = [

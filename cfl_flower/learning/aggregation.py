@@ -121,7 +121,8 @@ class FedYogi:
         if memory:
             first, second = (moment.astype(float) for moment in memory)
         else:
-            first, second = np.zeros(weights), np.full(weights, self.tau)
+            first = np.zeros(weights)
+            second = np.full(weights, self.tau)
         first = self.beta1 * first + (1 - self.beta1) * update
         square = update**2
         second = second - (1 - self.beta2) * square * np.sign(second - square)
@@ -159,7 +160,8 @@ class QFedAvg(Average):
         array([2.], dtype=float32)
         """
         sharp = losses + 1e-10
-        total, curvature = np.zeros(weights), 0.0
+        total = np.zeros(weights)
+        curvature = 0.0
         for result, loss in zip(results, sharp.tolist(), strict=True):
             gradient = (model[:weights] - result[:weights].astype(float)) / (
                 self.learning_rate

@@ -67,7 +67,8 @@ def can_train_together(model: FlatModel, shape: Sequence[int]) -> bool:
     if norms or len(model.vector) > len(model.weights):
         return False
     weights = model.weights.detach().expand(2, -1)
-    x, y = weights.new_zeros(2, 2, *shape), torch.zeros(2, 2).to(weights).long()
+    x = weights.new_zeros(2, 2, *shape)
+    y = torch.zeros(2, 2).to(weights).long()
     model.module.train(True)
     try:
         cohort_gradient(model.module)(weights, x, y, torch.ones_like(y))
@@ -91,7 +92,8 @@ def train_cohort(jobs: Iterable[TrainingJob]) -> None:
 
 def _kind(job: TrainingJob) -> Hashable:
     """Return what jobs that are done together have in common; None for a lone one."""
-    settings, steps = job.settings, 0
+    settings = job.settings
+    steps = 0
     if job.loss is not None:
         return None
     if settings.momentum or settings.optimizer != "sgd":
@@ -123,11 +125,13 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
 
     The models change only when all is done.
     """
-    settings, part = jobs[0].settings, jobs[0].part
+    settings = jobs[0].settings
+    part = jobs[0].part
     # Whoever makes more steps comes first, so that each step is of the first rows.
     jobs = sorted(jobs, key=lambda job: -settings.count_steps(len(job.y)))
     rows = cohort_batches(jobs)
-    x, y = torch.cat([job.x for job in jobs]), torch.cat([job.y for job in jobs])
+    x = torch.cat([job.x for job in jobs])
+    y = torch.cat([job.y for job in jobs])
     weights = torch.stack([job.model.weights for job in jobs])
     gradient = torch.zeros_like(weights)
     centres = _stack([job.centre() for job in jobs])
@@ -137,7 +141,8 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
     write_gradient = cohort_gradient(module)
     active = (rows[:, :, 0] != NOTHING).sum(1).tolist()
     at = torch.from_numpy(rows).to(y.device)
-    step, count = stepper(weights[:, part], gradient[:, part], settings), len(jobs)
+    step = stepper(weights[:, part], gradient[:, part], settings)
+    count = len(jobs)
     for now, some in zip(at, active, strict=True):
         if some < count:
             count = some
@@ -145,7 +150,8 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
         there = now[:count] != NOTHING
         taken = now[:count].clamp(min=0)
         gradient[:count] = write_gradient(weights[:count], x[taken], y[taken], there)
-        moved, along = weights[:count, part], gradient[:count, part]
+        moved = weights[:count, part]
+        along = gradient[:count, part]
         centre, correction = (
             each if each is None else each[:count] for each in (centres, corrections)
         )
@@ -185,8 +191,10 @@ def batch_rows(
 
     The batch at the end of a pass is filled up with `NOTHING`.
     """
-    steps, size = settings.count_steps(samples), min(settings.batch_size, samples)
-    in_a_pass, width = settings.count_batches(samples), -(-samples // size)
+    steps = settings.count_steps(samples)
+    size = min(settings.batch_size, samples)
+    in_a_pass = settings.count_batches(samples)
+    width = -(-samples // size)
     orders = np.full((-(-steps // in_a_pass), width * size), NOTHING)
     for order in orders:
         order[:samples] = rng.permutation(samples)

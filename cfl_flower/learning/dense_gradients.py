@@ -51,7 +51,8 @@ def dense_gradient_writer(layers: list[nn.Linear]) -> Callable[[Tensor, Tensor],
     into the ``grad`` of the layers' parameters, which has to be there.
     """
     hidden = [(layer.bias, layer.weight.t()) for layer in layers[:-1]]
-    bias, weight = layers[-1].bias, layers[-1].weight.t()
+    bias = layers[-1].bias
+    weight = layers[-1].weight.t()
     back = [(each.weight, each.weight.grad, each.bias.grad) for each in layers[::-1]]
     # Dividing by a tensor takes a third of the time of dividing by a number.
     sizes: dict[int, Tensor] = {}
@@ -66,7 +67,8 @@ def dense_gradient_writer(layers: list[nn.Linear]) -> Callable[[Tensor, Tensor],
         delta.scatter_(1, y.unsqueeze(1), -1.0, reduce="add")
         size = sizes.get(len(y))
         if size is None:
-            size = sizes[len(y)] = delta.new_tensor(len(y))
+            size = delta.new_tensor(len(y))
+            sizes[len(y)] = size
         delta.div_(size)
         for layer, of_weight, of_bias in back:
             below = activations.pop()

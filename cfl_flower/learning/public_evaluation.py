@@ -57,6 +57,7 @@ class Validation:
         return [self._known[place][1] for place in range(len(models))]
 
     def _test(self, model: Vector, samples: Samples) -> tuple[float, float]:
-        network, spread = self._model.load(model), self._pool.map
+        network = self._model.load(model)
+        spread = self._pool.map
         loss, correct = evaluate(network, samples.x, samples.y, spread)
         return loss, correct / len(samples.y)

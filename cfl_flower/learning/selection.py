@@ -64,26 +64,34 @@ class History:
         )
 
     def noted(
-        self, round: int, rows: IntArray, utility: FloatArray, seconds: FloatArray
+        self,
+        server_round: int,
+        rows: IntArray,
+        utility: FloatArray,
+        seconds: FloatArray,
     ) -> History:
         """Return the history after a round's participants; all arrays: shape (m,)."""
         exploited = utility[self.last[rows] > 0]
         mean = float(exploited.mean()) if len(exploited) else 0.0
         after = replace(self, gained=np.append(self.gained, mean))
-        return after._with(round, rows, utility, seconds)
+        return after._with(server_round, rows, utility, seconds)
 
     def noted_late(
-        self, round: int, rows: IntArray, seconds: FloatArray, utility: float
+        self, server_round: int, rows: IntArray, seconds: FloatArray, utility: float
     ) -> History:
         """Return the history after participants whose results came too late.
 
         As in FedScale they get the mean utility of those in time, and their own
         seconds, so that they count as seen, and as slow.
         """
-        return self._with(round, rows, np.full(len(rows), utility), seconds)
+        return self._with(server_round, rows, np.full(len(rows), utility), seconds)
 
     def _with(
-        self, round: int, rows: IntArray, utility: FloatArray, seconds: FloatArray
+        self,
+        server_round: int,
+        rows: IntArray,
+        utility: FloatArray,
+        seconds: FloatArray,
     ) -> History:
         after = replace(
             self,
@@ -91,8 +99,9 @@ class History:
             seconds=self.seconds.copy(),
             last=self.last.copy(),
         )
-        after.utility[rows], after.seconds[rows] = utility, seconds
-        after.last[rows] = round
+        after.utility[rows] = utility
+        after.seconds[rows] = seconds
+        after.last[rows] = server_round
         return after
 
 
@@ -245,7 +254,9 @@ class Oort:
         before: T grows if it is the same within a tenth, and shrinks if it changed
         several times over. As in FedScale, utilities of explored clients do not count.
         """
-        pace, step, gained = 30.0, self.pacer_step, history.gained
+        pace = 30.0
+        step = self.pacer_step
+        gained = history.gained
         for end in range(2 * step, len(gained) + 1, step):
             before = float(gained[end - 2 * step : end - step].sum())
             change = abs(float(gained[end - step : end].sum()) - before)

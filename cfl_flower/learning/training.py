@@ -273,8 +273,11 @@ def train(
 @torch.no_grad()
 def train_alone(job: TrainingJob) -> None:
     """Do one job, step by step."""
-    model, settings, correction = job.model, job.settings, job.correction
-    weights, gradient = model.weights[job.part], model.gradient[job.part]
+    model = job.model
+    settings = job.settings
+    correction = job.correction
+    weights = model.weights[job.part]
+    gradient = model.gradient[job.part]
     switch_mode(model, training=True)
     centre = job.centre()
     step = stepper(weights, gradient, settings)
@@ -335,7 +338,8 @@ def stepper(
     weights: Tensor, gradient: Tensor, settings: LocalTraining
 ) -> Callable[[], object]:
     """Return a function that takes one optimiser step in place from the gradient."""
-    rate, momentum = settings.learning_rate, settings.momentum
+    rate = settings.learning_rate
+    momentum = settings.momentum
     if settings.optimizer == "sgd" and not momentum:
         # A small network's step takes a tenth of the time of torch's optimiser.
         return partial(weights.add_, gradient, alpha=-rate)
@@ -386,7 +390,8 @@ def evaluate(
     model.passes += len(y)
     parts = [torch.split(data, BLOCK) for data in (x, y)]
     tested = spread(partial(_test_block, model.module), *parts)
-    loss, correct = 0.0, 0
+    loss = 0.0
+    correct = 0
     for y_block, (block_loss, block_correct) in zip(parts[1], tested, strict=True):
         loss += block_loss * (len(y_block) / len(y))
         correct += block_correct

@@ -82,7 +82,8 @@ def split_module(module: nn.Module) -> Split:
             f"model: {type(module).__name__} has no linear classifier with a bias on "
             "top of an extractor, which the strategy trains by itself; use another"
         )
-    weight, bias = classifier.weight, classifier.bias
+    weight = classifier.weight
+    bias = classifier.bias
     *rest, last_weight, last_bias = module.parameters()
     if last_weight is not weight or last_bias is not bias:
         raise ConfigError("model: its classifier's parameters must be its last ones")
@@ -133,7 +134,8 @@ class FlatModel:
         device: torch.device | str = "cpu",
         alike: Hashable = None,
     ) -> None:
-        self.module, self.alike = module.to(device), alike or module
+        self.module = module.to(device)
+        self.alike = alike or module
         parameters = trainable(module)
         tensors = [*parameters, *_statistics(module)]
         self.vector = torch.cat([tensor.detach().flatten() for tensor in tensors])

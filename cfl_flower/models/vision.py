@@ -90,7 +90,8 @@ class VisionTransformer:
     """Width of the hidden layers."""
 
     def __post_init__(self) -> None:
-        ok, allowed = self.width % self.heads == 0, f"model.heads={self.heads}"
+        ok = self.width % self.heads == 0
+        allowed = f"model.heads={self.heads}"
         require(ok, "model.width", self.width, f"a multiple of {allowed}")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -101,8 +102,15 @@ class VisionTransformer:
         channels, size, _ = shape
         allowed = f"a divisor of the image's {size} pixels"
         require(size % self.patch == 0, "model.patch", self.patch, allowed)
-        sizes = size, self.patch, self.layers, self.heads, self.width, self.hidden
-        network = _torchvision_models().VisionTransformer(*sizes, num_classes=classes)
+        network = _torchvision_models().VisionTransformer(
+            size,
+            self.patch,
+            self.layers,
+            self.heads,
+            self.width,
+            self.hidden,
+            num_classes=classes,
+        )
         stem = nn.Conv2d(channels, self.width, self.patch, self.patch)
         nn.init.trunc_normal_(stem.weight, std=math.sqrt(1 / stem.weight[0].numel()))
         network.conv_proj = stem

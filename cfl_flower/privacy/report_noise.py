@@ -215,7 +215,8 @@ def gaussian_scale(epsilon: float, delta: float) -> float:
 
     def excess(log_sigma: float) -> float:
         ratio = L2_SENSITIVITY / math.exp(log_sigma)
-        high, low = ratio / 2 - epsilon / ratio, -ratio / 2 - epsilon / ratio
+        high = ratio / 2 - epsilon / ratio
+        low = -ratio / 2 - epsilon / ratio
         lost = ndtr(high) - math.exp(epsilon + log_ndtr(low))
         return float(lost - delta)
 

@@ -58,7 +58,8 @@ def write_arrays(
     saved = {}
     for name, array in arrays.items():
         if id(array) not in digests:
-            digest = digests[id(array)] = digest_of(array)
+            digest = digest_of(array)
+            digests[id(array)] = digest
             path = folder / f"{digest}{SUFFIX}"
             if not path.exists():
                 write_atomically(path, _bytes_of(array), sync_name=False)

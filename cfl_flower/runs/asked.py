@@ -27,8 +27,10 @@ class Asked:
         if resume and self._path.exists():
             try:
                 self._rows = [
-                    (str(phase), int(round), str(key), list(clients))
-                    for phase, round, key, clients in json.loads(self._path.read_text())
+                    (str(phase), int(server_round), str(key), list(clients))
+                    for phase, server_round, key, clients in json.loads(
+                        self._path.read_text()
+                    )
                 ]
             except (ValueError, TypeError) as error:
                 raise ConfigError(
@@ -38,18 +40,18 @@ class Asked:
         self._before = self._rows
 
     def note(
-        self, phase: str, round: int, clients: Iterable[ClientId], key: str = ""
+        self, phase: str, server_round: int, clients: Iterable[ClientId], key: str = ""
     ) -> None:
         """Note clients on disk; ``key`` names what is released of them."""
         # The checkpoint of the last round may not be written yet.
-        kept = [row for row in self._rows if row[1] >= round - 1]
-        self._rows = [*kept, (phase, round, key, list(clients))]
+        kept = [row for row in self._rows if row[1] >= server_round - 1]
+        self._rows = [*kept, (phase, server_round, key, list(clients))]
         write_atomically(self._path, json.dumps(self._rows).encode())
 
-    def before(self, phase: str, round: int) -> dict[str, set[ClientId]]:
+    def before(self, phase: str, server_round: int) -> dict[str, set[ClientId]]:
         """Return the clients that a server which died had noted, by the keys."""
         found: dict[str, set[ClientId]] = {}
         for what, when, key, clients in self._before:
-            if (what, when) == (phase, round):
+            if (what, when) == (phase, server_round):
                 found.setdefault(key, set()).update(clients)
         return found

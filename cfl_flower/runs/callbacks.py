@@ -99,8 +99,9 @@ class Progress:
             found.append(f"    {count} failed to {phase}: {reason}")
         return found
 
-    def _remaining(self, round: int) -> list[str]:
+    def _remaining(self, server_round: int) -> list[str]:
         """Estimate the remaining time from the rounds of this process."""
         # The first round starts the workers.
-        known, left = [*self._seconds][1:], self.rounds - round
+        known = [*self._seconds][1:]
+        left = self.rounds - server_round
         return [f"{clock(left * fmean(known))} left"] if known and left else []

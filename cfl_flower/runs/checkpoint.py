@@ -113,7 +113,8 @@ def _restore_dataclass(
     needed = {field.name for field in fields(found) if not has_default(field)}
     if not needed <= node["fields"].keys() <= known:
         raise OtherVersionError(node["class"])
-    hints, items = get_type_hints(found), node["fields"].items()
+    hints = get_type_hints(found)
+    items = node["fields"].items()
     return found(**{name: unpack(item, arrays, hints[name]) for name, item in items})
 
 
@@ -153,7 +154,7 @@ class Checkpoint:
     def _header(self) -> Path:
         return self.folder / "checkpoint.json"
 
-    def save(self, round: int, state: Any) -> None:
+    def save(self, server_round: int, state: Any) -> None:
         """Replace the checkpoint by the state after a round."""
         self.folder.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, np.ndarray] = {}
@@ -161,10 +162,10 @@ class Checkpoint:
         large = {k: v for k, v in arrays.items() if v.nbytes >= array_files.LARGE}
         saved = array_files.write_arrays(self.folder, large)
         data = save({k: v for k, v in arrays.items() if k not in large})
-        name = f"round-{round:08d}.safetensors"
+        name = f"round-{server_round:08d}.safetensors"
         header = {
             "format": FORMAT,
-            "round": round,
+            "round": server_round,
             "arrays": name,
             "large": saved,
             "sha256": hashlib.sha256(data).hexdigest(),

@@ -63,7 +63,8 @@ class RunDirectory:
 
     def __init__(self, config: RunConfig) -> None:
         self.path = Path(config.output_dir)
-        self._config, self.token = config, ""
+        self._config = config
+        self.token = ""
         check_output_dir(config)
         self._lock = FileLock(self.path / ".lock", timeout=LOCK_TIMEOUT)
 
@@ -125,9 +126,19 @@ class RunDirectory:
         first change that would come after the run is its ``next``, null without one.
         """
         last = self._config.rounds
-        rounds = [1, *(round for round in timeline.changes if round <= last)]
-        later = next((round for round in timeline.changes if round > last), None)
-        concepts = [timeline.concepts(round).tolist() for round in rounds]
+        rounds = [
+            1,
+            *(
+                server_round
+                for server_round in timeline.changes
+                if server_round <= last
+            ),
+        ]
+        later = next(
+            (server_round for server_round in timeline.changes if server_round > last),
+            None,
+        )
+        concepts = [timeline.concepts(server_round).tolist() for server_round in rounds]
         found = {"rounds": rounds, "next": later, "concepts": concepts}
         text = json.dumps(found)
         write_atomically(self.path / CONCEPTS, text.encode())
@@ -137,12 +148,14 @@ class RunDirectory:
         self._append("clients.jsonl", [row.row() for row in rows])
         self._append("rounds.jsonl", [record.row()])
 
-    def rewind(self, round: int) -> None:
+    def rewind(self, server_round: int) -> None:
         """Remove the lines after a round, torn ones included."""
         for name in ("rounds.jsonl", "clients.jsonl"):
             path = self.path / name
             kept = [
-                row for row in read_lines(path, check_stamp) if row["round"] <= round
+                row
+                for row in read_lines(path, check_stamp)
+                if row["round"] <= server_round
             ]
             lines = "".join(json.dumps(row) + "\n" for row in kept)
             write_atomically(path, lines.encode())
@@ -155,7 +168,8 @@ class RunDirectory:
         ``data`` is the `Stream.fingerprint` of all clients' data, if known, and
         ``arriving`` the share of the training samples that ever arrive, if not all do.
         """
-        config, rounds = self._config, read_lines(self.path / "rounds.jsonl")
+        config = self._config
+        rounds = read_lines(self.path / "rounds.jsonl")
         tested = [row for row in rounds if row["accuracy"] is not None]
         keys = ("accuracy", "accuracy_mean")
         last = tested[-1] if tested else dict.fromkeys(keys)

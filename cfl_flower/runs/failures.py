@@ -23,12 +23,14 @@ class FailureLog:
     """Whether the traceback is printed as well."""
     _kinds: set[str] = field(default_factory=set, init=False)
 
-    def __call__(self, client: ClientId, phase: str, round: int, trace: Trace) -> None:
+    def __call__(
+        self, client: ClientId, phase: str, server_round: int, trace: Trace
+    ) -> None:
         """Tell of a client's exception, unless one of its kind has been told of."""
         if trace.kind in self._kinds:
             return
         self._kinds.add(trace.kind)
-        where = f"round {round}, {phase}, client {client}"
+        where = f"round {server_round}, {phase}, client {client}"
         path = self.folder / FAILURES
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{where}: {trace.kind}\n{trace.text}\n")

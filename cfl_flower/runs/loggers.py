@@ -127,7 +127,8 @@ class Mlflow(Logger):
             run = found[0].info.run_id
             client.update_run(run, "RUNNING")
         else:
-            tags, name = {"output_dir": folder, "folder": key}, Path(folder).name
+            tags = {"output_dir": folder, "folder": key}
+            name = Path(folder).name
             run = client.create_run(number, run_name=name, tags=tags).info.run_id
             (flat,) = pd.json_normalize(config.resolved).to_dict("records")
             params = [Param(str(key), str(value)) for key, value in flat.items()]
@@ -136,7 +137,8 @@ class Mlflow(Logger):
         def write(
             record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
         ) -> None:
-            now, found = int(1000 * time.time()), numbers(record)
+            now = int(1000 * time.time())
+            found = numbers(record)
             metrics = [Metric(k, v, now, record.round) for k, v in found.items()]
             client.log_batch(run, metrics=metrics)
 

@@ -62,8 +62,11 @@ def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
     scores: list[float | None] = []
     for label in range(truth.shape[1]):
         holders = clusters[:, label] >= 0
-        pair = truth[holders, label], clusters[holders, label]
-        scores.append(float(adjusted_rand_score(*pair)) if holders.any() else None)
+        if not holders.any():
+            scores.append(None)
+            continue
+        score = adjusted_rand_score(truth[holders, label], clusters[holders, label])
+        scores.append(float(score))
     return scores
 
 

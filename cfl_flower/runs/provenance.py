@@ -86,7 +86,7 @@ def read_provenance(folder: Path) -> list[dict[str, Json]]:
             "longer says which code it began with"
         ) from error
     pairs = zip(entries, rounds, strict=True)
-    return [{**entry, "after_round": round} for entry, round in pairs]
+    return [{**entry, "after_round": server_round} for entry, server_round in pairs]
 
 
 def record_provenance(

@@ -75,7 +75,11 @@ class Finished:
     def drifts(self) -> list[int]:
         """The rounds at whose start the data changed."""
         changes = self.config.timeline.changes
-        return [round for round in changes if round <= self.config.rounds]
+        return [
+            server_round
+            for server_round in changes
+            if server_round <= self.config.rounds
+        ]
 
     @cached_property
     def rounds(self) -> list[dict[str, Json]]:
@@ -194,7 +198,8 @@ def refuse_other_settings(config: RunConfig) -> None:
     ``config.rounds``.
     """
     path = Path(config.output_dir)
-    changed, rounds = changed_settings(config), read_lines(path / "rounds.jsonl")
+    changed = changed_settings(config)
+    rounds = read_lines(path / "rounds.jsonl")
     if len(rounds) > config.rounds:
         raise ConfigError(
             f"rounds={config.rounds} is not allowed; use at least the {len(rounds)} "

@@ -49,10 +49,12 @@ class AsynchronousClient(ClusteredClient):
         None in a simulation, whose clock says when. A client that is asked again for
         what it trained from the model of this stamp does not wait.
         """
-        context, policy = self.context, self.context.settings.policy
+        context = self.context
+        policy = self.context.settings.policy
         if context.look is None or context.folder is None or not policy.holds:
             return None
-        began, asked = time.monotonic(), touched(context.folder)
+        began = time.monotonic()
+        asked = touched(context.folder)
         last = context.state.part("upload").load(before=context.round + 1)
         if not last or last["stamp"][0] == stamp:
             return asked

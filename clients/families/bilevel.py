@@ -14,9 +14,9 @@ from clients.base import ClusteredClient
 class BilevelClient(ClusteredClient):
     """Minimises f(omega), and f(theta) + lambda/2 ||theta - omega||^2."""
 
-    def train_global(self, omega: Vector, round: int | None = None) -> Vector:
+    def train_global(self, omega: Vector, server_round: int | None = None) -> Vector:
         """Return the global model, trained on this client's data of a round."""
-        trained, _ = self.train_from(omega, round=round, purpose="global")
+        trained, _ = self.train_from(omega, server_round=server_round, purpose="global")
         return self.without_own_buffers(trained, omega)
 
     def train_near(self, theta: Vector, omega: Vector) -> tuple[Vector, int]:

@@ -19,17 +19,19 @@ class ChoosingClient(ClusteredClient):
     """Chooses when it joins, and again when its label counts shifted."""
 
     @abstractmethod
-    def choose(self, received: Sequence[Vector], config: Config, round: int) -> int:
+    def choose(
+        self, received: Sequence[Vector], config: Config, server_round: int
+    ) -> int:
         """Return the cluster that suits a round's data best.
 
         ``received`` is what clients compare themselves with, a vector for each cluster.
         """
 
     def choose_again(
-        self, received: Sequence[Vector], config: Config, round: int
+        self, received: Sequence[Vector], config: Config, server_round: int
     ) -> int | None:
         """Return the cluster to migrate to; None if the device lost what it needs."""
-        return self.choose(received, config, round)
+        return self.choose(received, config, server_round)
 
     def get_properties(self, config: Config) -> Metrics:
         """Answer the server's hello, and keep the label counts of the first choice."""
@@ -46,14 +48,15 @@ class ChoosingClient(ClusteredClient):
         return [], len(self.data(upcoming).labels), {"cluster": cluster}
 
     def report(
-        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+        self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
         """Choose again if the label counts shifted since the last choice.
 
         The server took that in round ``config["chosen"]``: one that was lost is made
         again.
         """
-        context, labels = self.context, self.data(round).labels
+        context = self.context
+        labels = self.data(server_round).labels
         if "chosen" not in config or len(labels) == 0:
             return {}
         taken = int(config["chosen"])
@@ -62,15 +65,15 @@ class ChoosingClient(ClusteredClient):
         if before is not None and not context.settings.shift.detects(counts, before):
             return {}
         candidates = parameters[1:] if config["test"] else parameters
-        cluster = self.choose_again(candidates, config, round)
+        cluster = self.choose_again(candidates, config, server_round)
         if cluster is None:
             return {"lost": True}
-        self.remember(round, taken)
+        self.remember(server_round, taken)
         return {"cluster": cluster}
 
-    def remember(self, round: int, taken: int | None = None) -> None:
+    def remember(self, server_round: int, taken: int | None = None) -> None:
         """Keep the label counts of a round's data, beside those of the last choice."""
-        labels = self.data(round).labels
+        labels = self.data(server_round).labels
         counts = label_counts(labels, self.context.stream.classes)
         self.context.state.part("choice").save(
             self.context.round, {"counts": counts}, taken

@@ -66,7 +66,8 @@ class DecoupledClient(ClusteredClient):
     def classifier_training(self) -> LocalTraining:
         """Return the optimiser's settings for the classifier."""
         settings = self.context.settings
-        epochs, rate = settings.classifier_epochs, settings.classifier_rate
+        epochs = settings.classifier_epochs
+        rate = settings.classifier_rate
         return replace(
             self.local, steps=None, epochs=epochs, learning_rate=rate, mu=0.0
         )
@@ -75,7 +76,8 @@ class DecoupledClient(ClusteredClient):
         self, classifier: Vector, representations: Tensor, y: Tensor
     ) -> Vector:
         """Return the classifier, trained on a frozen extractor's output, (n, D)."""
-        settings, rng = self.classifier_training(), self.rng("classifier-batches")
+        settings = self.classifier_training()
+        rng = self.rng("classifier-batches")
         return train_classifier(
             self.split, classifier, representations, y, settings, rng
         )
@@ -93,7 +95,8 @@ class DecoupledClient(ClusteredClient):
         A ``loss`` takes the place of the cross-entropy.
         """
         model = self.load(extractor, classifier, self.context.round)
-        rng, part = self.rng("batches"), self.split.part
+        rng = self.rng("batches")
+        part = self.split.part
         train(model, x, y, self.local, rng, loss=loss, part=part)
         received = self.split.join(extractor, classifier)
         return self.split.divide(self.keep_buffers(model.to_vector(), received))[0]
@@ -109,13 +112,15 @@ class DecoupledClient(ClusteredClient):
 
     def adopt(self, arrays: list[Vector]) -> None:
         """Keep the classifier that came back instead of the one that was sent."""
-        state, round = self.context.state, self.context.round
-        state.save(round, {**state.at(round), "classifier": arrays[0]})
+        state = self.context.state
+        server_round = self.context.round
+        state.save(server_round, {**state.at(server_round), "classifier": arrays[0]})
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
         """Return the test of the fresh extractor with this client's classifier."""
         after = self.context.round + 1
-        extractor, classifier = parameters[0], self.classifier(after)
+        extractor = parameters[0]
+        classifier = self.classifier(after)
         if self.context.settings.fine_tuning:
             classifier = self.fine_tune(extractor, classifier)
         if self.keeps_buffers:
@@ -126,8 +131,10 @@ class DecoupledClient(ClusteredClient):
 
     def fine_tune(self, extractor: Vector, classifier: Vector) -> Vector:
         """Return the classifier after some more epochs, which are not kept."""
-        context, settings = self.context, self.context.settings
-        epochs, rate = settings.fine_tuning, settings.fine_tuning_rate
+        context = self.context
+        settings = self.context.settings
+        epochs = settings.fine_tuning
+        rate = settings.fine_tuning_rate
         local = replace(self.classifier_training(), epochs=epochs, learning_rate=rate)
         x, y = self.samples(context.round)
         if len(y) == 0:

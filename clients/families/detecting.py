@@ -54,20 +54,20 @@ class DetectingClient(ClusteredClient):
     detector: ClassVar[Any] = None
 
     def report(
-        self, config: Config, round: int, parameters: Sequence[Vector] = ()
+        self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
         """Return the representation if losses rose, or the server has none yet.
 
         Raises `ConfigError` if river is not installed.
         """
         if "held" not in config or not parameters:
-            return super().report(config, round, parameters)
+            return super().report(config, server_round, parameters)
         if self.detector is None:
             raise ConfigError("river is missing; pip install 'river>=0.21'")
         state = self.context.state.part("losses")
         known = state.load(before=self.context.round).get("losses", np.zeros(0))
         served = self.context.model.load(self.served(list(parameters)))
-        losses = sample_losses(served, *self.samples(round)).double().numpy()
+        losses = sample_losses(served, *self.samples(server_round)).double().numpy()
         places = np.linspace(0, len(losses) - 1, min(len(losses), WINDOW // 2))
         some = losses[places.astype(int)]
         every = np.concatenate([known, some])[-WINDOW:]
@@ -75,7 +75,7 @@ class DetectingClient(ClusteredClient):
         drifted = old > 0 and rises(self.detector(), every, old)
         kept = some if drifted else every
         state.save(self.context.round, {"losses": kept})
-        return super().report(config, round, parameters) if drifted else {}
+        return super().report(config, server_round, parameters) if drifted else {}
 
 
 class AdwinClient(DetectingClient):

@@ -112,9 +112,11 @@ class Watch:
 
     def look(self, units: Sequence[Sequence[Job]]) -> None:
         """Read how far the runs of the processes are, and tell which have ended."""
-        busy, ended = [], []
+        busy = []
+        ended = []
         for job in chain.from_iterable(units):
-            done, total = job.rounds(), job.config.rounds
+            done = job.rounds()
+            total = job.config.rounds
             self._done[job.label] = done
             if 0 < done < total:
                 busy.append(f"{job.label} {done}/{total}")
@@ -234,7 +236,8 @@ def _follow(
     One whose runs are complete may still have its SuperLink to stop.
     """
     busy: set[int] = set()
-    left, reasons = set(range(len(divided))), {}
+    left = set(range(len(divided)))
+    reasons = {}
     while left:
         events = processes.events(LOOK_EVERY)
         busy.update(event.unit for event in events)

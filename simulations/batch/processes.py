@@ -69,7 +69,8 @@ class Processes:
     """The processes of several units of runs."""
 
     def __init__(self, process: subprocess.Popen[str], count: int) -> None:
-        self._process, self._events = process, SimpleQueue[Event]()
+        self._process = process
+        self._events = SimpleQueue[Event]()
         assert process.stdout is not None
         Thread(target=self._read, args=(process.stdout, count), daemon=True).start()
 
@@ -154,9 +155,11 @@ def enter(unit: Unit, parent: int) -> None:
 def fork(units: Sequence[Unit], at_a_time: int) -> Iterator[Event]:
     """Carry out units, each in a process; yield what happens."""
     # Elsewhere libraries start threads when they are imported, which do not survive it.
-    linux, get = sys.platform == "linux", multiprocessing.get_context
+    linux = sys.platform == "linux"
+    get = multiprocessing.get_context
     context = get("fork") if linux else get("spawn")
-    waiting, running = deque(enumerate(units)), list[tuple[int, BaseProcess]]()
+    waiting = deque(enumerate(units))
+    running = list[tuple[int, BaseProcess]]()
     while waiting or running:
         while waiting and len(running) < at_a_time:
             number, unit = waiting.popleft()

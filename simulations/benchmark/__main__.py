@@ -49,7 +49,8 @@ def main(arguments: Sequence[str]) -> int:
         if part not in PARTS:
             parser.error(f"{part} is not a part; {known_names(part, PARTS)}")
     title = f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
-    table, hold = Table(title=title), []
+    table = Table(title=title)
+    hold = []
     for column in ("what", "measured", "limit", "holds", "wall / CPU seconds"):
         table.add_column(column)
     for part in chosen:

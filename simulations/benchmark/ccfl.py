@@ -14,7 +14,8 @@ from cfl_flower.learning.training import LocalTraining, train
 from cfl_flower.models import CcflCnn, FlatModel
 from simulations.benchmark import measure as bench
 
-CLUSTERS, CHANGED = 4, 1.9
+CLUSTERS = 4
+CHANGED = 1.9
 """K, and how many clusters an upload changes in the mean."""
 
 
@@ -35,7 +36,8 @@ def _measure_upload() -> bench.Seconds:
     It is tested on all sets, and the clusters that it changes on their own.
     """
     sets = [_random_images(2000) for _ in range(CLUSTERS)]
-    validation, model = Validation(_network(), sets, 2), FlatModel(_network())
+    validation = Validation(_network(), sets, 2)
+    model = FlatModel(_network())
     vector = model.to_vector()
     losses, own = bench.measure(
         lambda: validation.losses(vector),
@@ -48,7 +50,8 @@ def _measure_upload() -> bench.Seconds:
 def _measure_task() -> bench.Seconds:
     """Return the time of a client's task: 5 epochs of the mean of 1,250 samples."""
     torch.set_num_threads(1)
-    samples, model = _random_images(1250), FlatModel(_network())
+    samples = _random_images(1250)
+    model = FlatModel(_network())
     local = LocalTraining(
         "adam", epochs=5, batch_size=128, learning_rate=0.01, weight_decay=0.005, mu=0.1
     )

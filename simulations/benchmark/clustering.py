@@ -54,7 +54,8 @@ def _steps(
         representations.largest_pairwise_distance(points, clusters, "l1")
 
     def recluster() -> None:
-        scan, draws = algorithms.KMeansScan(), np.random.default_rng(1)
+        scan = algorithms.KMeansScan()
+        draws = np.random.default_rng(1)
         assert algorithms.choose_clusters(points, "l1", scan, draws).max() == 11
 
     return move, find_width, recluster

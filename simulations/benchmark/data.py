@@ -19,7 +19,8 @@ from cfl_flower.models import FedCcfaCnn, FlatModel
 from cfl_flower.seeding import generator
 from simulations.benchmark import measure as bench
 
-CLIENTS, ROUNDS = 5000, 20
+CLIENTS = 5000
+ROUNDS = 20
 
 
 def rows() -> Iterator[bench.Row]:
@@ -66,11 +67,12 @@ def _measure_views(folder: str) -> tuple[float, float]:
     drift = Relabel([10], fraction=0.5, random_swaps=1)
     stream = Stream(_CifarSized(folder), Dirichlet(), drift, CLIENTS, 0, ROUNDS)
     for client in range(CLIENTS):
-        for round in (1, ROUNDS):
-            stream.view(client, round).train()
-            stream.view(client, round).test()
+        for server_round in (1, ROUNDS):
+            stream.view(client, server_round).train()
+            stream.view(client, server_round).test()
     memory = (bench.resident_bytes() - before) / 1e6
-    epochs = views = 0.0
+    epochs = 0.0
+    views = 0.0
     for client in range(0, CLIENTS, 10):
         watch = bench.Stopwatch()
         x, y = stream.view(client, ROUNDS).train()

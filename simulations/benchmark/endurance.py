@@ -35,7 +35,8 @@ METHODS = (
     *("stocfl", "fedccfa", "ccfl", "flexcfl"),
 )
 """Those of the main job, and four more."""
-ROUNDS, ROUNDS_ON_RAY = 2000, 300
+ROUNDS = 2000
+ROUNDS_ON_RAY = 300
 POINTS = 20
 """Of a curve. On Ray each is of more than the 5 s for which Flower's SuperLink keeps an
 idle connection open."""
@@ -82,7 +83,8 @@ def rows() -> Iterator[bench.Row]:
     in_process = Curves()
     for method in METHODS:
         command = "simulations.run", f"strategy={method}", "engine=inprocess"
-        in_process[method] = curve = _carry_out(command, ROUNDS)[ALL]
+        curve = _carry_out(command, ROUNDS)[ALL]
+        in_process[method] = curve
         yield judge(f"{method}, {ROUNDS:,} rounds in process", curve)
     on_ray = _carry_out(("simulations.compare",), ROUNDS_ON_RAY)
     for part, curve in on_ray.items():
@@ -108,7 +110,8 @@ def watch(command: Sequence[str], folder: Path, span: int) -> Curves:
     seen = []
     with psutil.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            moment, usages = time.monotonic(), list(look_at(process))
+            moment = time.monotonic()
+            usages = list(look_at(process))
             done, stored = measure_files(folder)  # afterwards: none has ended unseen
             point = (done // span + 1) * span
             seen += [(*usage, moment, point, stored) for usage in usages]
@@ -127,15 +130,17 @@ def look_at(process: psutil.Process) -> Iterator[Usage]:
     for each in (process, *process.children(recursive=True)):
         with suppress(psutil.Error):  # it may have ended
             pages = each.memory_info()
-            has = pages.rss - pages.shared, each.num_fds(), each.num_threads()
-            yield Usage(ALL, *has)
+            memory = pages.rss - pages.shared
+            usage = Usage(ALL, memory, each.num_fds(), each.num_threads())
+            yield usage
             if part := PARTS.get(each.name()[:15]):
-                yield Usage(part, *has)
+                yield usage._replace(part=part)
 
 
 def measure_files(folder: Path) -> tuple[int, int]:
     """Return the rounds of the fastest run below a folder, and the bytes of all."""
-    done, size = 0, 0
+    done = 0
+    size = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):  # it may have been replaced
             size += path.stat().st_size
@@ -147,9 +152,13 @@ def measure_files(folder: Path) -> tuple[int, int]:
 def judge(name: str, curve: pd.DataFrame) -> bench.Row:
     """Return how much a part of a run has grown since the end of its first tenth."""
     later = after_tenth(curve)
-    start, last, most = later.iloc[0], later.iloc[-1], later.max()
-    memory, more = most["memory"] / start["memory"], most - later.min()
-    files, threads = int(more["files"]), int(more["threads"])
+    start = later.iloc[0]
+    last = later.iloc[-1]
+    most = later.max()
+    memory = most["memory"] / start["memory"]
+    more = most - later.min()
+    files = int(more["files"])
+    threads = int(more["threads"])
     stored = (last["stored"] - start["stored"]) / np.ptp(later.index)
     figure = f"{memory:.3f} x {start['memory'] / 1e6:.0f} MB, files +{files}, "
     figure += f"threads +{threads}, {stored / 1e3:.1f} kB a round"

@@ -52,7 +52,8 @@ def _random_classifiers(clients: int, classes: int, width: int) -> FloatArray:
 
 
 def _collaborate(classifiers: FloatArray) -> None:
-    points, weights = classifiers[:, :, :-1], np.ones(classifiers.shape[:2])
+    points = classifiers[:, :, :-1]
+    weights = np.ones(classifiers.shape[:2])
     clusters = cluster_classes(class_distances(classifiers, weights), 0.1)
     cluster_means(classifiers, clusters, weights)
     cluster_means(points, clusters, weights)
@@ -61,8 +62,11 @@ def _collaborate(classifiers: FloatArray) -> None:
 def _measure_local_work() -> bench.Seconds:
     """Return the time in which a client trains: Algorithm 1, lines 5 to 12."""
     config, model, start, x, y = bench.set_up(RUN, 3000)
-    settings, local, classes = config.strategy, config.strategy.local, 10
-    split, rng = model.split, np.random.default_rng(0)
+    settings = config.strategy
+    local = config.strategy.local
+    classes = 10
+    split = model.split
+    rng = np.random.default_rng(0)
     classifier = split.divide(start)[1]
     balanced = replace(local, steps=settings.balanced_steps)
     own = replace(local, epochs=settings.classifier_epochs)

@@ -16,7 +16,9 @@ from simulations.benchmark import measure as bench
 
 Work = Callable[[Sequence[TrainingJob]], None]
 
-SHAPE, CLASSES, SAMPLES = (1, 28, 28), 10, 600
+SHAPE = (1, 28, 28)
+CLASSES = 10
+SAMPLES = 600
 
 LOCAL = LocalTraining(steps=60, batch_size=10, learning_rate=0.01)
 
@@ -44,7 +46,8 @@ def compare(
     """Train one cohort in both ways."""
     model = FlatModel(network.build(SHAPE, CLASSES), device)
     clients = cohort_size(model)
-    alone, together = make_jobs(model, clients), make_jobs(model, clients)
+    alone = make_jobs(model, clients)
+    together = make_jobs(model, clients)
     for warm in (alone[:2], together[:2]):
         train_cohort(warm)
     one_by_one, at_once = bench.measure(
@@ -63,7 +66,8 @@ def compare(
 
 def make_jobs(model: FlatModel, clients: int) -> list[TrainingJob]:
     """Return a job of each client, on random samples of its own."""
-    draw, jobs = torch.Generator().manual_seed(0), []
+    draw = torch.Generator().manual_seed(0)
+    jobs = []
     for client in range(clients):
         x = torch.rand(SAMPLES, *SHAPE, generator=draw).to(model.vector.device)
         y = torch.randint(CLASSES, (SAMPLES,), generator=draw).to(x.device)

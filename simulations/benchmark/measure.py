@@ -70,7 +70,8 @@ class Stopwatch:
     def lap(self) -> Seconds:
         """Return the time since the last lap."""
         now = time.perf_counter(), time.process_time()
-        (wall, cpu), self._last = self._last, now
+        wall, cpu = self._last
+        self._last = now
         return Seconds(now[0] - wall, now[1] - cpu)
 
 
@@ -105,7 +106,8 @@ def between(
     reference: Callable[[], Seconds], step: Callable[[], T]
 ) -> tuple[T, Seconds]:
     """Return the result of a step, and the mean reference before and after it."""
-    before, done = reference(), step()
+    before = reference()
+    done = step()
     return done, combine(fmean, [before, reference()])
 
 
@@ -149,10 +151,12 @@ def set_up(overrides: str, samples: int) -> tuple[Any, ...]:
     """Return a run's settings, network and initial vector, and random samples."""
     torch.set_num_threads(1)
     config = compose_config(split(overrides))
-    shape, classes = config.dataset.shape, config.dataset.classes
+    shape = config.dataset.shape
+    classes = config.dataset.classes
     model = FlatModel(config.model.build(shape, classes))
     start = initial_vector(config.model, shape, classes, config.seed)
-    x, y = torch.rand(samples, *shape), torch.arange(samples) % classes
+    x = torch.rand(samples, *shape)
+    y = torch.arange(samples) % classes
     return config, model, start, x, y
 
 

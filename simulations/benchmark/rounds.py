@@ -57,19 +57,22 @@ def rows() -> Iterator[bench.Row]:
 def _plain_round() -> bench.Seconds:
     """Return the time of a round of a plain loop of the same FedAvg."""
     config, model, weights, _, _ = bench.set_up(RUN, 0)
-    seed, stream = config.seed, open_stream(config)
-    laps, watch = [], bench.Stopwatch()
-    for round in range(1, config.rounds + 1):
-        rng = generator(seed, "selection", round)
-        results, counts = [], []
+    seed = config.seed
+    stream = open_stream(config)
+    laps = []
+    watch = bench.Stopwatch()
+    for server_round in range(1, config.rounds + 1):
+        rng = generator(seed, "selection", server_round)
+        results = []
+        counts = []
         for client in rng.choice(config.clients, config.participants, replace=False):
-            x, y = stream.view(int(client), round).train()
-            batches = generator(seed, "batches", round, int(client))
+            x, y = stream.view(int(client), server_round).train()
+            batches = generator(seed, "batches", server_round, int(client))
             train(model.load(weights), x, y, config.strategy.local, batches)
             results.append(model.to_vector())
             counts.append(float(len(y)))
         weights = mean_model(results, counts)
         for client in range(config.clients):
-            evaluate(model.load(weights), *stream.view(client, round).test())
+            evaluate(model.load(weights), *stream.view(client, server_round).test())
         laps.append(watch.lap())
     return bench.combine(median, laps[WARM_UP:])

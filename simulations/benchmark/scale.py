@@ -89,10 +89,15 @@ def measure_costs(clients: int) -> Costs:
         path = Path(folder, "run")
         options = [*split(RUN), f"clients={clients}", f"output_dir={path}"]
         config = compose_config(options)
-        grid, start = TimedGrid(), time.process_time()
+        grid = TimedGrid()
+        start = time.process_time()
         _carry_out(grid, config)
         lengths = [after - before for before, after in pairwise(grid.began)]
-        plain = [each for round, each in enumerate(lengths, 1) if round != DRIFT]
+        plain = [
+            each
+            for server_round, each in enumerate(lengths, 1)
+            if server_round != DRIFT
+        ]
         checkpoint = Checkpoint(path / "checkpoint", config.resolved)
         done, state = checkpoint.load(
             locate(config.resolved["strategy"]["_target_"]).State
@@ -101,7 +106,8 @@ def measure_costs(clients: int) -> Costs:
         before = time.process_time()
         other.save(done, state)
         saved = time.process_time() - before
-        resumed, again = TimedGrid(), time.process_time()
+        resumed = TimedGrid()
+        again = time.process_time()
         _carry_out(resumed, compose_config([*options, "rounds=9", "resume=true"]))
         return Costs(
             grid.began[0] - start,

@@ -85,7 +85,8 @@ def _merging() -> Iterator[bench.Row]:
 def _train_both() -> bench.Seconds:
     """Return the time in which a client trains both models."""
     config, model, start, x, y = bench.set_up(RUN, 50)
-    local, anchor = config.strategy.local, torch.from_numpy(start.copy())
+    local = config.strategy.local
+    anchor = torch.from_numpy(start.copy())
 
     def both() -> None:
         rng = generator(0, "batches")

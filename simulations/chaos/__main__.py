@@ -49,7 +49,8 @@ def main(arguments: Sequence[str]) -> int:
     for strategy in strategies:
         if strategy not in known:
             raise ConfigError(f"{strategy}: {known_names(strategy, known)}")
-    console, ledger = Console(), Ledger()
+    console = Console()
+    ledger = Ledger()
     for line in part.disturb_all(strategies, asked.minutes, asked.seed, ledger):
         console.print(f"{line}: {dict(ledger.ends)}")
     ledger.show(part.KINDS, console)

@@ -24,7 +24,8 @@ SITES = {f"site-{n}": range(5 * (n % 2), 5 * (n % 2) + 5) for n in range(3)}
 ORDERS = {"answer twice": TWICE, "answer earlier": EARLIER}
 DEVICE_KINDS = ("kill device", "freeze device", "cut off", *ORDERS)
 SERVER_KINDS = ("kill server", "kill SuperLink")
-DEVICE_ODDS, SERVER_ODDS = 0.8, 0.7
+DEVICE_ODDS = 0.8
+SERVER_ODDS = 0.7
 """Of a fault of each device, and of the server, in a round."""
 LATER = 15.0
 """Seconds at most from the begin of a round to a fault."""
@@ -51,8 +52,10 @@ def draw_faults(rng: np.random.Generator, now: float) -> list[Fault]:
         *((name, DEVICE_KINDS, DEVICE_ODDS) for name in SITES),
         ("", SERVER_KINDS, SERVER_ODDS),
     ):
-        happens, kind = rng.random() < odds, str(rng.choice(kinds))
-        due, seconds = now + rng.uniform(1, LATER), rng.uniform(1, LONGEST)
+        happens = rng.random() < odds
+        kind = str(rng.choice(kinds))
+        due = now + rng.uniform(1, LATER)
+        seconds = rng.uniform(1, LONGEST)
         if happens:
             drawn.append(Fault(kind, due, seconds, device))
     return drawn
@@ -62,7 +65,8 @@ class Device:
     """A SuperNode, its line, and what is wrong with it at the moment."""
 
     def __init__(self, name: str, deployment: Deployment) -> None:
-        self.name, self.line = name, Line(deployment.port)
+        self.name = name
+        self.line = Line(deployment.port)
         self._deployment = deployment
         self._orders = deployment.root / f"orders-{name}"
         self._process = self._start()

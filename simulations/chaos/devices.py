@@ -211,13 +211,16 @@ class Trial:
 
 def disturb(trial: Trial, seed: int, number: int) -> None:
     """Carry out a run while faults meet it, and judge it."""
-    end, drawn, draws = time.monotonic() + PATIENCE, (0, 0), 0
+    end = time.monotonic() + PATIENCE
+    drawn = (0, 0)
+    draws = 0
     while trial.go_on() and time.monotonic() < end:
         trial.tend()
         moment = trial.attempts, trial.round
         new = moment != drawn and QUIET_ROUNDS < trial.round <= ROUNDS
         if new and draws < MOST_DRAWS and trial.machines.server(whole=False):
-            rng, drawn = generator(seed, "chaos/devices", number, draws), moment
+            rng = generator(seed, "chaos/devices", number, draws)
+            drawn = moment
             trial.faults += draw_faults(rng, time.monotonic())
             draws += 1
         time.sleep(0.5)
@@ -229,7 +232,8 @@ def disturb_all(
     strategies: Sequence[str], minutes: float, seed: int, ledger: Ledger
 ) -> Iterator[str]:
     """Disturb each method's run in turn; yield a line on each that has ended."""
-    end, number = time.monotonic() + 60 * minutes, 0
+    end = time.monotonic() + 60 * minutes
+    number = 0
     with start_machines() as machines:
         while number < len(strategies) or time.monotonic() < end:
             strategy = strategies[number % len(strategies)]

@@ -23,9 +23,11 @@ from flwr.supercore import heartbeat
 from flwr.supernode import fleet_http_connection
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-TWICE, EARLIER = "twice", "earlier"
+TWICE = "twice"
+EARLIER = "earlier"
 PHASES = ("train", "evaluate")
-NODE, APP = "flower_supernode.py", "flwr-clientapp"
+NODE = "flower_supernode.py"
+APP = "flwr-clientapp"
 """Words of the command lines of a device's processes."""
 BEAT = 10
 """Seconds of Flower's heartbeat, twice which a node is missed after."""
@@ -73,7 +75,8 @@ def _beat_faster() -> None:
 
 
 def _push_twice(folder: Path) -> None:
-    push, sent = FleetHttpClient.PushMessages, list[Any]()
+    push = FleetHttpClient.PushMessages
+    sent = list[Any]()
 
     def push_again(client: FleetHttpClient, requests: list[Any]) -> None:
         time.sleep(1)  # By then the reply and its objects are there.
@@ -95,7 +98,8 @@ def _answer_earlier(folder: Path) -> None:
 
     def answer(app: ClientApp, message: Message, context: Any) -> Message:
         reply = honest(app, message, context)
-        phase, now = message.metadata.message_type, message.metadata.group_id
+        phase = message.metadata.message_type
+        now = message.metadata.group_id
         if phase not in PHASES:
             return reply
         kept = folder / f"{phase}.reply"

@@ -18,7 +18,8 @@ from cfl_flower.errors import ERROR_MARK
 PATIENCE = 600.0
 """Seconds that a command may take, frozen and all."""
 
-EQUAL, DIFFERENT = "equal to the bit", "different"
+EQUAL = "equal to the bit"
+DIFFERENT = "different"
 """How a run ended, beside the reference."""
 
 

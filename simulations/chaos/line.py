@@ -17,7 +17,9 @@ class Line:
     """
 
     def __init__(self, target: int) -> None:
-        self._target, self._whole, self._lock = target, True, Lock()
+        self._target = target
+        self._whole = True
+        self._lock = Lock()
         self._sockets: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]

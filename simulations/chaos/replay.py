@@ -41,8 +41,10 @@ class ReplayGrid(InProcessGrid):
         told = message.metadata
         client = self.node_configs[told.dst_node_id][CLIENT_ID]
         # Flower calls a round's hello one of the round before.
-        round = int(told.group_id or 0) + (told.message_type == "query")
-        if (round, told.message_type, client) in self._losses:
+        server_round = int(told.group_id or 0)
+        if told.message_type == "query":
+            server_round += 1
+        if (server_round, told.message_type, client) in self._losses:
             return Message(Error(2, "as it failed"), reply_to=message)
         return super()._call(message)
 
@@ -63,7 +65,8 @@ def judge(
     strikes: Strikes,
 ) -> list[str]:
     """Return what is wrong with a finished run of devices, a line for each."""
-    failed, again = losses(folder), folder.with_name(f"{folder.name}-again")
+    failed = losses(folder)
+    again = folder.with_name(f"{folder.name}-again")
     config = compose_config([*settings, f"output_dir={again}"])
     logging.disable(logging.WARNING)  # It would tell the failures again.
     try:
@@ -84,8 +87,8 @@ def counted_twice(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the clients that have more than one row in a round, a line for each."""
     counts = Counter((row["round"], row["client"]) for row in rows)
     return [
-        f"clients.jsonl: {client} has {count} rows in round {round}"
-        for (round, client), count in counts.items()
+        f"clients.jsonl: {client} has {count} rows in round {server_round}"
+        for (server_round, client), count in counts.items()
         if count > 1
     ]
 
@@ -96,10 +99,12 @@ def unexplained(failed: Collection[Loss], strikes: Strikes) -> list[str]:
     A fault explains failures until the first round in which all went well again.
     """
     found = []
-    for round, phase, client in failed:
+    for server_round, phase, client in failed:
         bad = {each for each, _, name in failed if name == client}
-        well = next((r for r in range(round - 1, 0, -1) if r not in bad), 1)
+        well = next((r for r in range(server_round - 1, 0, -1) if r not in bad), 1)
         met = strikes.get(client, ())
-        if not any(first <= round and last >= well for first, last in met):
-            found.append(f"round {round}: {client} failed in {phase} without a fault")
+        if not any(first <= server_round and last >= well for first, last in met):
+            found.append(
+                f"round {server_round}: {client} failed in {phase} without a fault"
+            )
     return found

@@ -223,7 +223,8 @@ def disturb_all(
     strategies: Sequence[str], minutes: float, seed: int, ledger: Ledger
 ) -> Iterator[str]:
     """Disturb each method's run in turn; yield a line on each that has ended."""
-    end, number = time.monotonic() + 60 * minutes, 0
+    end = time.monotonic() + 60 * minutes
+    number = 0
     with tempfile.TemporaryDirectory(prefix="cfl-chaos-") as name:
         for strategy in strategies:
             run_reference(strategy, Path(name, strategy))

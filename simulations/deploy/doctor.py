@@ -53,7 +53,8 @@ def is_well(name: str, check: Check) -> bool:
     try:
         detail = check()
     except CflError as error:
-        well, detail = False, str(error)
+        well = False
+        detail = str(error)
     print(f"{'ok' if well else 'WRONG':6}{name:12}{detail}")
     return well
 
@@ -157,7 +158,8 @@ def check_clock(host: str, port: int) -> str:
     """Compare this machine's clock with the SuperLink's."""
     # A wrong clock makes certificates invalid: only the time is asked, and of anybody.
     context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     connection = http.client.HTTPSConnection(
         host, port, timeout=TIMEOUT, context=context
     )
@@ -247,7 +249,9 @@ def check_folder(folder: Path) -> str:
 def plan(asked: argparse.Namespace) -> dict[str, Check]:
     """Choose the checks that concern the machine."""
     host, port = split_address(asked.superlink)
-    keys, home, data = asked.keys, asked.home.absolute(), asked.data_dir
+    keys = asked.keys
+    home = asked.home.absolute()
+    data = asked.data_dir
     checks: dict[str, Check] = {"versions": check_versions}
     if asked.server:
         checks["certificate"] = partial(check_server, keys, host)

@@ -34,8 +34,10 @@ from cfl_flower.settings import require
 from cfl_flower.types import is_client_id
 from simulations.shell.terminal import Parser, command
 
-AUTHORITY, SERVER = "ca", "server"
-AUTHORITY_DAYS, SERVER_DAYS = 3650, 825
+AUTHORITY = "ca"
+SERVER = "server"
+AUTHORITY_DAYS = 3650
+SERVER_DAYS = 825
 CURVE = ec.SECP384R1()
 """Flower asks for a NIST curve of nodes' keys."""
 

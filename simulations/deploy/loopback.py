@@ -45,7 +45,8 @@ class Deployment:
     """What runs below one folder, and can be killed by what its command line says."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.keys = root, root / "keys"
+        self.root = root
+        self.keys = root / "keys"
         self.port = free_ports(1)[0]
         self.variables = {
             **os.environ,
@@ -95,8 +96,15 @@ class Deployment:
     def register(self, *names: str) -> None:
         """Let devices join whose keys there are, and tell Flower's CLI the address."""
         public = [str(self.keys / f"{name}.pub") for name in names]
-        where = (CONNECTION, self.address, str(self.keys / "ca.pem"))
-        self.carry_out("connect", "simulations.deploy.connect", *where, *public)
+        authority = str(self.keys / "ca.pem")
+        self.carry_out(
+            "connect",
+            "simulations.deploy.connect",
+            CONNECTION,
+            self.address,
+            authority,
+            *public,
+        )
 
     def start_superlink(self) -> subprocess.Popen[bytes]:
         """Start the SuperLink, for the first time or again, and wait until it is up."""
@@ -118,16 +126,20 @@ class Deployment:
         return self.start(
             name,
             "simulations.deploy.supernode",
-            *(f"127.0.0.1:{port or self.port}", str(self.keys), "--client", name),
-            *("--data-dir", str(self.root / name), "--port", str(free_ports(1)[0])),
-            *("--home", str(self.root / f"home-{name}")),
+            f"127.0.0.1:{port or self.port}",
+            str(self.keys),
+            f"--client={name}",
+            f"--data-dir={self.root / name}",
+            f"--port={free_ports(1)[0]}",
+            f"--home={self.root / f'home-{name}'}",
             *more,
             first=first,
         )
 
     def processes(self, part: str = "") -> list[psutil.Process]:
         """Return what was started here whose command line contains something."""
-        found, mark = [], f"{self.root}{os.sep}"
+        found = []
+        mark = f"{self.root}{os.sep}"
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 ours = any(mark in value for value in process.environ().values())

@@ -98,7 +98,9 @@ def reaches_nobody(output: str) -> bool:
 
 
 def _stream(name: str, overrides: Sequence[str]) -> tuple[str, str, str]:
-    run, reason, output = "", "", []
+    run = ""
+    reason = ""
+    output = []
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(

@@ -32,7 +32,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--home", type=Path, default=Path("superlink"))
     own, more = divide(arguments)
     asked = parser.parse_args(own)
-    keys, home = asked.keys, asked.home.absolute()
+    keys = asked.keys
+    home = asked.home.absolute()
     flower = [
         # Not its folder's modules under their short names (-P).
         *(sys.executable, "-P", flower_superlink.__file__),

@@ -119,7 +119,8 @@ def main(arguments: Sequence[str]) -> None:
         asked.least_members,
     )
     # The key has the name as typed: client 7 may be device 007.
-    key, authority = asked.keys / asked.client, asked.keys / f"{AUTHORITY}.pem"
+    key = asked.keys / asked.client
+    authority = asked.keys / f"{AUTHORITY}.pem"
     flower = supernode(asked.superlink, key, authority, config, asked.port)
     become(flower + more, home, environment(home))
 

@@ -71,7 +71,8 @@ def flwr(
     *arguments: str, variables: Mapping[str, str], folder: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Return what Flower's CLI answered."""
-    command, env = ["flwr", *arguments], dict(variables)
+    command = ["flwr", *arguments]
+    env = dict(variables)
     return subprocess.run(
         command, env=env, cwd=folder, capture_output=True, text=True, check=False
     )
@@ -88,7 +89,8 @@ def wait_for_end(
     The run is the first that `flwr list` shows with these arguments, in a folder;
     patience is in seconds.
     """
-    deadline, last = time.monotonic() + patience, "unknown"
+    deadline = time.monotonic() + patience
+    last = "unknown"
     words = ("list", *arguments, "--format", "json")
     while time.monotonic() < deadline:
         answer = flwr(*words, variables=variables, folder=folder).stdout

@@ -35,7 +35,9 @@ class InProcessGrid(Grid):
         node_configs: Iterable[dict[str, Any]] = ({},),
         client_app: ClientApp = default_app,
     ) -> None:
-        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        TaskIdentity.run_id = 1
+        TaskIdentity.task_id = 1
+        TaskIdentity.node_id = 1
         self.client_app = client_app
         self.node_configs: dict[int, dict[str, Any]] = {}
         self._replies: dict[str, Message] = {}

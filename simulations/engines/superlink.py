@@ -159,7 +159,8 @@ def _submit(
     Returns the reason for giving up, empty if all is saved, or None if it did not say.
     """
     command = run_command(overrides, home, "--federation-config", federation)
-    stream, console = home / "stream.log", home / CONSOLE_FILE
+    stream = home / "stream.log"
+    console = home / CONSOLE_FILE
     console.touch()
     with stream.open("w") as log, console.open() as lines:
         process = subprocess.Popen(

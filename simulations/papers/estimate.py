@@ -48,7 +48,8 @@ def estimate_seconds(config: RunConfig) -> float:
 
 def count_work(config: RunConfig) -> Work:
     """Return the work of a round in which all clients are mean ones."""
-    stream, local = open_stream(config), config.strategy.local
+    stream = open_stream(config)
+    local = config.strategy.local
     count = min(config.clients, COUNTED_CLIENTS)
     some = generator(config.seed, "estimate").choice(config.clients, count, False)
     views = [stream.view(client, 1) for client in some.tolist()]
@@ -68,11 +69,13 @@ def count_work(config: RunConfig) -> Work:
 def time_step(config: RunConfig, batch: int) -> tuple[float, float]:
     """Return the seconds of a training step, and of the test of a sample, on noise."""
     torch.set_num_threads(1)
-    shape, classes = config.dataset.shape, config.dataset.classes
+    shape = config.dataset.shape
+    classes = config.dataset.classes
     local: LocalTraining = replace(config.strategy.local, steps=STEPS, batch_size=batch)
     model = FlatModel(config.model.build(shape, classes))
     count = max(batch * STEPS, BLOCK)
-    x, y = torch.rand(count, *shape), torch.arange(count) % classes
+    x = torch.rand(count, *shape)
+    y = torch.arange(count) % classes
     rng = np.random.default_rng(0)
     # Twice: at first, caches are cold.
     steps = repeat(lambda: train(model, x, y, local, rng), number=1, repeat=2)

@@ -212,7 +212,8 @@ def _flatten(overrides: Iterable[Any]) -> list[str]:
 
 def _share_of_bytes(run: Finished) -> float:
     """Return the bytes in percent of a FedAvg's of as many rounds."""
-    config, dataset = run.config, run.config.dataset
+    config = run.config
+    dataset = run.config.dataset
     own = run.summary["bytes_up"] + run.summary["bytes_down"]
     model = initial_vector(config.model, dataset.shape, dataset.classes, 0)
     exchanges = 2 * config.rounds * config.participants
@@ -226,7 +227,9 @@ def _best(run: Finished) -> float:
     """
     curve = {r["round"]: r["accuracy"] for r in run.rounds if r["accuracy"] is not None}
     first = math.ceil(run.config.clients / run.config.participants)
-    later = [accuracy for round, accuracy in curve.items() if round > first]
+    later = [
+        accuracy for server_round, accuracy in curve.items() if server_round > first
+    ]
     return float(max(later, default=curve[max(curve)]))
 
 

@@ -107,7 +107,9 @@ def evenly(count: int, most: int) -> list[int]:
 
 def period_starts(changes: Sequence[int], total: int) -> list[int]:
     """Return the first round of every period of a run."""
-    return sorted({1, *(round for round in changes if round <= total)})
+    return sorted(
+        {1, *(server_round for server_round in changes if server_round <= total)}
+    )
 
 
 def shown_periods(count: int) -> list[int]:
@@ -126,14 +128,15 @@ def fingerprint(view: View) -> bytes:
 def tally(view: View) -> IntArray:
     """Count training samples by the `Columns` of a view."""
     mixed = len(view.turns) > 1
-    kinds, count = view.train_parts if mixed else view.labels, Columns.of(view).names
+    kinds = view.train_parts if mixed else view.labels
+    count = Columns.of(view).names
     return np.bincount(kinds, minlength=len(count))
 
 
-def summary(stream: Stream, round: int) -> DataSummary:
+def summary(stream: Stream, server_round: int) -> DataSummary:
     """Look at all clients in one round."""
-    concepts = stream.timeline.concepts(round)
-    views = (stream.view(client, round) for client in range(len(concepts)))
+    concepts = stream.timeline.concepts(server_round)
+    views = (stream.view(client, server_round) for client in range(len(concepts)))
     both = [(tally(view), fingerprint(view)) for view in views]
     counts, prints = zip(*both, strict=True)
     return DataSummary(np.stack(counts), list(prints), concepts)
@@ -143,7 +146,8 @@ def summarise(
     start: int, end: int, now: DataSummary, before: DataSummary | None
 ) -> Period:
     """Return the numbers of one period, compared with the one before."""
-    moved = changed = None
+    moved = None
+    changed = None
     if before is not None:
         moved = int((now.concepts != before.concepts).sum())
         both = zip(now.prints, before.prints, strict=True)
@@ -161,8 +165,10 @@ def preview(stream: Stream, total: int) -> Preview:
     """
     timeline = stream.timeline
     starts = period_starts(timeline.changes, total)
-    count, ends = len(starts), [round - 1 for round in starts[1:]] + [total]
-    shown, sampled = shown_periods(count), evenly(count, ROUNDS)
+    count = len(starts)
+    ends = [server_round - 1 for server_round in starts[1:]] + [total]
+    shown = shown_periods(count)
+    sampled = evenly(count, ROUNDS)
     needed = {*shown, *(number - 1 for number in shown if number)}
     seen: dict[int, DataSummary] = {}
     history = []
@@ -171,11 +177,14 @@ def preview(stream: Stream, total: int) -> Preview:
             history.append(timeline.concepts(start))
         if number in needed:
             seen[number] = summary(stream, start)
-    rounds, concepts = [starts[number] for number in sampled], np.stack(history, axis=1)
+    rounds = [starts[number] for number in sampled]
+    concepts = np.stack(history, axis=1)
     return Preview(
         total,
         starts,
-        late=[round for round in timeline.changes if round > total],
+        late=[
+            server_round for server_round in timeline.changes if server_round > total
+        ],
         periods=[
             summarise(starts[number], ends[number], seen[number], seen.get(number - 1))
             for number in shown
@@ -199,12 +208,14 @@ def changing_sizes(
     if (history != history[:, :1]).any():
         return None
 
-    def count(client: int, round: int) -> int:
-        return len(stream.view(client, round).train_indices)
+    def count(client: int, server_round: int) -> int:
+        return len(stream.view(client, server_round).train_indices)
 
     rows = rows_by_concept(history).tolist()
     # Round by round: the timeline keeps only a few.
-    sizes = np.array([[count(client, round) for client in rows] for round in rounds]).T
+    sizes = np.array(
+        [[count(client, server_round) for client in rows] for server_round in rounds]
+    ).T
     return sizes if (sizes != sizes[:, :1]).any() else None
 
 

@@ -45,7 +45,8 @@ def draw(found: Preview, title: str) -> Figure:
     rows = rows_by_concept(found.history)
     # Of three periods, the second is in the text alone.
     maps = [part[rows] for part in (found.counts[0], *found.counts[2:])]
-    first, last = found.periods[0], found.periods[-1]
+    first = found.periods[0]
+    last = found.periods[-1]
     spans = [span(each.start, each.end) for each in (first, last)]
     figure = new_figure(4.0 * len(maps) + 6.5, 7.5)
     widths = [1.0] * len(maps) + [1.5]
@@ -53,7 +54,8 @@ def draw(found: Preview, title: str) -> Figure:
     _draw_counts(figure, panels[:-1], maps, spans, found.columns)
     draw_rounds = _draw_history if found.sizes is None else _draw_sizes
     draw_rounds(figure, panels[-1], found, rows)
-    clients, places = len(found.history), evenly(len(rows), 20)
+    clients = len(found.history)
+    places = evenly(len(rows), 20)
     some = (
         f"{len(rows):,} of {clients:,}" if len(rows) < clients else f"all {clients:,}"
     )

@@ -143,7 +143,7 @@ def _from_to(first: int, last: int) -> str:
 def _mark_drifts(run: SavedRun, x: Spec, shift: int = 0) -> Spec:
     """Return lines in a picture of areas where the data changed."""
     drifts = run.drifts if len(run.drifts) <= MOST_MARKS else []
-    rows = [{"round": round - 0.5 + shift} for round in drifts]
+    rows = [{"round": server_round - 0.5 + shift} for server_round in drifts]
     return layer("rule", {"x": x}, rows, color="white", strokeDash=[2, 2])
 
 
@@ -214,8 +214,8 @@ def client_accuracy(run: SavedRun) -> Figure:
     image = axes.imshow(table[order], cmap="cividis", vmin=0, vmax=1, **style)
     if len(run.drifts) <= MOST_MARKS:
         dashed: Any = {"color": "white", "linewidth": 0.9, "linestyle": (0, (2, 2))}
-        for round in run.drifts:
-            axes.axvline(round - 0.5, **dashed)
+        for server_round in run.drifts:
+            axes.axvline(server_round - 0.5, **dashed)
     bar = figure.colorbar(image, ax=axes)
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_xlabel("round")

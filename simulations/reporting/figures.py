@@ -83,9 +83,11 @@ def curves(lines: Lines, key: str, label: str, percent: bool = False) -> Chart:
     last = max(done)
     changes = {tuple(run.drifts) for line in lines for run in line.runs}
     drifts = next(iter(changes)) if len(changes) == 1 else ()
+    if len(drifts) > MOST_MARKS:
+        drifts = ()
     shades = [
-        {"round": round - 0.5, "end": min(round + 0.5, last)}
-        for round in drifts[: MOST_MARKS * (len(drifts) <= MOST_MARKS)]
+        {"round": server_round - 0.5, "end": min(server_round + 0.5, last)}
+        for server_round in drifts
     ]
     x = rounds_axis(min(done), last)
     around = {"x": x, "x2": {"field": "end"}}
@@ -119,14 +121,14 @@ def _measured(line: Line, key: str, percent: bool = False) -> Iterator[Row]:
     several = len(values) > 1
     spreads = values.std(axis=0, ddof=1) if several else np.zeros(len(rounds))
     pattern, unit = ("{:.1f}", 100) if percent else ("{:.4g}", 1)
-    for round, mean, spread, sent in zip(
+    for server_round, mean, spread, sent in zip(
         rounds, means, spreads, line.sent(rounds), strict=True
     ):
         parts = [mean, spread] if several else [mean]
         shown = " ± ".join(pattern.format(unit * part) for part in parts)
         yield {
             "method": line.label,
-            "round": int(round),
+            "round": int(server_round),
             "mean": _rounded(mean),
             "low": _rounded(mean - spread),
             "high": _rounded(mean + spread),
@@ -142,7 +144,8 @@ def _rounded(value: float) -> float:
 
 def _draw(lines: Lines, rows: Sequence[Row], x: Spec, axis: Row) -> list[Spec]:
     """Return bands, lines, the names at their ends, and what tells their values."""
-    low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
+    low = min(row["low"] for row in rows)
+    high = max(row["high"] for row in rows)
     room = MARGIN * (high - low) or 0.5
     domain = (low - room, high + room)
     y = number("mean", domain, **axis)

@@ -118,7 +118,8 @@ def overview(found: Iterable[tuple[str, Rows[SavedRun]]]) -> Table:
     table = new_table(title, [*headings, "sent, MB", "sent by all, MB"])
     table.columns[0].header = "data"
     for data, rows in found:
-        winner, sent = find_winner(rows, "final"), costs(rows)
+        winner = find_winner(rows, "final")
+        sent = costs(rows)
         if winner is None:
             continue
         ahead = f"{winner.lead} over {winner.second}" if winner.second else "-"

@@ -179,11 +179,12 @@ class SavedRun:
         if not path.is_file():
             return None
         found = json.loads(path.read_text(encoding="utf-8"))
-        rounds, concepts = found["rounds"], np.array(found["concepts"], np.int64)
+        rounds = found["rounds"]
+        concepts = np.array(found["concepts"], np.int64)
         if concepts.shape != (len(rounds), self.resolved["clients"]):
             raise ValueError(f"{CONCEPTS} has concepts of shape {concepts.shape}")
         later = [int(found["next"])] if found["next"] else []
-        return [int(round) for round in rounds], concepts, later
+        return [int(server_round) for server_round in rounds], concepts, later
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -191,7 +192,8 @@ class SavedRun:
         partition, drift, dataset = self.build("partition", "drift", "dataset")
         sizes = [int(self.resolved[key]) for key in ("clients", "seed", "rounds")]
         clients, seed, rounds = sizes
-        events, classes = drift.events, dataset.classes
+        events = drift.events
+        classes = dataset.classes
         return Timeline(partition, events, clients, classes, seed, rounds)
 
     def concepts(self) -> IntArray:
@@ -208,9 +210,13 @@ class SavedRun:
             )
         if self._known:
             begins, concepts, _ = self._known
-            periods = [bisect_right(begins, round) - 1 for round in rounds]
+            periods = [
+                bisect_right(begins, server_round) - 1 for server_round in rounds
+            ]
             return concepts[np.ix_(periods, numbers)].T
-        found = [self.timeline.concepts(round)[numbers] for round in rounds]
+        found = [
+            self.timeline.concepts(server_round)[numbers] for server_round in rounds
+        ]
         return np.stack(found, axis=1)
 
     @property
@@ -225,7 +231,7 @@ class SavedRun:
     def drifts(self) -> list[int]:
         """The rounds at whose start the data changed, of those that are done."""
         last = int(self.rounds[-1]["round"]) if self.rounds else 0
-        return [round for round in self.changes if round <= last]
+        return [server_round for server_round in self.changes if server_round <= last]
 
     @cached_property
     def clients(self) -> list[ClientId]:

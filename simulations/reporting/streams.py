@@ -185,7 +185,8 @@ def _common_figures(lines: figures.Lines) -> Iterator[tuple[str, str, Chart]]:
 
 def _describe(resolved: Mapping[str, Json]) -> list[str]:
     """Return the data of a run: dataset, partition, drift and sizes."""
-    dataset, partition = _dataset(resolved), resolved["partition"]["name"]
+    dataset = _dataset(resolved)
+    partition = resolved["partition"]["name"]
     sizes = [f"{resolved[key]} {key}" for key in ("clients", "rounds")]
     return [dataset, partition, _drift(resolved["drift"]["name"]), *sizes]
 

@@ -99,39 +99,43 @@ def open_run(
 
 
 def assign(
-    opened: Opened, client: int, round: int, unlabelled: bool = False
+    opened: Opened, client: int, server_round: int, unlabelled: bool = False
 ) -> Assignment:
     """Find the cluster of a client by its data of a round.
 
     A `ConfigError` says that there is no such client, or that it has no samples.
     """
-    resources, models = opened.resources, opened.state.models
+    resources = opened.resources
+    models = opened.state.models
     settings = resources.settings
     allowed = f"a client from 0 to {settings['clients'] - 1}, or more with --clients"
     require(0 <= client < settings["clients"], "--client", client, allowed)
-    view = resources.stream.view(client, round)
+    view = resources.stream.view(client, server_round)
     require(len(view.labels) > 0, "--client", client, "a client with samples")
-    device = make_device(resources, client, round)
+    device = make_device(resources, client, server_round)
     if isinstance(device, StoCFLClient):
-        cluster, fit = nearest_by_direction(opened, device, round, unlabelled)
+        cluster, fit = nearest_by_direction(opened, device, server_round, unlabelled)
         joins = fit >= settings["strategy"].threshold
     else:
-        losses = device.losses(models, round)
-        cluster, joins = int(losses.argmin()), True
+        losses = device.losses(models, server_round)
+        cluster = int(losses.argmin())
+        joins = True
         fit = float(losses[cluster])
     accuracy = None
     if count := len(view.test_indices):
         evaluator = Evaluator(resources.model, {})
         accuracy = evaluator.evaluate(models[cluster], view)[1] / count
-    concept = int(resources.stream.timeline.concepts(round)[client])
+    concept = int(resources.stream.timeline.concepts(server_round)[client])
     return Assignment(client, concept, cluster, fit, joins, accuracy)
 
 
-def make_device(resources: WorkerResources, client: int, round: int) -> ClusteredClient:
+def make_device(
+    resources: WorkerResources, client: int, server_round: int
+) -> ClusteredClient:
     """Return a client of a saved run, to be asked about its data of a round."""
     context = ClientContext(
         client,
-        round,
+        server_round,
         resources.settings["seed"],
         resources.stream,
         resources.model,
@@ -146,36 +150,42 @@ def make_device(resources: WorkerResources, client: int, round: int) -> Clustere
 
 
 def nearest_by_direction(
-    opened: Opened, device: StoCFLClient, round: int, unlabelled: bool
+    opened: Opened, device: StoCFLClient, server_round: int, unlabelled: bool
 ) -> tuple[int, float]:
     """Return the cluster with the nearest direction, and the cosine: section 4.4."""
-    state, anchor = opened.state, opened.resources.initial
+    state = opened.state
+    anchor = opened.resources.initial
     assert isinstance(state, StoCFLState)
     # Cluster 0 are the clients that were not met.
-    models, sums = state.models[1:], state.sums[1:]
+    models = state.models[1:]
+    sums = state.sums[1:]
     allowed = "a run in which clients took part"
     require(len(models) > 0, "SOURCE", opened.saved.folder, allowed)
     if unlabelled:
-        samples, _ = device.data(round).train()
-        cosines = device.likeness(anchor, models, sums, samples, round)
+        samples, _ = device.data(server_round).train()
+        cosines = device.likeness(anchor, models, sums, samples, server_round)
         return int(np.argmax(cosines)) + 1, max(cosines)
-    found, cosine = nearest_direction(device.direction(anchor, round), sums)
+    found, cosine = nearest_direction(device.direction(anchor, server_round), sums)
     return found + 1, cosine
 
 
 def assign_from_run(asked: argparse.Namespace) -> None:
     """Print the clusters of a saved run's clients, as the command line asks."""
     opened = open_run(asked.source, asked.clients, asked.data_dir)
-    method, settings = opened.saved.strategy, opened.resources.settings
+    method = opened.saved.strategy
+    settings = opened.resources.settings
     by_direction = isinstance(opened.state, StoCFLState)
     allowed = "--unlabelled is for runs of strategy=stocfl"
     require(by_direction or not asked.unlabelled, "strategy", method, allowed)
-    round = opened.done if asked.round is None else asked.round
+    server_round = opened.done if asked.round is None else asked.round
     allowed = f"a round from 1 to {settings['rounds']}"
-    require(1 <= round <= settings["rounds"], "--round", round, allowed)
+    require(1 <= server_round <= settings["rounds"], "--round", server_round, allowed)
     clients = [client for each in asked.client for client in each]
-    found = [assign(opened, client, round, asked.unlabelled) for client in clients]
-    title, fit = f"clusters of {method} by the smallest loss", "loss"
+    found = [
+        assign(opened, client, server_round, asked.unlabelled) for client in clients
+    ]
+    title = f"clusters of {method} by the smallest loss"
+    fit = "loss"
     if by_direction:
         title = f"nearest clusters, tau = {settings['strategy'].threshold:g}"
         fit = "cosine"

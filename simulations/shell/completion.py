@@ -38,7 +38,8 @@ def complete_override(words: Sequence[str], begun: str) -> list[str]:
     found = _step(begun, composition)
     # The shell adds a space to a single one, which may end neither in "=" nor in ".".
     while len(found) == 1 and found[0] != begun and found[0][-1] in "=.":
-        begun, found = found[0], _step(found[0], composition) or [found[0]]
+        begun = found[0]
+        found = _step(found[0], composition) or [found[0]]
     return [each[cut:] for each in found]
 
 

@@ -84,31 +84,38 @@ class Auxo(ClusteredStrategy):
     State = AuxoState
     discloses = Disclosure(singly=True)
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Let newcomers ask for any cohort."""
-        state, count, more = self.state, len(self.state.models), len(newcomers)
-        self.join(newcomers, self.rng("join", round).integers(count, size=more))
+        state = self.state
+        count = len(self.state.models)
+        more = len(newcomers)
+        self.join(newcomers, self.rng("join", server_round).integers(count, size=more))
         state.rewards = np.vstack([state.rewards, np.zeros((more, count))])
         state.sides = np.concatenate([state.sides, np.zeros((more, count, 2))])
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Let clients ask for their favourite cohort, some for any other."""
-        state, settings = self.state, self.settings
-        rng, count = self.rng("explore", round), len(self.state.clients)
-        own, asked = state.clusters, rng.integers(len(state.models), size=count)
-        chance = settings.exploration * settings.decay ** (round - 1)
+        state = self.state
+        settings = self.settings
+        rng = self.rng("explore", server_round)
+        count = len(self.state.clients)
+        own = state.clusters
+        asked = rng.integers(len(state.models), size=count)
+        chance = settings.exploration * settings.decay ** (server_round - 1)
         explores = rng.random(count) < chance
         # Where rewards are equal there is no favourite.
         explores |= np.ptp(state.rewards, axis=1) == 0
         state.clusters = np.where(explores, asked, own)
-        plan = super().plan_train(round)
-        self._asked, state.clusters = state.clusters, own
+        plan = super().plan_train(server_round)
+        self._asked = state.clusters
+        state.clusters = own
         return plan
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Learn from each cohort's updates, average, then split where it is time."""
         state = self.state
-        own, state.clusters = state.clusters, self._asked
+        own = state.clusters
+        state.clusters = self._asked
         rows = self.rows(result.client for result in results)
         learned: list[int] = []
         for cohort in range(len(state.models)):
@@ -117,7 +124,7 @@ class Auxo(ClusteredStrategy):
                 updates = np.stack([results[i].arrays[0] for i in here])
                 self.learn(cohort, rows[here], updates - state.models[cohort], own)
                 learned.append(cohort)
-        super().absorb_train(round, results)
+        super().absorb_train(server_round, results)
         rewards = state.rewards
         # Without a largest reward a client stays where it is.
         tied = np.ptp(rewards, axis=1) == 0
@@ -136,25 +143,30 @@ class Auxo(ClusteredStrategy):
 
         ``updates`` has the shape (m, d), ``own`` each client's cohort so far, (n,).
         """
-        state, settings = self.state, self.settings
+        state = self.state
+        settings = self.settings
         centred, units = directions(updates.astype(float))
-        sides, rewards = state.sides.copy(), state.rewards.copy()
+        sides = state.sides.copy()
+        rewards = state.rewards.copy()
         members = own[rows] == cohort
         if state.begun[cohort]:
             side = assign_sides(units, known_sides(sides[rows, cohort]))
         else:
             side = first_sides(units, members | (len(state.models) == 1))
-        found, side = rows[side != NEITHER], side[side != NEITHER]
+        found = rows[side != NEITHER]
+        side = side[side != NEITHER]
         sides[found, cohort, side] += settings.side_reward
         sides[found, cohort, 1 - side] -= settings.side_reward
-        state.begun, state.learned = state.begun.copy(), state.learned.copy()
+        state.begun = state.begun.copy()
+        state.learned = state.learned.copy()
         state.begun[cohort] |= len(found) > 0
         state.learned[cohort] += 1
         if len(state.models) > 1:
             gained = cohort_rewards(centred, members, settings.reward)
             rewards[rows, cohort] += gained
             sides[rows[gained < 0], cohort] = 0.0
-        state.sides, state.rewards = sides, rewards
+        state.sides = sides
+        state.rewards = rewards
 
     def split(self, learned: list[int]) -> None:
         """Split those for which it is time of the cohorts that learned in a round."""
@@ -166,7 +178,8 @@ class Auxo(ClusteredStrategy):
 
     def is_due(self, cohort: int) -> bool:
         """Return whether a cohort splits after what it learned in this round."""
-        state, settings = self.state, self.settings
+        state = self.state
+        settings = self.settings
         members = np.flatnonzero(state.clusters == cohort)
         side = known_sides(state.sides[members, cohort])
         sizes = int((side == 0).sum()), int((side == 1).sum())

@@ -88,29 +88,32 @@ class ChoosingStrategy(ClusteredStrategy):
 
     # Newcomers -----------------------------------------------------------------------
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Let newcomers choose; those that fail to are asked again next round."""
         models = self.candidates.models
         everything = tuple(range(len(models)))
         tasks = [Task(result.client, everything) for result in newcomers]
         question = {"choose": True, **self.candidates.config}
-        answers = self.ask(round, Plan(tasks, models, question))
+        answers = self.ask(server_round, Plan(tasks, models, question))
         answers = self.screen("query", answers, self.read_choice)
-        self.admit(round, answers, [answer.report for answer in answers])
+        self.admit(server_round, answers, [answer.report for answer in answers])
 
-    def admit(self, round: int, results: list[Result], clusters: Sequence[int]) -> None:
+    def admit(
+        self, server_round: int, results: list[Result], clusters: Sequence[int]
+    ) -> None:
         """Take clients into the state."""
         state = self.state
         self.join(results, np.array(clusters, np.int64))
-        state.chosen = np.append(state.chosen, np.full(len(results), round - 1))
+        state.chosen = np.append(state.chosen, np.full(len(results), server_round - 1))
 
     # Migration -----------------------------------------------------------------------
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Test; with migration, clients also check whether their data shifted."""
         if not self.settings.migration:
-            return super().plan_evaluate(round, test)
-        state, candidates = self.state, self.candidates
+            return super().plan_evaluate(server_round, test)
+        state = self.state
+        candidates = self.candidates
         models = state.models
         if candidates.models is not models:
             models = models + candidates.models
@@ -123,16 +126,18 @@ class ChoosingStrategy(ClusteredStrategy):
             tasks.append(Task(state.clients[row], received, chosen))
         return Plan(tasks, models, dict(candidates.config))
 
-    def absorb_evaluate(self, round: int, results: Results) -> None:
+    def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Move the clients that chose again."""
         if not self.settings.migration:
             return
-        state, record = self.state, self.record
+        state = self.state
+        record = self.record
         reports = [result for result in results if result.report is not None]
         rows = self.rows(result.client for result in reports)
         clusters = np.array([result.report for result in reports], np.int64)
         record.drifted = len(reports)
         record.moved = int(np.count_nonzero(state.clusters[rows] != clusters))
-        state.clusters[rows], state.chosen[rows] = clusters, round
+        state.clusters[rows] = clusters
+        state.chosen[rows] = server_round
         tested = self.rows(result.client for result in results)
         record.bytes_down += self.candidates.account(state, tested, results)

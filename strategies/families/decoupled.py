@@ -63,7 +63,8 @@ class AnchorState(ClusteredState):
 
     @anchors.setter
     def anchors(self, anchors: Anchors) -> None:
-        self.points, self.present = anchors.points, anchors.present
+        self.points = anchors.points
+        self.present = anchors.present
 
     def average(self, points: Sequence[Vector], counts: Sequence[FloatArray]) -> None:
         """Average participants' anchors, each (L * D,), by their label counts, (L,)."""
@@ -91,11 +92,11 @@ class DecoupledStrategy(ClusteredStrategy):
         model: Vector = self.state.models[0]
         return self.split.divide(model)[0]
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Send the extractor to the participants."""
-        return self.send_to_participants(round, [self.extractor])
+        return self.send_to_participants(server_round, [self.extractor])
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Average the extractors: eq. 10."""
         self.returned = {}
         self.record.measures["discrepancy"] = None
@@ -121,7 +122,7 @@ class DecoupledStrategy(ClusteredStrategy):
         pairs = zip(results, arrays, strict=True)
         self.returned = {result.client: own for result, own in pairs}
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Let everyone test the fresh extractor with its own classifier."""
         models: list[Vector] = [self.extractor]
         tasks = []
@@ -133,7 +134,7 @@ class DecoupledStrategy(ClusteredStrategy):
                 tasks.append(Task(client, ((0,) if test else ()) + places))
         return Plan(tasks, models)
 
-    def absorb_evaluate(self, round: int, results: Results) -> None:
+    def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Count what participants received beside the model that is tested."""
         arrived = [self.returned.get(result.client, ()) for result in results]
         self.record.bytes_down += sum(a.nbytes for arrays in arrived for a in arrays)

@@ -55,7 +55,8 @@ class PublicModels:
     """The public sets of a run, and what the server does with them."""
 
     def __init__(self, config: RunConfig, timeline: Timeline | None) -> None:
-        self._config, self._timeline = config, timeline
+        self._config = config
+        self._timeline = timeline
 
     @cached_property
     def sets(self) -> list[Samples]:
@@ -64,7 +65,8 @@ class PublicModels:
         Raises `ConfigError` with devices' own data and no `public_dir`; in a
         simulation, if that has not as many sets as the data have distributions.
         """
-        config, folder = self._config, self._config.strategy.public_dir
+        config = self._config
+        folder = self._config.strategy.public_dir
         if folder is not None:
             sets = sets_in_folders(config.dataset, str(Path(config.data_dir, folder)))
             if self._timeline is not None:
@@ -100,7 +102,8 @@ class PublicModels:
 
     def pretrain(self, initial: Vector) -> list[Vector]:
         """Train the initial model on the union of the sets, then on each of them."""
-        settings, common = self._config.strategy, initial
+        settings = self._config.strategy
+        common = initial
         if settings.common_epochs:
             union = Samples(
                 torch.cat([each.x for each in self.sets]),
@@ -123,10 +126,12 @@ class PublicModels:
     ) -> Vector:
         seed = self._config.seed
         seed_torch(torch_seed(seed, purpose, 0, number))
-        model, rng = FlatModel(self._network()), generator(seed, purpose, 0, number)
+        model = FlatModel(self._network())
+        rng = generator(seed, purpose, 0, number)
         key = "strategy.pretraining"
         return pretrain(model, start, samples.x, samples.y, settings, rng, key)
 
     def _network(self) -> Any:
-        config, dataset = self._config, self._config.dataset
+        config = self._config
+        dataset = self._config.dataset
         return build_network(config.model, dataset.shape, dataset.classes, config.seed)

@@ -102,14 +102,14 @@ class SoftStrategy(AsynchronousStrategy):
             shares=np.zeros((0, count)),
         )
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Take newcomers in with the mean model, as an even mixture."""
         state = self.state
         if not state.clients:
             state.models = self.public.pretrain(self.initial_model())
         even = np.full((len(newcomers), len(state.models)), 1 / len(state.models))
         state.shares = np.concatenate([state.shares, even])
-        super().welcome(round, newcomers)
+        super().welcome(server_round, newcomers)
 
     def update(self, row: int, model: Vector, ratios: FloatArray) -> None:
         """Move each model k towards an uploaded one by its ratio alpha_k: CCFL, eq. 3.

@@ -85,7 +85,8 @@ class FieldingSettings(StrategySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kind, trigger = self.representation.name, self.trigger.name
+        kind = self.representation.name
+        trigger = self.trigger.name
         self.representation.check_distance(self.distance)
         # Nothing bounds what one sample does to a gradient or an embedding.
         ok = kind == "label_histogram" or not self.privacy.on
@@ -97,7 +98,8 @@ class FieldingSettings(StrategySettings):
 
     def check_privacy(self) -> None:
         """Require that reports hide whole clients, and that tests change nothing."""
-        noise, learning = self.privacy, self.threshold_learning
+        noise = self.privacy
+        learning = self.threshold_learning
         allowed = "client with privacy=, as the others hide one label of a client"
         require(noise.whole_client, "strategy/privacy", noise.name, allowed)
         ok = not isinstance(learning, LearnedThreshold)
@@ -120,8 +122,11 @@ def handle_drift(
     The state has the latest representations already. Returns how many clients moved,
     and whether all clients were re-clustered.
     """
-    clusters, centres, distance = state.clusters, state.centres, settings.distance
-    points, trim = state.representations, settings.robustness.trim
+    clusters = state.clusters
+    centres = state.centres
+    distance = settings.distance
+    points = state.representations
+    trim = settings.robustness.trim
     # Lines 1 and 2, all centres frozen, and line 3.
     state.clusters = move_drifted(drifted, points, clusters, centres, distance)
     moved = int(np.count_nonzero(state.clusters != clusters))
@@ -147,7 +152,8 @@ def recluster(
 
 def set_centres(state: FieldingState, settings: FieldingSettings) -> None:
     """Set the centres of new clusters, from which later shifts can be measured."""
-    points, trim = state.representations, settings.robustness.trim
+    points = state.representations
+    trim = settings.robustness.trim
     state.centres = find_centres(points, state.clusters, len(state.models), trim)
     state.reference = state.centres
 
@@ -159,14 +165,14 @@ def cluster_clients(
     state: FieldingState, settings: FieldingSettings, rng: np.random.Generator
 ) -> IntArray:
     """Cluster all clients by their representations, K by the silhouette."""
-    points, kind = state.representations, settings.representation
-    significance, noise = (
-        settings.significance,
-        settings.privacy.variances(state.counts),
-    )
+    points = state.representations
+    kind = settings.representation
+    significance = settings.significance
+    noise = settings.privacy.variances(state.counts)
     if kind.chance_explains(points, state.counts, significance, noise):
         return np.zeros(len(points), np.int64)
-    distance, least = settings.distance, kind.least_silhouette
+    distance = settings.distance
+    least = kind.least_silhouette
     found = choose_clusters(points, distance, settings.scan, rng, least)
     return settings.robustness.merge_small(points, found, distance)
 
@@ -181,11 +187,13 @@ class Fielding(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: line 2."""
-        representation, simulated = self.settings.representation, bool(self.timeline)
+        representation = self.settings.representation
+        simulated = bool(self.timeline)
         self.classes = self.config.dataset.classes
         self.width = representation.width(self.hollow_network(), self.classes)
         self.shared = representation.shared_models(self.config, simulated)
-        no_counts, no_centres = no_clusters(), np.zeros((0, self.width))
+        no_counts = no_clusters()
+        no_centres = np.zeros((0, self.width))
         return FieldingState(
             clients=[],
             clusters=no_clusters(),
@@ -222,9 +230,10 @@ class Fielding(ClusteredStrategy):
         representation.check(report.representation, self.classes)
         return replace(result, report=report)
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Cluster the first clients: line 1. Later ones are placed as drifted ones."""
-        state, settings = self.state, self.settings
+        state = self.state
+        settings = self.settings
         points, counts = DriftReport.stack(newcomers)
         rows = len(state.clients) + np.arange(len(newcomers))
         state.representations = np.vstack([state.representations, points])
@@ -233,16 +242,16 @@ class Fielding(ClusteredStrategy):
         if state.clients:
             # In any cluster, from which Algorithm 2 moves them.
             self.join(newcomers, np.zeros(len(newcomers), np.int64))
-            rng = self.rng("recluster-join", round)
+            rng = self.rng("recluster-join", server_round)
             _, self.record.reclustered = self.follow_drift(rows, rng)
             return
-        clusters = cluster_clients(state, settings, self.rng("cluster", round))
+        clusters = cluster_clients(state, settings, self.rng("cluster", server_round))
         self.join(newcomers, clusters)
         state.models = state.models * (int(clusters.max()) + 1)
         set_centres(state, settings)
         self.measure_heterogeneity()
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Ask every client whether its representation changed, tested or not."""
         state = self.state
         rows = zip(
@@ -251,11 +260,13 @@ class Fielding(ClusteredStrategy):
         tasks = [Task(c, (k,) if test else (), {HELD: digest(r)}) for c, k, r in rows]
         return Plan(tasks, state.models if test else [], self.request.to_config())
 
-    def absorb_evaluate(self, round: int, results: Results) -> None:
+    def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Handle the drift of clients that report it: line 4, Algorithm 2."""
-        state, record = self.state, self.record
+        state = self.state
+        record = self.record
         reports = [result for result in results if result.report is not None]
-        record.drifted, record.moved = len(reports), 0
+        record.drifted = len(reports)
+        record.moved = 0
         # Not None any more, and still True if newcomers led to it.
         record.reclustered = bool(record.reclustered)
         self.learn_threshold(drifted=bool(reports))
@@ -267,14 +278,17 @@ class Fielding(ClusteredStrategy):
         state.representations[drifted], state.counts[drifted] = DriftReport.stack(
             reports
         )
-        rng = self.rng("recluster", round)
+        rng = self.rng("recluster", server_round)
         record.moved, reclustered = self.follow_drift(drifted, rng)
         record.reclustered |= reclustered
 
     def describe(self) -> Description:
         """Return what is known of the clusters from the latest representations."""
-        state, distance = self.state, self.settings.distance
-        points, clusters, centres = state.representations, state.clusters, state.centres
+        state = self.state
+        distance = self.settings.distance
+        points = state.representations
+        clusters = state.clusters
+        centres = state.centres
         measure = partial(own_centre_distances, points, clusters, centres, distance)
         return Description(heterogeneity=state.heterogeneity, centre_distances=measure)
 
@@ -282,7 +296,8 @@ class Fielding(ClusteredStrategy):
         self, drifted: IntArray, rng: np.random.Generator
     ) -> tuple[int, bool]:
         """Carry out Algorithm 2; return how many moved, and whether it re-clustered."""
-        state, settings = self.state, self.settings
+        state = self.state
+        settings = self.settings
         if isinstance(settings.trigger, PairwiseTrigger):
             self.record.measures["delta"] = settings.trigger.current(state)
         parts = settings.representation.parts(self.classes)
@@ -292,10 +307,12 @@ class Fielding(ClusteredStrategy):
 
     def learn_threshold(self, drifted: bool) -> None:
         """Judge the threshold on trial by Dunnett's test (Appendix F.1)."""
-        learning, configured = self.settings.threshold_learning, self.settings.threshold
+        learning = self.settings.threshold_learning
+        configured = self.settings.threshold
         if not isinstance(learning, LearnedThreshold):
             return
-        state, record = self.state, self.record
+        state = self.state
+        record = self.record
         rng = self.rng("dunnett", record.round)
         trials = learning.after_round(state.trials, record, drifted, configured, rng)
         record.measures["threshold"] = learning.in_force(configured, trials)
@@ -303,7 +320,9 @@ class Fielding(ClusteredStrategy):
 
     def measure_heterogeneity(self) -> None:
         """Keep the mean client distance within clusters (section 2.1)."""
-        state, distance = self.state, self.settings.distance
-        points, rng = state.representations, self.rng("heterogeneity", 0)
+        state = self.state
+        distance = self.settings.distance
+        points = state.representations
+        rng = self.rng("heterogeneity", 0)
         found = mean_client_distance(points, state.clusters, distance, rng)
         state.heterogeneity = found

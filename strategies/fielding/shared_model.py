@@ -78,7 +78,8 @@ class SharedModel:
         chosen = balanced_batch(pool.labels, self.samples, rng)
         dataset = config.dataset
         seed_torch(torch_seed(config.seed, "shared-model"))
-        shape, classes = dataset.shape, dataset.classes
+        shape = dataset.shape
+        classes = dataset.classes
         network = build_network(config.model, shape, classes, config.seed)
         local = LocalTraining(
             epochs=self.epochs,

@@ -182,5 +182,7 @@ def best_candidate(
         # SciPy warns of thresholds with constant scores; the others decide then.
         warnings.simplefilter("ignore", RuntimeWarning)
         found = dunnett(*samples, control=control, alternative="greater", rng=rng)
-    chance = found.pvalue[best - (best > configured)]
+    # The control is not among those that it is compared with.
+    place = best - 1 if best > configured else best
+    chance = found.pvalue[place]
     return best if chance < SIGNIFICANCE else configured

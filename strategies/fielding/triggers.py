@@ -79,7 +79,8 @@ class PairwiseTrigger:
 
         Only the representations count: neither centres nor the threshold.
         """
-        delta, points = self.current(state), state.representations
+        delta = self.current(state)
+        points = state.representations
         wide = bool(largest_pairwise_distance(points, state.clusters, distance) > delta)
         state.consecutive = state.consecutive + 1 if wide else 0
         state.delta = adapt_delta(delta, self.delta, state.consecutive)

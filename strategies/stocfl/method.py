@@ -52,7 +52,8 @@ UNKNOWN = 0
 NOTHING: FloatArray = np.zeros(0)
 """In the place of a sum of no psi."""
 
-THETA, OMEGA = 0, 1
+THETA = 0
+OMEGA = 1
 """The arrays of a participant's reply."""
 
 
@@ -145,8 +146,10 @@ class StoCFL(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return omega, and no client (lines 1 and 2)."""
-        state, sketch = super().initial_state(), self.settings.sketch
-        length, refresh = len(state.models[UNKNOWN]), self.settings.refresh
+        state = super().initial_state()
+        sketch = self.settings.sketch
+        length = len(state.models[UNKNOWN])
+        refresh = self.settings.refresh
         psi.warn_of_memory(self.config.clients, sketch, length, refresh)
         return state
 
@@ -161,65 +164,73 @@ class StoCFL(ClusteredStrategy):
 
     # A round: Algorithm 1 ------------------------------------------------------------
 
-    def plan_train(self, round: int) -> Plan:
+    def plan_train(self, server_round: int) -> Plan:
         """Cluster the participants, and send omega and their theta to each."""
-        participants = self.choose_participants(round)  # line 4
-        self.represent_newcomers(round, participants)  # lines 5 to 7
+        participants = self.choose_participants(server_round)  # line 4
+        self.represent_newcomers(server_round, participants)  # lines 5 to 7
         merges = self.merge_clusters(participants)  # lines 8 to 13
         self.record.measures["merged"] = merges
         return self.plan_local_training(participants)  # lines 14 to 16
 
-    def represent_newcomers(self, round: int, participants: Sequence[int]) -> None:
+    def represent_newcomers(
+        self, server_round: int, participants: Sequence[int]
+    ) -> None:
         """Ask participants not seen before for psi; each becomes a cluster."""
         known = self.state.known()
         newcomers = [row for row in participants if not known[row]]
         # Even if nobody is asked: the state may change once `ask` has returned.
-        for row, direction in self.ask_directions(round, newcomers):
+        for row, direction in self.ask_directions(server_round, newcomers):
             self.state.open_cluster(row, direction, UNKNOWN)
 
     def ask_directions(
-        self, round: int, rows: Sequence[int]
+        self, server_round: int, rows: Sequence[int]
     ) -> Iterator[tuple[int, Vector]]:
         """Yield row and psi of those who answer."""
         tasks = [Task(self.state.clients[row], (0,)) for row in rows]
         plan = Plan(tasks, [self.initial_model()], {"represent": True}, (self.width,))
-        for part in self.ask_in_parts(round, plan):
+        for part in self.ask_in_parts(server_round, plan):
             answers = self.screen("query", part)
             # Without samples there is no direction.
             sound = [result for result in answers if result.num_examples]
-            yield from self.take_directions(sound, round - 1)
+            yield from self.take_directions(sound, server_round - 1)
 
     def take_directions(
-        self, results: Sequence[Result], round: int
+        self, results: Sequence[Result], server_round: int
     ) -> Iterator[tuple[int, Vector]]:
         """Yield row and psi of results, and note that they were taken."""
-        refresh, seed = self.settings.refresh, self.config.seed
+        refresh = self.settings.refresh
+        seed = self.config.seed
         rows = self.rows(result.client for result in results).tolist()
         for row, result in zip(rows, results, strict=True):
             # A copy: it was sent in one array with others, which may be let go.
             direction = result.report.representation.copy()
             kept = psi.kept_direction(direction, refresh, seed)
             self.state.representations[row] = kept
-            self.state.reported[row] = round
+            self.state.reported[row] = server_round
             yield row, direction
 
     def merge_clusters(self, rows: Sequence[int]) -> int:
         """Merge the clusters of some clients; return how many went into others."""
-        state, settings = self.state, self.settings
+        state = self.state
+        settings = self.settings
         touched = np.setdiff1d(state.clusters[rows], [UNKNOWN])
         if len(touched) < 2:
             return 0
         products = gram_matrix([state.sums[cluster] for cluster in touched])
         merges = find_merges(products, settings.threshold, settings.recompute)
-        sizes, rule = state.sizes, settings.merged_model
+        sizes = state.sizes
+        rule = settings.merged_model
         for first, second in merges:
-            one, other = pair = [int(touched[first]), int(touched[second])]
+            one = int(touched[first])
+            other = int(touched[second])
+            pair = [one, other]
             models = [state.models[cluster] for cluster in pair]
             merged = merge_models(models, sizes[pair], state.trained[pair], rule)
             state.models[one], state.trained[one] = merged
             state.add_direction(one, state.sums[other])
             # What merged is let go at once: there may be hundreds.
-            state.models[other], state.sums[other] = state.models[UNKNOWN], NOTHING
+            state.models[other] = state.models[UNKNOWN]
+            state.sums[other] = NOTHING
             sizes[one] += sizes[other]
             state.clusters[state.clusters == other] = one
         state.drop_empty()
@@ -227,7 +238,8 @@ class StoCFL(ClusteredStrategy):
 
     def plan_local_training(self, participants: Sequence[int]) -> Plan:
         """Send omega and theta, which starts from omega as it is now, or from w_0."""
-        state, settings = self.state, self.settings
+        state = self.state
+        settings = self.settings
         omega = state.models[UNKNOWN]
         start = self.initial_model() if settings.start == "initial" else omega
         for cluster in np.flatnonzero(~state.trained[1:]) + 1:
@@ -242,9 +254,10 @@ class StoCFL(ClusteredStrategy):
         reply = (len(omega),) * len(bases)
         return Plan(tasks, list(state.models), {}, reply, sum_spec)
 
-    def absorb_train(self, round: int, results: Results) -> None:
+    def absorb_train(self, server_round: int, results: Results) -> None:
         """Average omega, and theta of each cluster (lines 17 to 19)."""
-        state, step = self.state, self.step
+        state = self.state
+        step = self.step
         for array, cluster in sorted(results.sums):
             if array == THETA and cluster != UNKNOWN:
                 # No sum is needed once its model is made.
@@ -252,12 +265,15 @@ class StoCFL(ClusteredStrategy):
                 state.models[cluster] = step(state.models[cluster], mean)
                 state.trained[cluster] = True
         omega = state.models[UNKNOWN]
-        state.models[UNKNOWN] = step(omega, self.next_omega(round, omega, results))
-        known, truth = state.known(), self.true_concepts(round)
+        state.models[UNKNOWN] = step(
+            omega, self.next_omega(server_round, omega, results)
+        )
+        known = state.known()
+        truth = self.true_concepts(server_round)
         found = describe_clustering(state.clusters, known, state.sums[1:], truth)
         self.record.measures |= found
 
-    def next_omega(self, round: int, omega: Vector, results: Results) -> Vector:
+    def next_omega(self, server_round: int, omega: Vector, results: Results) -> Vector:
         """Return the mean of omega as the participants trained it."""
         if self.settings.omega == "parallel":
             return results.sums[OMEGA, UNKNOWN].mean()
@@ -265,21 +281,22 @@ class StoCFL(ClusteredStrategy):
         for result in results:
             task = Task(result.client, (0,))
             plan = Plan([task], [omega], {"global": True}, (len(omega),))
-            for answer in self.ask(round, plan):
+            for answer in self.ask(server_round, plan):
                 omega = answer.arrays[0]
                 trained.add(omega, self.weight(answer))
         return trained.value() if trained else omega
 
-    def welcome(self, round: int, newcomers: list[Result]) -> None:
+    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Take the first clients in unknown; place later ones by psi (section 4.4)."""
-        state, count = self.state, len(newcomers)
+        state = self.state
+        count = len(newcomers)
         late = len(state.models) > 1
         self.join(newcomers, np.full(count, UNKNOWN))
         state.representations += [np.zeros(0, np.float32)] * count
         state.reported = np.append(state.reported, np.zeros(count, np.int64))
         if late:
             rows = range(len(state.clients) - count, len(state.clients))
-            for row, direction in self.ask_directions(round, rows):
+            for row, direction in self.ask_directions(server_round, rows):
                 self.place(row, direction, state.sums)
 
     def place(self, row: int, direction: Vector, sums: Sequence[FloatArray]) -> None:
@@ -287,7 +304,8 @@ class StoCFL(ClusteredStrategy):
 
         The nearest is found by ``sums``: the state's, or those of before some left.
         """
-        state, nearest = self.state, UNKNOWN
+        state = self.state
+        nearest = UNKNOWN
         if len(sums) > 1:
             found, cosine = nearest_direction(direction, sums[1:])
             nearest = found + 1
@@ -297,9 +315,10 @@ class StoCFL(ClusteredStrategy):
                 return
         state.open_cluster(row, direction, nearest)
 
-    def plan_evaluate(self, round: int, test: bool) -> Plan:
+    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Test the served model; ask known clients whether their data changed."""
-        state, plan = self.state, super().plan_evaluate(round, test)
+        state = self.state
+        plan = super().plan_evaluate(server_round, test)
         if self.settings.service == "omega":
             tasks = [Task(task.client, (UNKNOWN,)) for task in plan.tasks]
             plan = Plan(tasks, plan.models)
@@ -309,18 +328,20 @@ class StoCFL(ClusteredStrategy):
         reported = {state.clients[row]: int(state.reported[row]) for row in known}
         return psi.ask_for_changes(plan, reported)
 
-    def absorb_evaluate(self, round: int, results: Results) -> None:
+    def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Take clients whose data changed out of their clusters, and place them."""
         if self.settings.refresh == "never":
             return
-        state, record = self.state, self.record
+        state = self.state
+        record = self.record
         reports = [result for result in results if result.report is not None]
         rows = self.rows(result.client for result in reports)
-        before, frozen = state.clusters[rows], list(state.sums)
+        before = state.clusters[rows]
+        frozen = list(state.sums)
         for row, cluster in zip(rows, before, strict=True):
             state.add_direction(cluster, -state.representations[row])
         state.clusters[rows] = UNKNOWN
-        for row, direction in self.take_directions(reports, round):
+        for row, direction in self.take_directions(reports, server_round):
             self.place(row, direction, [*frozen, *state.sums[len(frozen) :]])
         record.drifted = len(reports)
         record.moved = int(np.count_nonzero(state.clusters[rows] != before))

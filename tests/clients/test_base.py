@@ -261,7 +261,7 @@ def test_trial_has_the_statistics_from_before_the_round_whose_data_it_takes(
         own = np.full(128, 0.5 * round, np.float32)
         state.save(round, {"buffers": own})
     asked = ClusteredClient(equip(1, "local")).train_from(
-        received, round=2, purpose="global"
+        received, server_round=2, purpose="global"
     )
     beside = ClusteredClient(equip(2, "local")).train_from(received, purpose="global")
     assert np.array_equal(asked[0], beside[0])

@@ -78,5 +78,6 @@ class Digits:
         x_train, x_test, y_train, y_test = train_test_split(
             x, y, test_size=self.test_fraction, random_state=0, stratify=y
         )
-        train, test = {"x": x_train, "y": y_train}, {"x": x_test, "y": y_test}
+        train = {"x": x_train, "y": y_train}
+        test = {"x": x_test, "y": y_test}
         return {"train": train, "test": test}

@@ -33,7 +33,8 @@ class EkyaImages(ColourImages):
     def samples(self, data_dir: str) -> dict[str, list[Sample]]:
         """Return the samples of the two parts."""
         (lists,) = self.patterns
-        root, found = Path(data_dir, Path(lists).parts[0]), list[Sample]()
+        root = Path(data_dir, Path(lists).parts[0])
+        found = list[Sample]()
         for path in find(data_dir, lists):
             with intact(path):
                 found.extend(self.listed(path, root))
@@ -68,7 +69,8 @@ class Cityscapes(EkyaImages):
         frame = numbered(row["imgpath"] for row in rows)
         city = path.stem.removesuffix("_fine")
         for place, row in enumerate(rows):
-            image, owner = row["imgpath"], f"{city}/{place // self.block:06d}"
+            image = row["imgpath"]
+            owner = f"{city}/{place // self.block:06d}"
             box = int(row["x0"]), int(row["y0"]), int(row["x1"]), int(row["y1"])
             crop = Crop(inside(root / "leftImg8bit", image), box)
             yield Sample(crop, int(row["class"]), owner, frame[image])
@@ -92,7 +94,8 @@ class Waymo(EkyaImages):
         columns = ("image name", "class", "segment", "frame index", "camera name")
         samples = []
         for row in table(path, columns):
-            owner, label = f"{row['segment']}/{row['camera name']}", int(row["class"])
+            owner = f"{row['segment']}/{row['camera name']}"
+            label = int(row["class"])
             if not 0 <= label < self.classes:
                 raise ValueError(f"a class is outside of 0 to {self.classes - 1}")
             crop = Crop(inside(root, f"{owner}/{row['image name']}"))

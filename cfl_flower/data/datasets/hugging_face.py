@@ -18,7 +18,8 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, known_names, require, settings
 from cfl_flower.types import IntArray
 
-ROW, OWNER = "__row__", "__owner__"
+ROW = "__row__"
+OWNER = "__owner__"
 """Columns with the number of a sample, and of the partition it is in."""
 
 

@@ -24,7 +24,8 @@ from cfl_flower.settings import settings
 LETTERS = range(36, 46)
 """'a' to 'j' among LEAF's 62 classes: digits, capitals, small letters."""
 
-TOKENS, VECTOR = 25, 300
+TOKENS = 25
+VECTOR = 300
 
 
 class LeafDataset(SampleTable):
@@ -63,7 +64,8 @@ def _user_data(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
     with path.open(encoding="utf-8") as file:
         content = json.load(file)
     for name in content["users"]:
-        x, y = content["user_data"][name]["x"], content["user_data"][name]["y"]
+        x = content["user_data"][name]["x"]
+        y = content["user_data"][name]["y"]
         if len(x) != len(y):
             raise ValueError(f"user {name} has {len(x)} inputs and {len(y)} labels")
         yield name, x, y

@@ -64,7 +64,8 @@ class Fmow(ColourImages):
                 day = np.datetime64(row["timestamp"][:10], "D")
                 if part and day >= np.datetime64("2015-01-01"):
                     crop = Crop(path.parent / "images" / f"rgb_img_{number}.png")
-                    label, time = labels[row["category"]], int(day.astype(np.int64))
+                    label = labels[row["category"]]
+                    time = int(day.astype(np.int64))
                     listed[part].append(Sample(crop, label, row["utm"], time))
         return listed
 
@@ -118,7 +119,8 @@ class OpenImages(ColourImages):
 
 
 def _listed(path: Path) -> list[Sample]:
-    folder, samples = path.parent.with_name(path.stem), []
+    folder = path.parent.with_name(path.stem)
+    samples = []
     with intact(path):
         for row in table(path, ("client_id", "sample_path", "label_id")):
             crop = Crop(inside(folder, row["sample_path"]))

@@ -98,7 +98,8 @@ def _inputs(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _unpack(stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:
-    data, limits = stored[f"{part}_jpeg"].tobytes(), stored[f"{part}_offsets"]
+    data = stored[f"{part}_jpeg"].tobytes()
+    limits = stored[f"{part}_offsets"]
     # Else one image of a small file could be decoded any number of times.
     if np.any(limits[1:] <= limits[:-1]):
         raise ValueError(f"{part}_offsets do not increase")

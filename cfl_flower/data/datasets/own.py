@@ -138,7 +138,8 @@ class Folder:
         return sorted(files, key=lambda file: (file.changed, file.path))
 
     def _batch(self, file: SampleFile, data_dir: str) -> Batch | None:
-        path, label = file.path, file.label
+        path = file.path
+        label = file.label
         content = self._npz(path) if label is None else self._image(path, label)
         if content is None:
             log.warning("%s is not whole; left for the next reading", path)
@@ -166,7 +167,8 @@ class Folder:
         lacking = {"x", "y"} - set(content)
         if lacking:
             raise ConfigError(f"{path} has no array {', '.join(sorted(lacking))}")
-        x, y = content["x"], content["y"]
+        x = content["x"]
+        y = content["y"]
         require_fit(path, x, y, self.shape, self.classes)
         return (x if x.dtype == np.uint8 else x.astype(np.float32)), y.astype(np.int64)
 

@@ -13,7 +13,8 @@ from cfl_flower.seeding import generator
 from cfl_flower.settings import Count, Natural, NonNegative, settings
 from cfl_flower.types import IntArray
 
-INPUTS, CLASSES = 60, 10
+INPUTS = 60
+CLASSES = 10
 
 
 @settings("dataset")
@@ -62,7 +63,8 @@ class Synthetic:
 
     def _samples(self, device: int, size: int) -> tuple[NDArray[np.float64], IntArray]:
         rng = generator(self.data_seed, "samples", client=device)
-        u, centre = rng.normal(0, self.alpha), rng.normal(0, self.beta)
+        u = rng.normal(0, self.alpha)
+        centre = rng.normal(0, self.beta)
         weights = rng.normal(u, 1, (INPUTS, CLASSES))
         bias = rng.normal(u, 1, CLASSES)
         mean = rng.normal(centre, 1, INPUTS)

@@ -78,7 +78,8 @@ class InferredDataset(FileDataset):
     @property
     def described(self) -> str:
         """What was found in its files, once it is complete."""
-        shape, names = "x".join(map(str, self.shape)), ", ".join(self.names[:SHOWN])
+        shape = "x".join(map(str, self.shape))
+        names = ", ".join(self.names[:SHOWN])
         more = ", …" if len(self.names) > SHOWN else ""
         classes = f"{self.classes} classes" + (f" ({names}{more})" if names else "")
         return f"{self.called} with {shape} inputs and {classes}"
@@ -174,7 +175,8 @@ class InferredDataset(FileDataset):
         return standardised_by_training(parts) if self.standardise else parts
 
     def _require_samples(self, part: str, arrays: Arrays) -> None:
-        x, y = arrays["x"], arrays["y"]
+        x = arrays["x"]
+        y = arrays["y"]
         if not x.size or y.shape != x.shape[:1] or x.ndim < 2:
             raise ConfigError(
                 f"{self.called} has inputs of shape {x.shape} and labels of shape "
@@ -271,7 +273,8 @@ def _numbered(
     if all(map(WHOLE.fullmatch, names.tolist())):
         # As Python's integers, which may be of any size.
         order = np.array(sorted(range(len(names)), key=lambda i: int(names[i])))
-        names, places = names[order], np.argsort(order)[places]
+        names = names[order]
+        places = np.argsort(order)[places]
     limits = np.cumsum([len(of) for of in values])[:-1]
     return names, np.split(places.astype(np.int64).reshape(-1), limits)
 

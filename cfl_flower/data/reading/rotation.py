@@ -23,8 +23,10 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
         return images
     if degrees % 90 == 0 and images.shape[-1] == images.shape[-2]:
         return torch.rot90(images, int(degrees // 90), (-2, -1))
-    angle, (height, width) = math.radians(degrees), images.shape[-2:]
-    cosine, sine = math.cos(angle), math.sin(angle)
+    angle = math.radians(degrees)
+    (height, width) = images.shape[-2:]
+    cosine = math.cos(angle)
+    sine = math.sin(angle)
     turn = torch.tensor(
         [[cosine, -sine * height / width, 0], [sine * width / height, cosine, 0]],
         device=images.device,

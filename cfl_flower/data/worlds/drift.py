@@ -58,7 +58,8 @@ class Schedule:
         ok = all(one < two for one, two in pairwise(self.rounds))
         require(ok, "drift.rounds", self.rounds, "ascending rounds")
         for name, step in self.steps.items():
-            ok, kind = isinstance(step, Change), type(step).__name__
+            ok = isinstance(step, Change)
+            kind = type(step).__name__
             require(ok, f"drift.steps.{name}", kind, "one kind of change")
 
 
@@ -104,7 +105,7 @@ class Change(ABC):
 
     def __post_init__(self) -> None:
         ascending = all(one < two for one, two in pairwise(self.rounds))
-        ok = ascending and all(round >= 1 for round in self.rounds)
+        ok = ascending and all(server_round >= 1 for server_round in self.rounds)
         require(ok, "drift.rounds", self.rounds, "ascending rounds of at least 1")
         ok = (self.modulo is None) == (len(self.residues) == 0)
         require(ok, "drift.residues", self.residues, "them together with drift.modulo")
@@ -161,8 +162,9 @@ class Regroup(Change):
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        size, known = (world.clients, world.classes), world.allocations
-        layout = occasion.partition.layout(*size, known, occasion.seed)
+        layout = occasion.partition.layout(
+            world.clients, world.classes, world.allocations, occasion.seed
+        )
         return allocate(world, layout, chosen) if chosen.any() else world
 
 
@@ -232,8 +234,7 @@ class Restore(Change):
 
     def change(self, world: World, chosen: BoolArray, occasion: Occasion) -> World:
         """Return the world after it."""
-        size = world.clients, world.classes
-        first = occasion.partition.begin(*size, occasion.seed)
+        first = occasion.partition.begin(world.clients, world.classes, occasion.seed)
         return alter(world, chosen, **traits(first))
 
 
@@ -284,7 +285,8 @@ def _exchange_labels(
     world: World, pairs: IntArray, held: BoolArray, rng: np.random.Generator
 ) -> World:
     """Let pairs of clients exchange two labels each, drawn for every pair."""
-    one, two = held[pairs[:, 0]], held[pairs[:, 1]]
+    one = held[pairs[:, 0]]
+    two = held[pairs[:, 1]]
     own = np.stack([one & ~two, two & ~one], axis=1)
     alike = ~own.any(axis=(1, 2))
     own[alike] = one[alike, None]
@@ -294,7 +296,8 @@ def _exchange_labels(
     # The second of two labels that both hold must be another one.
     points[np.arange(len(pairs)), 1, labels[:, 0]] = -2.0
     labels[:, 1] = points[:, 1].argmax(axis=1)
-    pairs, labels = pairs[able, :, None], labels[able, None]
+    pairs = pairs[able, :, None]
+    labels = labels[able, None]
     tables = {}
     for name in ("allocation", "source", "groups"):
         tables[name] = getattr(world, name).copy()
@@ -361,7 +364,8 @@ class Release(Arrival):
         """Return the world after it."""
         start, end = self.present(occasion.occurrence)
         late = max(0, end - self.periods)
-        since, until = max(0, start - late) / self.periods, (end - late) / self.periods
+        since = max(0, start - late) / self.periods
+        until = (end - late) / self.periods
         order = ORDERS[self.order]
         return alter(world, chosen, since=since, until=until, order=order)
 

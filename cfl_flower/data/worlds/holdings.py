@@ -27,7 +27,9 @@ class Holdings:
     def __init__(
         self, partition: Partition, seed: int, load: Callable[[], Pools]
     ) -> None:
-        self._partition, self._seed, self._load = partition, seed, load
+        self._partition = partition
+        self._seed = seed
+        self._load = load
         self._samples: dict[int, SamplePair] = {}
         self._labels: dict[int, BoolArray] = {}
 
@@ -51,7 +53,8 @@ class Holdings:
         By the original labels, shape (clients, L).
         """
         if number not in self._labels:
-            pool, train = self.pools[0], self.samples(world, number)[0]
+            pool = self.pools[0]
+            train = self.samples(world, number)[0]
             found = np.zeros((world.clients, world.classes), bool)
             for client in range(world.clients):
                 found[client, pool.labels_at(train[client])] = True

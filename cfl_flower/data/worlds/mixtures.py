@@ -83,7 +83,8 @@ class Mixtures(Partition):
             generator(seed, f"mixture-{name}", draw)
             for name in ("sizes", "shares", "splits")
         )
-        clients, others = len(main), self.clusters - 1
+        clients = len(main)
+        others = self.clusters - 1
         least, most = (self.samples or size for size in self.sizes)
         total = sizes.integers(least, most, clients, endpoint=True)
         # Whole samples within the bounds; rounded, as 0.9 * 10 is more than 9.
@@ -104,7 +105,8 @@ class Mixtures(Partition):
         del first
         for pool in pools:
             self._count_domains(pool)
-        main, draws = allocation.layout.groups, allocation.draws
+        main = allocation.layout.groups
+        draws = allocation.draws
         counts = self.counts(main, draws, seed)
         sums = counts.sum(axis=1)
         tests = (

@@ -137,7 +137,8 @@ class Partition:
         They count through the pool once for each of ``turns``, one after the other.
         ``first`` are those of the first allocation, None if this is it.
         """
-        dealt, number = first or (None, None), allocation.number
+        dealt = first or (None, None)
+        number = allocation.number
         train, test = (generator(seed, each, number) for each in ("deal", "deal-test"))
         part = partial(self._allocate, allocation)
         return (
@@ -223,9 +224,11 @@ class LabelGroups(Partition):
         ConfigError
             If there are more groups than labels, or a single one, which is every one.
         """
-        ok, allowed = self.groups <= classes, f"at most the {classes} labels"
+        ok = self.groups <= classes
+        allowed = f"at most the {classes} labels"
         require(ok, "partition.groups", self.groups, f"{allowed} of the dataset")
-        ok, allowed = self.groups > 1 or not known, "at least 2 with drift=regroup"
+        ok = self.groups > 1 or not known
+        allowed = "at least 2 with drift=regroup"
         require(ok, "partition.groups", self.groups, f"{allowed}, or drift=none")
         rng = generator(seed, "layout", len(known))
         layouts = [allocation.layout for allocation in known]
@@ -302,7 +305,8 @@ class FewClasses(Partition):
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Draw each client's share of its labels."""
         rng = generator(seed, "layout", len(known))
-        ok, allowed = self.labels <= classes, f"at most the {classes} labels"
+        ok = self.labels <= classes
+        allowed = f"at most the {classes} labels"
         require(ok, "partition.labels", self.labels, f"{allowed} of the dataset")
         first = np.arange(clients) % classes
         distance = (np.arange(classes) - first[:, None]) % classes
@@ -413,7 +417,7 @@ def draw(
     order = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels, minlength=demand.shape[1])
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    present = demand * (sizes > 0)
+    present = np.where(sizes > 0, demand, 0.0)
     present[~present.any(axis=1)] = sizes > 0
     allocated = []
     for limits, count in zip(np.cumsum(present, axis=1), counts, strict=True):

@@ -67,7 +67,8 @@ def distributions(partition: Partition, timeline: Timeline) -> list[Distribution
     world = timeline.world(1)
     classes = world.classes
     if len(partition.turns) > 1:
-        even, names = np.ones(classes), np.arange(classes)
+        even = np.ones(classes)
+        names = np.arange(classes)
         return [Distribution(even, turn, names, 0) for turn in partition.turns]
     _, first = np.unique(timeline.concepts(1), return_index=True)
     return [

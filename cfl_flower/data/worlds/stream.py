@@ -48,8 +48,9 @@ def say_share(share: float, rounds: int) -> str:
     '90% of the training samples ever arrive in the 36 rounds'
     """
     said = f"{share:.0%} of the training samples ever arrive in the {rounds:,} rounds"
-    remedy = "; take fewer drift.periods, a smaller drift.every or a longer window"
-    return said + remedy * (share < HALF)
+    if share < HALF:
+        said += "; take fewer drift.periods, a smaller drift.every or a longer window"
+    return said
 
 
 @dataclass(frozen=True)
@@ -145,21 +146,25 @@ class Stream:
         data_dir: str = "",
         device: str = "cpu",
     ) -> None:
-        self.classes, self.rounds = dataset.classes, rounds
-        events, size = drift.events, (clients, dataset.classes)
-        self._partition, self._seed = partition, seed
+        self.classes = dataset.classes
+        self.rounds = rounds
+        self._partition = partition
+        self._seed = seed
         train, test = dataset.load(data_dir)
         pools = train.to(device), test.to(device)
-        self._pools, self._holdings = pools, Holdings(partition, seed, lambda: pools)
+        self._pools = pools
+        self._holdings = Holdings(partition, seed, lambda: pools)
         labels = self._holdings.labels
-        self.timeline = Timeline(partition, events, *size, seed, rounds, labels)
+        self.timeline = Timeline(
+            partition, drift.events, clients, dataset.classes, seed, rounds, labels
+        )
         self._shared = partition.shared_samples(train.labels, seed)
         # Those of a round and of the next one.
         self._views = lru_cache(maxsize=2 * clients)(self._make_view)
 
-    def view(self, client: int, round: int) -> View:
+    def view(self, client: int, server_round: int) -> View:
         """Return the data of one client in one round."""
-        return self._views(client, self.timeline.first_round(round))
+        return self._views(client, self.timeline.first_round(server_round))
 
     def samples(self) -> str:
         """Return what names the samples that there are, whoever holds them."""
@@ -172,10 +177,12 @@ class Stream:
         """
         first = self.timeline.world(1)
         whole = alter(first, np.ones(first.clients, bool), **EVERYTHING)
-        since, until, visible = first.since, first.until, first.visible
-        for round in self.timeline.changes:
-            if round <= self.rounds:
-                world = self.timeline.world(round)
+        since = first.since
+        until = first.until
+        visible = first.visible
+        for server_round in self.timeline.changes:
+            if server_round <= self.rounds:
+                world = self.timeline.world(server_round)
                 since = np.minimum(since, world.since)
                 until = np.maximum(until, world.until)
                 visible = visible | world.visible
@@ -192,11 +199,11 @@ class Stream:
     def fingerprint(self) -> str:
         """Return 16 bytes, in hexadecimal, that name what clients hold in the run."""
         state = blake2b(digest_size=16)
-        for round in [1, *self.timeline.rounds]:
-            if round > self.rounds:
+        for server_round in [1, *self.timeline.rounds]:
+            if server_round > self.rounds:
                 break
-            world = self.timeline.world(round)
-            state.update(repr(round).encode())
+            world = self.timeline.world(server_round)
+            state.update(repr(server_round).encode())
             for _, value in sorted(traits(world).items()):
                 state.update(np.ascontiguousarray(value).tobytes())
         for number in range(len(world.allocations)):
@@ -206,8 +213,8 @@ class Stream:
         state.update(self._shared.tobytes())
         return state.hexdigest()
 
-    def _make_view(self, client: int, round: int) -> View:
-        world = self.timeline.world(round)
+    def _make_view(self, client: int, server_round: int) -> View:
+        world = self.timeline.world(server_round)
         train, test = (self._indices(world, client, part) for part in (0, 1))
         if len(self._shared):
             labels = self._pools[0].labels[self._shared]
@@ -216,16 +223,21 @@ class Stream:
         turns = self._partition.turns
         if len(turns) > 1:
             train = np.sort(train)
-        degrees, relabel = float(world.degrees[client]), world.relabel[client]
+        degrees = float(world.degrees[client])
+        relabel = world.relabel[client]
         alike = float(np.mean(world.degrees == degrees))
         whole = self._partition.tests == "whole"
         return View(*self._pools, train, test, degrees, relabel, alike, turns, whole)
 
     def _indices(self, world: World, client: int, part: int) -> IntArray:
         """Collect a client's samples of one pool, label by label if it must be."""
-        allocations, sources = world.allocation[client], world.source[client]
-        visible, pool, parts = world.visible[client], self._pools[part], []
-        since, until = float(world.since[client]), float(world.until[client])
+        allocations = world.allocation[client]
+        sources = world.source[client]
+        visible = world.visible[client]
+        pool = self._pools[part]
+        parts = []
+        since = float(world.since[client])
+        until = float(world.until[client])
         order = int(world.order[client])
         # At random only training samples arrive.
         streaming = (since, until) != (0, 1) and (part == 0 or order != AT_RANDOM)
@@ -256,7 +268,8 @@ class Stream:
         """When each sample of the two pools was taken, from 0 to below 1."""
         times = [pool.times for pool in self._pools if pool.times is not None]
         every = np.concatenate([*times, np.zeros(0, np.int64)])
-        first, last = every.min(initial=2**62), every.max(initial=-(2**62))
+        first = every.min(initial=2**62)
+        last = every.max(initial=-(2**62))
         if first >= last or len(times) < len(self._pools):
             raise ConfigError(
                 "drift.order=time and drift.order=own need a dataset that knows when "

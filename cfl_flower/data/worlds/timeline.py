@@ -82,7 +82,9 @@ class Timeline:
         total: int,
         labels: Callable[[World, int], BoolArray] = wished_labels,
     ) -> None:
-        self._partition, self._seed, self._total = partition, seed, total
+        self._partition = partition
+        self._seed = seed
+        self._total = total
         self._labels = labels
         self._start = (clients, classes)
         self._events = [
@@ -102,11 +104,11 @@ class Timeline:
         An event changes nothing where it concerns nobody, or after a stream's end.
         """
         found = []
-        for period, round in enumerate(self.rounds, 1):
+        for period, server_round in enumerate(self.rounds, 1):
             if period not in self._changed:
                 self._period(period)
-            if round > 1 and self._changed[period]:
-                found.append(round)
+            if server_round > 1 and self._changed[period]:
+                found.append(server_round)
         return found
 
     @cached_property
@@ -115,26 +117,35 @@ class Timeline:
 
         Owners or Dirichlet clients without a drift all have the same one.
         """
-        rounds = [1, *(round for round in self.changes if round <= self._total)]
+        rounds = [
+            1,
+            *(
+                server_round
+                for server_round in self.changes
+                if server_round <= self._total
+            ),
+        ]
         first = self.concepts(1)[0]
-        return any((self.concepts(round) != first).any() for round in rounds)
+        return any(
+            (self.concepts(server_round) != first).any() for server_round in rounds
+        )
 
-    def world(self, round: int) -> World:
+    def world(self, server_round: int) -> World:
         """Return the world of a round."""
-        return self._period(self.period(round))[0]
+        return self._period(self.period(server_round))[0]
 
-    def concepts(self, round: int) -> IntArray:
+    def concepts(self, server_round: int) -> IntArray:
         """Return the true concept of each client, shape (clients,)."""
-        return self._period(self.period(round))[1]
+        return self._period(self.period(server_round))[1]
 
-    def first_round(self, round: int) -> int:
+    def first_round(self, server_round: int) -> int:
         """Return the first round of the period that a round is in."""
-        period = self.period(round)
+        period = self.period(server_round)
         return self.rounds[period - 1] if period else 1
 
-    def period(self, round: int) -> int:
+    def period(self, server_round: int) -> int:
         """Return how many changes have happened by a round."""
-        return bisect_right(self.rounds, round)
+        return bisect_right(self.rounds, server_round)
 
     def _period(self, period: int) -> tuple[World, IntArray]:
         nearest = max((known for known in self._periods if known <= period), default=-1)
@@ -152,11 +163,17 @@ class Timeline:
 
     def _after(self, world: World, period: int) -> World:
         """Apply the events of the period's first round, in their order."""
-        round = self.rounds[period - 1]
+        server_round = self.rounds[period - 1]
         for number, (event, times) in enumerate(self._events):
-            if round in times:
-                draw = self._seed, round, number, times.index(round)
-                occasion = Occasion(self._partition, *draw, self._labels)
+            if server_round in times:
+                occasion = Occasion(
+                    self._partition,
+                    self._seed,
+                    server_round,
+                    number,
+                    times.index(server_round),
+                    self._labels,
+                )
                 world = event.apply(world, occasion)
         return world
 

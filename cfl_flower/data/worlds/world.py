@@ -92,7 +92,8 @@ class World:
         """What each client was allocated by, label by label, shape (clients, L)."""
         taken = np.zeros(self.groups.shape)
         for number, mask in self._origins():
-            layout, label = self.allocations[number].layout, np.nonzero(mask)[1]
+            layout = self.allocations[number].layout
+            label = np.nonzero(mask)[1]
             taken[mask] = layout.demand[self.source[mask], label]
         return taken
 
@@ -144,7 +145,8 @@ class World:
         _, first, kind = np.unique(
             traits[:, differing], axis=0, return_index=True, return_inverse=True
         )
-        names, others = self.relabel[first], traits[first, self.classes :]
+        names = self.relabel[first]
+        others = traits[first, self.classes :]
         found = np.empty((len(first), self.classes), np.int64)
         for label in range(self.classes):
             named = np.column_stack([names == label, others])
@@ -184,11 +186,13 @@ def first_world(
 
 def allocate(world: World, layout: Layout, takers: BoolArray) -> World:
     """Allocate samples of a new layout to some clients, a mask of shape (clients,)."""
-    copies, number = world.allocations[0].copies, len(world.allocations)
+    copies = world.allocations[0].copies
+    number = len(world.allocations)
     draws = times_allocated(world.allocations)
     allocation = Allocation(layout, takers, world.domains, copies, draws, number)
     world = replace(world, allocations=(*world.allocations, allocation))
-    source, groups = np.arange(world.clients)[:, None], _groups(layout)
+    source = np.arange(world.clients)[:, None]
+    groups = _groups(layout)
     return alter(world, takers, allocation=number, source=source, groups=groups)
 
 

@@ -44,9 +44,12 @@ class Peer:
 
 def all_peers() -> list[Peer]:
     """Return ours and the others, these with the torch and the Flower that we have."""
-    ours, both = ("with_cfl_flower", ("cfl-flower", "torch")), ("fedavg", "ifca")
-    torch, vision = _like_ours("torch"), _like_ours("torchvision")
-    flower, ray = _like_ours("flwr", "[simulation]"), _like_ours("ray")
+    ours = ("with_cfl_flower", ("cfl-flower", "torch"))
+    both = ("fedavg", "ifca")
+    torch = _like_ours("torch")
+    vision = _like_ours("torchvision")
+    flower = _like_ours("flwr", "[simulation]")
+    ray = _like_ours("ray")
     return [
         Peer("cfl-flower", *ours, methods=both, engine="engine=inprocess"),
         Peer("cfl-flower on Ray", *ours, methods=both, engine="workers=1"),
@@ -101,7 +104,8 @@ def interpreter(peer: Peer, tell: Callable[[str], None]) -> Path:
 def _environment(peer: Peer, needs: Sequence[str], tell: Callable[[str], None]) -> Path:
     state = blake2b(f"{sys.version} {needs}".encode(), digest_size=4)
     folder = cache_dir() / "peers" / f"{needs[0].partition('[')[0]}-{state.hexdigest()}"
-    python, ready = folder / "bin" / "python", folder / "ready"
+    python = folder / "bin" / "python"
+    ready = folder / "ready"
     if ready.exists():
         tell(f"{peer.name}: as installed in {folder}")
         return python

@@ -62,7 +62,8 @@ class Line:
     @property
     def cells(self) -> tuple[str, ...]:
         """The line of the table, beginning with the library."""
-        step, peak = 1e6 * self.figures["step"], self.figures["peak"] / 1e9
+        step = 1e6 * self.figures["step"]
+        peak = self.figures["peak"] / 1e9
         return (
             self.peer,
             f"{step:.0f} us" if step < 1000 else f"{step / 1000:.2f} ms",
@@ -83,7 +84,8 @@ def show(works: Sequence[Work] = WORKS, peers: Sequence[Peer] | None = None) -> 
     def tell(text: str) -> None:
         errors.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    data, peers = find_data(), all_peers() if peers is None else peers
+    data = find_data()
+    peers = all_peers() if peers is None else peers
     pythons, missing = install(peers, tell)
     table = Table("work", *COLUMNS, box=MARKDOWN)
     versions: dict[str, str] = {}
@@ -109,7 +111,8 @@ def install(
     peers: Sequence[Peer], tell: Callable[[str], None]
 ) -> tuple[dict[Peer, Path], dict[Peer, str]]:
     """Return the Pythons of the libraries, and why others are missing."""
-    pythons, missing = {}, {}
+    pythons = {}
+    missing = {}
     for peer in peers:
         try:
             pythons[peer] = interpreter(peer, tell)

@@ -129,7 +129,8 @@ def _moved(
     """Return a pattern of each label, moved at random, shape (n, 28, 28)."""
     images = patterns[labels, rng.integers(PATTERNS, size=len(labels))]
     down, right = rng.integers(-2, 3, size=(2, len(labels)))
-    rows, columns = np.arange(28)[:, None], np.arange(28)[None, :]
+    rows = np.arange(28)[:, None]
+    columns = np.arange(28)[None, :]
     which = np.arange(len(labels))[:, None, None]
     moved: NDArray[Any] = images[
         which,
@@ -145,13 +146,15 @@ class Prepared:
     def __init__(self, config: RunConfig) -> None:
         stream = open_stream(config)
         views = [stream.view(client, 1) for client in range(config.clients)]
-        samples, tests = [v.train() for v in views], [v.test() for v in views]
+        samples = [v.train() for v in views]
+        tests = [v.test() for v in views]
         self.x, self.y, self.x_test, self.y_test = (
             torch.stack([pair[i] for pair in pairs])
             for pairs in (samples, tests)
             for i in (0, 1)
         )
-        shape, classes = config.dataset.shape, config.dataset.classes
+        shape = config.dataset.shape
+        classes = config.dataset.classes
         self.model = FlatModel(config.model.build(shape, classes))
         seeds = [config.seed]
         if hasattr(config.strategy, "clusters"):
@@ -176,7 +179,8 @@ class Prepared:
         Each client takes the model with the smallest loss on its training samples.
         """
         count, size = self.y.shape
-        losses, right = [], []
+        losses = []
+        right = []
         for model in models:
             self.model.load(model)
             each = sample_losses(self.model, self.x.flatten(0, 1), self.y.flatten())

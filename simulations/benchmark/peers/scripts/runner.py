@@ -105,7 +105,8 @@ def family() -> dict[int, list[str]]:
             continue
         # The name, in brackets, may hold anything.
         everyone[int(path.parent.name)] = text.rpartition(")")[2].split()
-    found, added = {os.getpid()}, {os.getpid()}
+    found = {os.getpid()}
+    added = {os.getpid()}
     while added:
         added = {pid for pid, row in everyone.items() if int(row[1]) in added} - found
         found |= added
@@ -141,7 +142,8 @@ def peak_bytes() -> int:
 
 def main() -> None:
     """Do the job that the command line holds."""
-    job, meter = Job(**json.loads(sys.argv[1])), Meter()
+    job = Job(**json.loads(sys.argv[1]))
+    meter = Meter()
     models = import_module(job.script).run(job, meter.lap)
     np.save(Path(job.folder, "models.npy"), np.asarray(models, np.float32))
     print(f"\n{json.dumps(meter.answer(job))}", flush=True)

@@ -15,12 +15,20 @@ def build(network: str) -> nn.Sequential:
     if network == "mclr":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
     if network == "mlp":
-        layers = nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)
-        return nn.Sequential(nn.Flatten(), *layers)
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)
+        )
     return nn.Sequential(
-        *(nn.Conv2d(1, 16, 5), nn.LeakyReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(16, 32, 5, padding=1), nn.LeakyReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(800, 128), nn.LeakyReLU(), nn.Linear(128, 10)),
+        nn.Conv2d(1, 16, 5),
+        nn.LeakyReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5, padding=1),
+        nn.LeakyReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(800, 128),
+        nn.LeakyReLU(),
+        nn.Linear(128, 10),
     )
 
 

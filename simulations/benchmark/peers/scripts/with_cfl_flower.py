@@ -33,7 +33,8 @@ def run(job: Job, lap: Callable[[], None]) -> list[Any]:
 
 
 def _follow(path: Path, rounds: int, lap: Callable[[], None]) -> None:
-    size = done = 0
+    size = 0
+    done = 0
     while done < rounds:
         time.sleep(LOOK_EVERY)
         if path.exists() and path.stat().st_size > size:

@@ -72,7 +72,8 @@ def _losses(network: str) -> Callable[[Any, Any, Any], Any]:
         return jax.nn.leaky_relu(x, 0.01) if leaky else jax.nn.relu(x)
 
     def convolve(x: Any, weight: Any, bias: Any, padding: int) -> Any:
-        axes, sides = ("NCHW", "OIHW", "NCHW"), [(padding, padding)] * 2
+        axes = ("NCHW", "OIHW", "NCHW")
+        sides = [(padding, padding)] * 2
         x = jax.lax.conv_general_dilated(
             x, weight, (1, 1), sides, dimension_numbers=axes
         )
@@ -82,7 +83,8 @@ def _losses(network: str) -> Callable[[Any, Any, Any], Any]:
 
     def losses(model: Any, batch: Any, key: Any) -> Any:
         del key
-        x, layers = batch["x"], list(zip(model[::2], model[1::2], strict=True))
+        x = batch["x"]
+        layers = list(zip(model[::2], model[1::2], strict=True))
         if leaky:
             for padding in (0, 1):
                 x = convolve(x, *layers.pop(0), padding)

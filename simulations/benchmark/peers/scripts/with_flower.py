@@ -40,8 +40,8 @@ def run(job: Job, lap: Callable[[], None]) -> list[Any]:
     network = networks.load(networks.build(job.network), job.start()[0])
     trained: list[ArrayRecord] = []
 
-    def look(round: int, arrays: ArrayRecord) -> None:
-        if round:
+    def look(server_round: int, arrays: ArrayRecord) -> None:
+        if server_round:
             trained[:] = [arrays]
             lap()
 
