@@ -215,7 +215,7 @@ class VirtualClock:
         """Note how long the devices of some results took, by passes and bytes."""
         for result in results:
             client = result.client
-            passes = result.metrics.get(PASSES, 0)
+            passes = result.telemetry.get(PASSES, 0)
             device = self.device_of(client)
             sent = traffic[client]
             self._seconds[client] = device.seconds(float(passes), sent)

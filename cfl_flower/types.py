@@ -103,9 +103,11 @@ class Result:
     arrays: list[Vector] = field(default_factory=list)
     loss: float | None = None
     metrics: dict[str, Scalar] = field(default_factory=dict)
-    """What the client adds; bytes are float32 representations."""
+    """What the method's client adds; bytes are float32 representations."""
     report: Any = None
     """What the method has read from the metrics, once (`Method.read_result`)."""
+    telemetry: dict[str, Scalar] = field(default_factory=dict)
+    """What the client app adds for the engine: some of `TELEMETRY`."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,17 @@ class Failure:
 
 PASSES = "passes"
 """The metric in which a client app tells what it computed: `FlatModel.passes`."""
+
+START_LOSSES = ("start_loss", "start_rms")
+"""What a plan's config can ask trained clients to tell of the model they received: the
+mean loss of their samples, and the root of its mean square."""
+
+SHARE_WITHIN = "share_within"
+"""The metric in which a trained client tells what share of its updates is no longer
+than C, with ``privacy=central`` and `clip_quantile`."""
+
+TELEMETRY = (PASSES, *START_LOSSES, SHARE_WITHIN)
+"""Metrics that the engine asks for; no method reads them."""
 
 
 @dataclass(frozen=True)
@@ -152,11 +165,6 @@ class Answer:
     metrics: dict[str, Scalar] = field(default_factory=dict)
     error: tuple[str, str] | None = None
     trace: Trace | None = None
-
-
-START_LOSSES = ("start_loss", "start_rms")
-"""What a plan's config can ask trained clients to tell of the model they received: the
-mean loss of their samples, and the root of its mean square."""
 
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")

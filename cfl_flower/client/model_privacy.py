@@ -17,7 +17,7 @@ from cfl_flower.clustering.representations import digest
 from cfl_flower.privacy.clipping import clip, clipped_update
 from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.seeding import generator, key
-from cfl_flower.types import FloatArray, Scalar, Vector
+from cfl_flower.types import SHARE_WITHIN, FloatArray, Scalar, Vector
 
 BASES = "bases"
 """Key of a plan's config: for each array of a reply, the place in the task's models of
@@ -25,10 +25,6 @@ the one that it is a new version of."""
 
 CLIP = "clip"
 """Key of a plan's config: C in this round, if it changes with the rounds."""
-
-SHARE_WITHIN = "share_within"
-"""The metric with which a trained client then tells what share of its updates is no
-longer than C."""
 
 REPORT = frozenset({"representation", "samples"})
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import START_LOSSES, Answer, Result, Scalar, Vector
+from cfl_flower.types import START_LOSSES, TELEMETRY, Answer, Result, Scalar, Vector
 
 LARGEST = 1e15
 """Beyond it, squares and sums of float32 numbers may be infinite."""
@@ -64,7 +64,12 @@ def validate(
     if phase == "evaluate":
         _validate_test(answer)
     return Result(
-        answer.client, count, list(answer.arrays), answer.loss, answer.metrics
+        answer.client,
+        count,
+        list(answer.arrays),
+        answer.loss,
+        {k: v for k, v in answer.metrics.items() if k not in TELEMETRY},
+        telemetry={k: v for k, v in answer.metrics.items() if k in TELEMETRY},
     )
 
 

@@ -47,11 +47,6 @@ class ConfidentialTraining:
         self._plan = plan
         return plan
 
-    def hear(self, results: Results) -> None:
-        """Take from results what no method is to read, as they arrive."""
-        if self._guard:
-            self._guard.hear(results)
-
     def receive(
         self, results: Results, record: RoundRecord, loss: PrivacyLoss, ask: Asker
     ) -> None:

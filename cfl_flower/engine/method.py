@@ -307,7 +307,7 @@ class Method:
         if not isinstance(optimizer, QFedAvg):
             return self.step(model, self.average(results))
         arrays = [result.arrays[0] for result in results]
-        losses = np.array([float(r.metrics["start_loss"]) for r in results])
+        losses = np.array([float(r.telemetry["start_loss"]) for r in results])
         return optimizer.combine(model, arrays, losses, self.weights)
 
     def step(self, model: Vector, mean: Vector, absent: int = 0) -> Vector:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfl_flower.client.model_privacy import BASES, CLIP, SHARE_WITHIN
+from cfl_flower.client.model_privacy import BASES, CLIP
 from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.private_means import Draw, release_means
@@ -33,7 +33,14 @@ from cfl_flower.runs.asked import Asked
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import require
-from cfl_flower.types import BoolArray, ClientId, Plan, Result, client_order
+from cfl_flower.types import (
+    SHARE_WITHIN,
+    BoolArray,
+    ClientId,
+    Plan,
+    Result,
+    client_order,
+)
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -152,7 +159,6 @@ class PrivacyGuard:
         self._has_reports = sent.reports
         self.asked: Asked | None = None
         """Of real devices: what a server that died had asked for."""
-        self._shares: dict[ClientId, float] = {}
 
     def affordable(
         self, loss: PrivacyLoss, clients: Sequence[ClientId], cost: float
@@ -189,7 +195,6 @@ class PrivacyGuard:
         clients = [task.client for task in plan.tasks]
         left = self.affordable(loss, clients, self.training)
         tasks = [task for task, ok in zip(plan.tasks, left, strict=True) if ok]
-        self._shares = {}
         config = {**plan.config, BASES: ",".join(map(str, bases_of(plan)))}
         if self.adapts:
             config[CLIP] = self.clip(loss)
@@ -268,14 +273,6 @@ class PrivacyGuard:
         """Return C of the round that is under way."""
         return self._privacy.clip if loss.clip is None else loss.clip
 
-    def hear(self, results: Results) -> None:
-        """Take from results what single participants tell of their updates' length."""
-        for place, result in enumerate(results):
-            if SHARE_WITHIN in result.metrics:
-                self._shares[result.client] = share_within(result)
-                rest = {k: v for k, v in result.metrics.items() if k != SHARE_WITHIN}
-                results[place] = replace(result, metrics=rest)
-
     def release(
         self,
         record: RoundRecord,
@@ -329,7 +326,7 @@ class PrivacyGuard:
         self, results: Results, loss: PrivacyLoss, spread: float, draw: Draw
     ) -> None:
         """Let C follow the lengths of the round's updates."""
-        shares = [self._shares.get(result.client, 0.5) for result in results]
+        shares = [share_within(result) for result in results]
         purpose = f"privacy/clip/{digest(np.array(shares, np.float32))}"
         noise = draw(purpose).normal(0.0, spread)
         share = 0.5 + (sum(each - 0.5 for each in shares) + noise) / len(shares)
@@ -362,7 +359,7 @@ class PrivacyGuard:
 
 def share_within(result: Result) -> float:
     """Return what share of its updates a participant says was within C, 0 to 1."""
-    told = result.metrics.get(SHARE_WITHIN)
+    told = result.telemetry.get(SHARE_WITHIN)
     return min(max(float(told), 0.0), 1.0) if isinstance(told, int | float) else 0.5
 
 

@@ -244,7 +244,7 @@ class ClusteredStrategy(Method, Strategy):
         history = self.state.history.extended(len(self.state.clients))
         rows = self.rows(result.client for result in results)
         server_round = self.record.round
-        rms = np.array([float(result.metrics["start_rms"]) for result in results])
+        rms = np.array([float(result.telemetry["start_rms"]) for result in results])
         local = self.settings.local
         seen = np.array([result.num_examples for result in results])
         if local.steps is not None:
@@ -271,7 +271,6 @@ class ClusteredStrategy(Method, Strategy):
     def _receive_trained(self, replies: Iterable[Message]) -> Results:
         results = self.fleet.collect("train", replies)
         self._note_traffic("train", results)
-        self._confidential.hear(results)
         results[:] = self.screen("train", results)
         if self._over_committed and self.fleet.simulated and self._strata:
             results[:] = self._keep_first(results)

@@ -160,7 +160,7 @@ def test_the_surplus_is_spread_and_nobody_is_preferred() -> None:
 def test_a_clock_waits_for_the_slowest_and_begins_anew() -> None:
     devices = {0: Device(1.0, 8.0), 1: Device(4.0, 8.0)}
     clock = VirtualClock(devices.__getitem__)
-    results = [Result(client, 1, metrics={PASSES: 10}) for client in devices]
+    results = [Result(client, 1, telemetry={PASSES: 10}) for client in devices]
     clock.note(results, dict.fromkeys(devices, 1000))
     expected = [device.seconds(10.0, 1000) for device in devices.values()]
     assert expected[0] < expected[1]

@@ -277,7 +277,7 @@ def test_losses_that_were_asked_for_are_numbers_of_at_least_0(told: Any) -> None
         validate(answer(metrics=metrics), "train", (2,), {"start_loss": True})
     assert caught.value.reason == "representation"
     none_lost = answer(metrics={"start_loss": 0.0})
-    assert validate(none_lost, "train", (2,), {"start_loss": True}).metrics
+    assert validate(none_lost, "train", (2,), {"start_loss": True}).telemetry
     assert asks_for_losses({"lr": 0.1, "start_loss": True})
     assert not asks_for_losses({"lr": 0.1, "start_loss": False})
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from cfl_flower.client.drift_report import ReportRequest
-from cfl_flower.client.model_privacy import SHARE_WITHIN
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.privacy_budget import Disclosure, PrivacyGuard, share_within
@@ -22,7 +21,7 @@ from cfl_flower.errors import BudgetSpentError, ConfigError
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import PASSES, Failure, Plan, Result, Task
+from cfl_flower.types import PASSES, SHARE_WITHIN, Failure, Plan, Result, Task
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fedavg import FedAvg
 from tests.cfl_flower.client.test_node_config import SITES, Sites
@@ -186,8 +185,8 @@ def test_clients_shorten_updates_to_the_bound_of_the_round(run_small: Runner) ->
 def test_a_participant_counts_for_half_whatever_it_tells(
     told: Any, share: float
 ) -> None:
-    metrics = {} if told is None else {SHARE_WITHIN: told}
-    assert share_within(Result(0, 1, metrics=metrics)) == share
+    telemetry = {} if told is None else {SHARE_WITHIN: told}
+    assert share_within(Result(0, 1, telemetry=telemetry)) == share
 
 
 def test_without_privacy_nothing_is_measured(undisturbed: Runner) -> None:
