@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cfl_flower import aliases
 
 if TYPE_CHECKING:
-    from cfl_flower.engine.rounds import ClusteredStrategy as Strategy
+    from cfl_flower.engine.method import ClusteredStrategy as Strategy
     from cfl_flower.errors import ConfigError
     from cfl_flower.models import ModelSettings as Model
     from simulations.api import Comparison, Run, compare, load, run
@@ -36,7 +36,7 @@ __all__ = [
 ELSEWHERE = {
     "ConfigError": ("cfl_flower.errors", "ConfigError"),
     "Model": ("cfl_flower.models", "ModelSettings"),
-    "Strategy": ("cfl_flower.engine.rounds", "ClusteredStrategy"),
+    "Strategy": ("cfl_flower.engine.method", "ClusteredStrategy"),
 }
 """Where public names are that are not in `simulations.api`, and what they are there."""
 

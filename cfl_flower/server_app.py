@@ -182,8 +182,8 @@ def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> No
         with open_logger(config, done, warn) as write:
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)
-            strategy.run(state, done)
-        warn_of_divergence(config, strategy.record.loss, warn)
+            strategy.engine.run(state, done)
+        warn_of_divergence(config, strategy.run.record.loss, warn)
         data = stream.fingerprint() if stream else None
         directory.write_summary(data, share)
         if verbosity() is not Verbosity.QUIET:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
@@ -13,7 +14,7 @@ from cfl_flower.learning.selection import History
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.privacy.accounting import PrivacyLoss
 from cfl_flower.settings import locate, require, settings
-from cfl_flower.types import ClientId, IntArray, Vector
+from cfl_flower.types import ClientId, IntArray, Result, Vector
 
 Weighting: TypeAlias = Literal["samples", "plain"]
 Sampling: TypeAlias = Literal["all", "clusters"]
@@ -46,7 +47,7 @@ class StrategySettings:
     def check_privacy(self) -> None:
         """Raise `ConfigError` for settings with which more is sent than is accounted.
 
-        By ``privacy=`` central and local, see `engine.privacy_budget.Disclosure`.
+        By ``privacy=`` central and local, see `engine.declarations.Disclosure`.
         """
 
     def check_secure_sums(self) -> None:
@@ -70,6 +71,16 @@ class ClusteredState:
     """What clients have lost of theirs, with ``privacy=``."""
     empty: list[ClientId] = field(default_factory=list, kw_only=True)
     """The clients that said last that they have no samples in the next round."""
+
+    def join(self, newcomers: Sequence[Result], clusters: IntArray) -> None:
+        """Append newcomers, with a cluster for each, shape (m,)."""
+        self.clients = self.clients + [result.client for result in newcomers]
+        self.clusters = np.append(self.clusters, clusters)
+
+    def rows(self, clients: Iterable[ClientId]) -> IntArray:
+        """Return the rows of clients in the state's arrays."""
+        place = {client: row for row, client in enumerate(self.clients)}
+        return np.array([place[client] for client in clients], np.int64)
 
     @property
     def sizes(self) -> IntArray:

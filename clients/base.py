@@ -49,12 +49,17 @@ Samples: TypeAlias = tuple[Tensor, Tensor]
 class ClusteredClient(NumPyClient):
     """A client for one task."""
 
-    reports_loss: ClassVar[bool] = False
-    """Whether an overridden `fit` still tells the loss of the model that it starts
-    from, if it is asked for."""
+    reports_loss: ClassVar[bool] = True
+    """Whether `fit` reports, if asked, the loss of the one model that it starts from; a
+    class with a `fit` of its own that does so says it."""
 
     directions: ClassVar[tuple[str, ...]] = ()
     """Keys of a query whose answer's array represents data, and is no model."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "fit" in vars(cls) and "reports_loss" not in vars(cls):
+            cls.reports_loss = False
 
     def __init__(self, context: ClientContext) -> None:
         self.context = context

@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import ClusteredStrategy, Disclosure, StrategySettings
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure, StrategySettings
 from cfl_flower.settings import settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Vector
@@ -76,14 +76,14 @@ class AdapFedAvg(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Return the state before any client is known."""
         state = super().initial_state()
-        state.mean = np.zeros(self.weights, np.float32)
+        state.mean = np.zeros(self.run.weights, np.float32)
         return state
 
     def plan_train(self, server_round: int) -> Plan:
         """Send the learning rate with the model."""
         plan = super().plan_train(server_round)
         rate = self.settings.local.learning_rate * self.state.share
-        self.record.measures["learning_rate"] = rate
+        self.run.record.measures["learning_rate"] = rate
         plan.config["learning_rate"] = rate
         return plan
 
@@ -92,4 +92,4 @@ class AdapFedAvg(ClusteredStrategy):
         super().absorb_train(server_round, results)
         if not results:
             return
-        follow(self.state, self.state.models[0][: self.weights], self.settings)
+        follow(self.state, self.state.models[0][: self.run.weights], self.settings)

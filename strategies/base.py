@@ -1,6 +1,6 @@
 """The frame of methods under its name of the first release: `cfl_flower.engine`."""
 
-from cfl_flower.engine.rounds import (
+from cfl_flower.engine.method import (
     ClusteredState,
     ClusteredStrategy,
     Description,

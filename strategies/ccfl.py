@@ -205,7 +205,7 @@ class CCFL(SoftStrategy):
             settings.b,
             settings.alpha1_bar,
         )
-        total = self.config.rounds * self.config.participants
+        total = self.run.config.rounds * self.run.config.participants
         if state.epoch > settings.adjust_from * total:
             refused = unusual(measured, state.measured, settings.percentile)
             ratios = np.where(refused, 0.0, ratios)
@@ -228,7 +228,7 @@ class CCFL(SoftStrategy):
         sets = self.public.validation
         models = self.state.models
         scale = self.settings.batches
-        weights = slice(0, self.weights)
+        weights = slice(0, self.run.weights)
         losses = scale * sets.losses(model)
         own = scale * np.array([loss for loss, _ in sets.own(models)])
         distances = [float(np.linalg.norm(model[weights] - w[weights])) for w in models]

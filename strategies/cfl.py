@@ -21,11 +21,12 @@ import numpy as np
 from cfl_flower.clustering.algorithms import complete_linkage, number_by_appearance
 from cfl_flower.clustering.similarity import cosine_matrix
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import (
+from cfl_flower.engine.method import (
     ClusteredState,
     ClusteredStrategy,
     Disclosure,
     StrategySettings,
+    cluster_plan,
 )
 from cfl_flower.learning.aggregation import RunningMean
 from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
@@ -118,27 +119,27 @@ class CFL(ClusteredStrategy):
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Take newcomers into the largest cluster."""
         largest = int(self.state.sizes.argmax())
-        self.join(newcomers, np.full(len(newcomers), largest))
+        self.state.join(newcomers, np.full(len(newcomers), largest))
 
-    def choose_participants(self, server_round: int) -> list[int]:
-        """Return everyone who has samples."""
-        chosen: list[int] = np.flatnonzero(self.with_samples()).tolist()
-        return chosen
+    def plan_train(self, server_round: int) -> Plan:
+        """Let everyone who has samples train its cluster's model."""
+        able = self.run.participants.with_samples()
+        return cluster_plan(self.state, np.flatnonzero(able))
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Split clusters whose clients disagree, then average within each."""
         state = self.state
         count = len(self.state.models)
-        rows = self.rows(result.client for result in results)
+        rows = self.state.rows(result.client for result in results)
         found = dict(zip(rows.tolist(), results, strict=True))
         before = state.clusters.copy()
         norms = [
             self.split_if_due(server_round, cluster, found) for cluster in range(count)
         ]
-        self.record.moved = int(np.count_nonzero(state.clusters != before))
-        self.record.measures["mean_norm"] = [norm[0] for norm in norms]
-        self.record.measures["largest_norm"] = [norm[1] for norm in norms]
-        self.record.measures["split"] = len(state.models) - count
+        self.run.record.moved = int(np.count_nonzero(state.clusters != before))
+        self.run.record.measures["mean_norm"] = [norm[0] for norm in norms]
+        self.run.record.measures["largest_norm"] = [norm[1] for norm in norms]
+        self.run.record.measures["split"] = len(state.models) - count
         super().absorb_train(server_round, results)
 
     def split_if_due(

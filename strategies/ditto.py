@@ -10,7 +10,7 @@ Server keeps: one model. Leaves the device: the trained global model (d floats).
 
 from __future__ import annotations
 
-from cfl_flower.engine.rounds import Published
+from cfl_flower.engine.method import Published
 from strategies.families.bilevel import BilevelSettings
 from strategies.fedavg import FedAvg
 

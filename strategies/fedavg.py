@@ -6,7 +6,7 @@ Data" (AISTATS 2017; Algorithm 1): sample M clients, train locally, average by s
 
 from __future__ import annotations
 
-from cfl_flower.engine.rounds import ClusteredStrategy, Disclosure
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure
 
 
 class FedAvg(ClusteredStrategy):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfl_flower.engine.rounds import Disclosure, Published
+from cfl_flower.engine.method import Disclosure, Published
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Natural, settings
 from strategies.families.decoupled import DecoupledSettings, DecoupledStrategy
@@ -42,7 +42,7 @@ class FedBABU(DecoupledStrategy):
         state = super().initial_state()
         if self.split.start == 0:
             raise ConfigError(
-                f"model={self.config.names['model']} has no extractor, which is all "
-                "that strategy=fedbabu trains; use model=mlp or a deeper one"
+                f"model={self.run.config.names['model']} has no extractor, which is "
+                "all that strategy=fedbabu trains; use model=mlp or a deeper one"
             )
         return state

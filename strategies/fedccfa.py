@@ -28,7 +28,7 @@ from cfl_flower.clustering.class_clusters import (
     cluster_means,
 )
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import Description
+from cfl_flower.engine.method import Description
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings
@@ -92,7 +92,7 @@ class FedCCFA(DecoupledStrategy):
 
     def initial_state(self) -> Any:
         """Raise `ConfigError` if the oracle has no truth; nothing is clustered yet."""
-        if self.settings.clustering == "oracle" and self.timeline is None:
+        if self.settings.clustering == "oracle" and self.run.timeline is None:
             raise ConfigError(
                 "strategy.clustering=oracle needs a simulated stream, whose concepts "
                 "are known; use balanced on real devices"
@@ -133,7 +133,7 @@ class FedCCFA(DecoupledStrategy):
     def plan_train(self, server_round: int) -> Plan:
         """Send the extractor to the participants, and the anchors that all share."""
         shared = [self.state.points.ravel()] if self.shares_anchors else []
-        plan = self.send_to_participants(server_round, [self.extractor, *shared])
+        plan = self.run.participants.send(server_round, [self.extractor, *shared])
         if shared:
             plan.config["present"] = write_presence(self.state.anchors)
         return replace(plan, reply=tuple(self.parts.values()))
@@ -168,9 +168,9 @@ class FedCCFA(DecoupledStrategy):
         settings = self.settings
         reach = settings.reach
         if settings.clustering == "oracle":
-            assert self.timeline is not None
+            assert self.run.timeline is not None
             clients = np.array(state.clustered, np.int64)
-            truth = self.timeline.world(server_round).meanings[clients]
+            truth = self.run.timeline.world(server_round).meanings[clients]
             apart = truth.T[:, :, None] != truth.T[:, None, :]
             held = weights.T > 0
             pairs = held[:, :, None] & held[:, None, :]
@@ -182,7 +182,7 @@ class FedCCFA(DecoupledStrategy):
             state.distances = class_distances(rows, weights)
         state.class_clusters = cluster_classes(state.distances, reach)
         found = state.class_clusters.max(axis=0) + 1
-        self.record.measures["class_clusters"] = found.tolist()
+        self.run.record.measures["class_clusters"] = found.tolist()
 
     def describe(self) -> Description:
         """Return whose classifiers were clustered last, and how."""

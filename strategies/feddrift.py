@@ -23,8 +23,12 @@ import numpy as np
 from cfl_flower.clustering.algorithms import number_by_appearance
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import read_number, with_all_models
-from cfl_flower.engine.rounds import ClusteredStrategy, StrategySettings
+from cfl_flower.engine.method import (
+    ClusteredStrategy,
+    StrategySettings,
+    read_number,
+    with_all_models,
+)
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Positive, settings
@@ -124,7 +128,7 @@ class FedDrift(ClusteredStrategy):
             return result
         count = len(self.state.models)
         chosen = read_number(result, "chosen", range(NEW, count))
-        step = read_number(result, "step", range(1, self.record.round + 1))
+        step = read_number(result, "step", range(1, self.run.record.round + 1))
         losses = parse_vector(result.metrics.get("losses"), count**2, "losses")
         samples = parse_vector(result.metrics.get("counts"), count, "counts")
         if samples.min() < 0 or (chosen != NEW and samples[chosen] == 0):
@@ -137,7 +141,7 @@ class FedDrift(ClusteredStrategy):
         """Send all models to participants, and which their earlier data belong to."""
         plan = with_all_models(super().plan_train(server_round))
         steps = self.state.steps
-        rows = self.rows(task.client for task in plan.tasks)
+        rows = self.state.rows(task.client for task in plan.tasks)
         own = [json.dumps(steps[steps[:, 0] == row, 1:].tolist()) for row in rows]
         pairs = zip(plan.tasks, own, strict=True)
         tasks = [replace(task, config={"assigned": each}) for task, each in pairs]
@@ -148,8 +152,8 @@ class FedDrift(ClusteredStrategy):
         if not results:
             return
         state = self.state
-        record = self.record
-        rows = self.rows(result.client for result in results)
+        record = self.run.record
+        rows = self.state.rows(result.client for result in results)
         reports: list[ChoiceReport] = [result.report for result in results]
         chosen = np.array([report.model for report in reports], np.int64)
         losses = np.stack([report.losses for report in reports])

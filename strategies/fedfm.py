@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import ClusteredStrategy, StrategySettings
+from cfl_flower.engine.method import ClusteredStrategy, StrategySettings
 from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
 from cfl_flower.models import split_module
 from cfl_flower.settings import Natural, NonNegative, Positive, settings
@@ -46,7 +46,7 @@ class FedFM(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Begin without anchors; raise `ConfigError` without a linear classifier."""
-        self.split = split_module(self.hollow_network())
+        self.split = split_module(self.run.network)
         state = super().initial_state()
         state.anchors = no_anchors(self.split)
         return state
@@ -61,7 +61,7 @@ class FedFM(ClusteredStrategy):
     def plan_train(self, server_round: int) -> Plan:
         """Send the model and the anchors to the participants."""
         arrays = [self.state.models[0], self.state.points.ravel()]
-        plan = self.send_to_participants(server_round, arrays)
+        plan = self.run.participants.send(server_round, arrays)
         plan.config["present"] = write_presence(self.state.anchors)
         return plan
 

@@ -123,7 +123,7 @@ class FedPAC(DecoupledStrategy):
     def plan_train(self, server_round: int) -> Plan:
         """Send the extractor and the anchors to the participants."""
         points = self.state.points.ravel()
-        plan = self.send_to_participants(server_round, [self.extractor, points])
+        plan = self.run.participants.send(server_round, [self.extractor, points])
         plan.config["present"] = write_presence(self.state.anchors)
         return replace(plan, reply=(*self.split.lengths, len(points), len(points)))
 

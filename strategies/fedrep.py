@@ -10,7 +10,7 @@ Server keeps: the extractor. Leaves the device: the extractor of a participant.
 
 from __future__ import annotations
 
-from cfl_flower.engine.rounds import Disclosure
+from cfl_flower.engine.method import Disclosure
 from strategies.families.decoupled import DecoupledStrategy
 
 

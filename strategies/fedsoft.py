@@ -11,7 +11,7 @@ Server keeps: K cluster models. Leaves the device: the trained model and its sha
 
 from __future__ import annotations
 
-from cfl_flower.engine.uploads import Exchange
+from cfl_flower.engine.asynchronous import Exchange
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result, Vector
 from strategies.families.soft import SoftSettings, SoftStrategy, damping

@@ -14,7 +14,7 @@ import numpy as np
 
 from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import Disclosure
+from cfl_flower.engine.method import Disclosure
 from cfl_flower.types import Result
 from strategies.families.choosing import ChoosingStrategy
 
@@ -26,12 +26,12 @@ class FeSEM(ChoosingStrategy):
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Put newcomers where the initial model is nearest."""
-        nearest = nearest_model(self.initial_model(), self.state.models)
+        nearest = nearest_model(self.run.initial_model(), self.state.models)
         self.admit(server_round, newcomers, [nearest] * len(newcomers))
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Assign participants to the nearest model (E step), then average (M step)."""
-        rows = self.rows(result.client for result in results)
+        rows = self.state.rows(result.client for result in results)
         models = self.state.models
         nearest = [nearest_model(result.arrays[0], models) for result in results]
         self.state.clusters[rows] = np.array(nearest, np.int64)

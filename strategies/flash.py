@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import (
+from cfl_flower.engine.method import (
     ClusteredStrategy,
     Disclosure,
     StrategySettings,
@@ -96,10 +96,10 @@ class Flash(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: v at tau squared."""
-        zero = np.zeros(self.weights, np.float32)
+        zero = np.zeros(self.run.weights, np.float32)
         second = zero + np.float32(self.settings.tau**2)
         none = no_clusters()
-        model = self.initial_model()
+        model = self.run.initial_model()
         return FlashState([], none, [model], zero, second, zero.copy())
 
     def absorb_train(self, server_round: int, results: Results) -> None:
@@ -107,8 +107,8 @@ class Flash(ClusteredStrategy):
         if not results:
             return
         state = self.state
-        count = self.weights
-        mean = self.average(results)
+        count = self.run.weights
+        mean = self.run.average(results)
         model = state.models[0][:count].astype(float)
         update = mean[:count] - model
         kept = state.first, state.second, state.third

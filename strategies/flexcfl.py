@@ -30,7 +30,7 @@ from cfl_flower.clustering.algorithms import (
 )
 from cfl_flower.clustering.similarity import cosine_matrix, decomposed_cosines, madc
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import no_clusters
+from cfl_flower.engine.method import no_clusters
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Count, Natural, NonNegative, settings
 from cfl_flower.types import (
@@ -148,13 +148,13 @@ class FlexCFL(ChoosingStrategy):
 
     def initial_state(self) -> Any:
         """Return m groups at w_0, and no client (Algorithm 2, line 2)."""
-        models = [self.initial_model()] * self.settings.clusters
+        models = [self.run.initial_model()] * self.settings.clusters
         return FlexCFLState([], no_clusters(), models)
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Start the groups with the first clients; the others choose one (eq. 8)."""
         settings = self.settings
-        rng = self.rng("cold-start", server_round)
+        rng = self.run.rng("cold-start", server_round)
         if not self.state.directions:
             asked = self.start_groups(server_round, newcomers, rng)
             newcomers = [each for each in newcomers if each.client not in asked]
@@ -171,13 +171,13 @@ class FlexCFL(ChoosingStrategy):
         settings = self.settings
         state = self.state
         results, asked = self.collect_updates(server_round, newcomers, rng)
-        self.require_any(results, "query")
+        self.run.require_any(results, "query")
         updates = [result.arrays[0] for result in results]
         groups, state.directions = group_updates(
             updates, settings.clusters, settings.grouping, rng
         )
         if not settings.sketch:
-            start = self.initial_model()
+            start = self.run.initial_model()
             state.models = [start + direction for direction in state.directions]
         self.admit(server_round, results, groups.tolist())
         return asked
@@ -191,7 +191,7 @@ class FlexCFL(ChoosingStrategy):
         their place. Returns who was asked, too.
         """
         settings = self.settings
-        reply = (settings.sketch or len(self.initial_model()),)
+        reply = (settings.sketch or len(self.run.initial_model()),)
         # Without samples there is no update.
         able = [each.client for each in newcomers if each.num_examples]
         order = [able[row] for row in rng.permutation(len(able))]
@@ -203,7 +203,7 @@ class FlexCFL(ChoosingStrategy):
                 count = settings.clusters - len(results)
             some = sorted(order[len(asked) : len(asked) + count], key=client_order)
             tasks = [Task(client) for client in some]
-            results += self.ask(
+            results += self.run.ask(
                 server_round, Plan(tasks, [], {"pretrain": True}, reply)
             )
             asked.update(some)
@@ -227,7 +227,7 @@ class FlexCFL(ChoosingStrategy):
         super().absorb_train(server_round, results)
         state = self.state
         settings = self.settings
-        trained = np.unique(state.clusters[self.rows(r.client for r in results)])
+        trained = np.unique(state.clusters[self.state.rows(r.client for r in results)])
         if settings.mixing and len(trained) > 1:
             models = [state.models[group] for group in trained]
             mixed = mix_between(models, settings.mixing, settings.mixing_form)

@@ -61,7 +61,7 @@ class IFCA(ChoosingStrategy):
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Take over the participants' choices, then average per cluster."""
-        rows = self.rows(result.client for result in results)
+        rows = self.state.rows(result.client for result in results)
         chosen = [result.report for result in results]
         self.state.clusters[rows] = np.array(chosen, np.int64)
         super().absorb_train(server_round, results)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import ClusteredStrategy, Disclosure, Published
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Published
 from cfl_flower.types import Plan, Result, Task
 
 
@@ -22,16 +22,16 @@ class Local(ClusteredStrategy):
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Make each newcomer a cluster of its own."""
         known = len(self.state.clients)
-        self.join(newcomers, np.arange(known, known + len(newcomers)))
+        self.state.join(newcomers, np.arange(known, known + len(newcomers)))
 
     def plan_train(self, server_round: int) -> Plan:
         """Let M random clients train their own models; none is sent either way."""
         state = self.state
-        rng = self.rng("selection", server_round)
-        able = np.flatnonzero(self.with_samples())
-        count = min(self.config.participants, len(able))
-        chosen = self.config.selection.choose(
-            able, count, rng, self.known(server_round)
+        rng = self.run.rng("selection", server_round)
+        able = np.flatnonzero(self.run.participants.with_samples())
+        count = min(self.run.config.participants, len(able))
+        chosen = self.run.config.selection.choose(
+            able, count, rng, self.run.participants.known(server_round)
         )
         return Plan([Task(state.clients[row]) for row in chosen])
 

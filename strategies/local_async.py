@@ -7,8 +7,8 @@ simulation the model travels, to be tested and trained again, which costs nothin
 
 from __future__ import annotations
 
-from cfl_flower.engine.rounds import Published
-from cfl_flower.engine.uploads import Exchange
+from cfl_flower.engine.asynchronous import Exchange
+from cfl_flower.engine.method import Published
 from cfl_flower.types import Json, Result, Vector
 from strategies.families.public_models import PublicSettings
 from strategies.families.soft import SoftStrategy

@@ -14,14 +14,19 @@ import numpy as np
 
 from cfl_flower.clustering.algorithms import mixing_matrix
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import ClusteredStrategy, Disclosure, no_clusters
-from cfl_flower.errors import ConfigError, NoConceptsError
+from cfl_flower.engine.method import (
+    ClusteredStrategy,
+    Disclosure,
+    Supports,
+    no_clusters,
+)
+from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import IntArray, Result
 
 if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
+    pass
 
 
 @dataclass
@@ -36,25 +41,12 @@ class Oracle(ClusteredStrategy):
     """One cluster for each concept that exists."""
 
     State = OracleState
+    supports = Supports(one_concept=False)
     discloses = Disclosure()
-
-    @classmethod
-    def check(cls, config: RunConfig) -> None:
-        """Raise `NoConceptsError` where there is a single concept, so nothing to know.
-
-        Other settings are checked as those of other methods.
-        """
-        super().check(config)
-        if not config.timeline.has_concepts:
-            raise NoConceptsError(
-                "strategy=oracle is not allowed; use it where there are several true "
-                f"concepts: with partition={config.names['partition']} and drift="
-                f"{config.names['drift']} there is one, and the oracle would be fedavg"
-            )
 
     def initial_state(self) -> Any:
         """Return the state before any client is known."""
-        if self.timeline is None:
+        if self.run.timeline is None:
             raise ConfigError(
                 "strategy=oracle needs a simulated stream, whose concepts are known; "
                 "use another strategy on real devices"
@@ -63,12 +55,12 @@ class Oracle(ClusteredStrategy):
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Put each newcomer into the cluster of its concept."""
-        self.join(newcomers, np.zeros(len(newcomers), np.int64))
+        self.state.join(newcomers, np.zeros(len(newcomers), np.int64))
         state = self.state
         truth = self._truth(server_round)
         fresh = np.setdiff1d(truth, state.concepts)
         state.concepts = np.append(state.concepts, fresh)
-        state.models = state.models + [self.initial_model()] * len(fresh)
+        state.models = state.models + [self.run.initial_model()] * len(fresh)
         state.clusters = (truth[:, None] == state.concepts).argmax(axis=1)
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
@@ -76,15 +68,15 @@ class Oracle(ClusteredStrategy):
         state = self.state
         truth = self._truth(server_round + 1)
         elsewhere = truth != state.concepts[state.clusters]
-        self.record.moved = int(np.count_nonzero(elsewhere))
-        self.record.reclustered = self.record.moved > 0
-        if self.record.reclustered:
+        self.run.record.moved = int(np.count_nonzero(elsewhere))
+        self.run.record.reclustered = self.run.record.moved > 0
+        if self.run.record.reclustered:
             old = state.clusters
             state.concepts, state.clusters = np.unique(truth, return_inverse=True)
             mixing = mixing_matrix(old, state.clusters, len(state.models))
             state.models = mix_models(state.models, mixing)
 
     def _truth(self, server_round: int) -> IntArray:
-        truth = self.true_concepts(server_round)
+        truth = self.run.true_concepts(server_round)
         assert truth is not None
         return truth

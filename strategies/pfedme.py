@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import (
+from cfl_flower.engine.method import (
     ClusteredStrategy,
     Disclosure,
     Published,
@@ -54,7 +54,7 @@ class PFedMe(ClusteredStrategy):
         if results:
             model = self.state.models[0]
             beta = self.settings.beta
-            mean = self.average(results)
+            mean = self.run.average(results)
             moved = mean if beta == 1 else (1 - beta) * model + beta * mean
             self.state.models = [moved]
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import (
+from cfl_flower.engine.method import (
     ClusteredStrategy,
     StrategySettings,
     Supports,
@@ -63,14 +63,14 @@ class Scaffold(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return the state before any client is known: no control yet."""
-        model = self.initial_model()
-        control = np.zeros(self.weights, np.float32)
+        model = self.run.initial_model()
+        control = np.zeros(self.run.weights, np.float32)
         return ScaffoldState([], no_clusters(), [model], control)
 
     def plan_train(self, server_round: int) -> Plan:
         """Send the model and the control to the participants."""
         arrays = [self.state.models[0], self.state.control]
-        return self.send_to_participants(server_round, arrays)
+        return self.run.participants.send(server_round, arrays)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Step along the mean update, and take in the changes of the controls."""
@@ -79,7 +79,7 @@ class Scaffold(ClusteredStrategy):
         state = self.state
         rate = self.settings.global_rate
         model = state.models[0]
-        update = self.average(results) - model
+        update = self.run.average(results) - model
         state.models = [model + np.float32(rate) * update]
         total = np.sum([result.arrays[1] for result in results], 0, np.float64)
         change = total / len(state.clients)

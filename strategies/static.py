@@ -13,7 +13,7 @@ import numpy as np
 
 from cfl_flower.clustering.algorithms import nearest_centre
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import ClusteredStrategy, Description
+from cfl_flower.engine.method import ClusteredStrategy, Description
 from cfl_flower.types import IntArray, Plan
 from strategies.fielding import Fielding
 
@@ -27,7 +27,7 @@ class Static(Fielding):
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Leave clients where they are."""
-        self.record.measures |= self.settings.privacy.spent(self.state.reports)
+        self.run.record.measures |= self.settings.privacy.spent(self.state.reports)
 
     def follow_drift(
         self, drifted: IntArray, rng: np.random.Generator

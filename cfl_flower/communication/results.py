@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.types import ClientId, Failure, Result, Scalar, Vector, client_order
@@ -28,6 +29,12 @@ class Results(list[Result]):
         """Models and representations, as if every client were a device of its own."""
         self.traffic: dict[ClientId, int] = {}
         """Bytes of each client, both ways; without the models of a test."""
+
+    def with_results(self, results: Iterable[Result]) -> Results:
+        """Return others in the place of these, with all else that came back."""
+        found = copy(self)
+        found[:] = results
+        return found
 
     def add(self, more: Results) -> None:
         """Take in those of another part of the phase, without their sums."""

@@ -30,6 +30,7 @@ from cfl_flower.data.worlds.drift import Drift
 from cfl_flower.data.worlds.holdings import Holdings
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.timeline import Timeline
+from cfl_flower.engine.checks import check_method
 from cfl_flower.environment.plugins import allow
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
@@ -228,7 +229,7 @@ def check_settings(composition: Composition) -> RunConfig:
         resolved=resolved,
         overrides=overrides,
     )
-    locate(plain["strategy"]["_target_"]).check(config)
+    check_method(locate(plain["strategy"]["_target_"]), config)
     return config
 
 

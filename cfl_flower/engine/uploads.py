@@ -1,4 +1,4 @@
-"""The frame of methods without rounds: uploads are taken in one by one.
+"""The event loop of an asynchronous method: uploads are taken in one by one.
 
 Every client has one task under way; its answer, an upload, changes the state and is
 replied to at once. In a simulation a virtual clock says when each upload arrives: tasks
@@ -13,20 +13,16 @@ from __future__ import annotations
 
 import math
 import time
-from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result as StrategyResult
 
 from cfl_flower.communication.asynchronous import AsyncDispatcher, Backoff
-from cfl_flower.communication.results import payload_bytes
+from cfl_flower.communication.results import Results, payload_bytes
 from cfl_flower.communication.validation import check_test
-from cfl_flower.engine.rounds import ClusteredStrategy, Supports
+from cfl_flower.engine.rounds import Rounds
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.errors import InvalidResultError, NoValidResultError
 from cfl_flower.learning.training import TRAINING_PASSES
@@ -44,6 +40,9 @@ from cfl_flower.types import (
     client_order,
 )
 
+if TYPE_CHECKING:
+    from cfl_flower.engine.asynchronous import AsynchronousStrategy
+
 STAMP_BYTES = 8
 """Of the time stamp that goes with every model."""
 
@@ -51,26 +50,14 @@ LOOK_AROUND = 10.0
 """Seconds between two looks for new devices."""
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """What passes between the server and a client, beside the model that it trained."""
+class Uploads(Rounds):
+    """Carries out an asynchronous method: an event loop over uploads."""
 
-    mixtures: bool = False
-    """Clients receive all K models, and upload their shares of them with the model."""
-    free: bool = False
-    """No bytes are counted: nothing is communicated where this is no simulation."""
-
-
-class AsynchronousStrategy(ClusteredStrategy):
-    """An event loop over uploads, open where methods differ."""
-
-    Settings = AsynchronousSettings
-    State = AsynchronousState
-    exchange: ClassVar[Exchange] = Exchange()
-    supports = Supports(server_optimizer=False, selection=False)
+    method: AsynchronousStrategy
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.settings: AsynchronousSettings = self.config.strategy
         self._dispatcher = AsyncDispatcher(self.fleet)
         # What each client was sent last, until its answer to it has come.
         self._sent: dict[ClientId, list[Vector]] = {}
@@ -81,25 +68,16 @@ class AsynchronousStrategy(ClusteredStrategy):
         self._looked = self._since
         self._left = 0
 
-    # The method: what a paper decides ------------------------------------------------
+    @property
+    def state(self) -> AsynchronousState:
+        """The method's state."""
+        state: AsynchronousState = self.method.state
+        return state
 
-    @abstractmethod
-    def reply(self, row: int, result: Result) -> list[Vector]:
-        """Take in an upload; return what its client receives.
-
-        Raises `InvalidResultError` before anything is changed.
-        """
-
-    def personal(self, row: int, sent: list[Vector]) -> Vector:
-        """Return the model that a client predicts with, of what it received."""
-        return sent[0]
-
-    def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
-        """Return what is noted of an upload that was taken in."""
-        return {}
-
-    def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
-        """Note what the uploads of a round say together."""
+    @property
+    def record(self) -> RoundRecord:
+        """The record of the round that is under way."""
+        return self.context.record
 
     # What the exchange costs ---------------------------------------------------------
 
@@ -108,41 +86,33 @@ class AsynchronousStrategy(ClusteredStrategy):
         """The lengths of the arrays that a client uploads."""
         models = self.state.models
         both = len(models[0]), len(models)
-        return both if self.exchange.mixtures else both[:1]
+        return both if self.method.exchange.mixtures else both[:1]
 
     def _bytes(self, lengths: Iterable[int]) -> int:
         """Return what the transfer of arrays with a time stamp costs the method."""
-        return 0 if self.exchange.free else 4 * sum(lengths) + STAMP_BYTES
+        return 0 if self.method.exchange.free else 4 * sum(lengths) + STAMP_BYTES
 
     def _client_passes(self, samples: int) -> int:
         """Return what a task costs its client, in forward passes of one sample."""
         trained: int = self.settings.local.count_samples(samples)
-        looked_at = len(self.state.models) if self.exchange.mixtures else 0
+        looked_at = len(self.state.models) if self.method.exchange.mixtures else 0
         return TRAINING_PASSES * trained + looked_at * samples
 
     # Flower's hook: the loop ---------------------------------------------------------
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        *unused: Any,
-        **unused_options: Any,
-    ) -> StrategyResult:
+    def start(self, num_rounds: int, timeout: float) -> None:
         """Take in uploads, as many in each round as there are participants."""
         self._left = num_rounds * self.config.participants
-        for server_round in range(self._done + 1, self._done + num_rounds + 1):
+        done = self.context.done
+        for server_round in range(done + 1, done + num_rounds + 1):
             self._open_round(server_round)
             began = self.state.now
             self._take_all(timeout)
             if self.settings.arrival == "devices" or not self.fleet.simulated:
                 passed = self.state.now - began
                 self.record.virtual_seconds = float(np.round(passed, 4))
-            self.describe_round([noted for _, noted in self._noted])
-            self._test_all(grid, timeout)
-        return StrategyResult()
+            self.method.describe_round([noted for _, noted in self._noted])
+            self._test_all(timeout)
 
     def _take_all(self, timeout: float) -> None:
         """Take in the uploads of a round; of real devices, as many sound ones."""
@@ -153,12 +123,14 @@ class AsynchronousStrategy(ClusteredStrategy):
             sound += self._take(*self._next(timeout))
             tried += 1
             # Every real device that is there fails again and again.
-            if not self.fleet.simulated and self._backoff.hopeless(self.present):
+            if not self.fleet.simulated and self._backoff.hopeless(
+                self.participants.present()
+            ):
                 self.require_any([], "train")
         self.require_any([None] * sound, "train")
         self.record.participants = tried
 
-    def _test_all(self, grid: Grid, timeout: float) -> None:
+    def _test_all(self, timeout: float) -> None:
         """Close a round: test, when nobody trains, and tell the callbacks."""
         if self.fleet.simulated:
             while self._dispatcher.busy_clients or self._waiting():
@@ -166,28 +138,20 @@ class AsynchronousStrategy(ClusteredStrategy):
             if not self._left:
                 # A longer run draws more changes of the data than this shorter one.
                 self.state.answers.clear()
-        messages = self.configure_evaluate(
-            self.record.round, ArrayRecord(), ConfigRecord(), grid
-        )
-        replies = self._exchange(messages) if messages else []
-        self.aggregate_evaluate(self.record.round, replies)
+        messages = self.configure_evaluate()
+        replies = self.delivery.exchange(messages) if messages else []
+        self.aggregate_evaluate(replies)
 
     def _open_round(self, server_round: int) -> None:
-        self.record = RoundRecord(server_round, participants=self.config.participants)
+        self.context.begin(server_round)
+        self.record.virtual_seconds = None
+        self.record.participants = self.config.participants
         self._tests = []
         self._noted = []
         # The files of the last round, before the state changes.
         self.fleet.grid.finish()
-        self._meet_newcomers(server_round)
+        self.meet_newcomers()
         self._pump(None)
-
-    @property
-    def present(self) -> list[ClientId]:
-        """The clients that are there: in a simulation, all."""
-        clients: list[ClientId] = self.state.clients
-        if self.fleet.simulated:
-            return clients
-        return [each for each in clients if self.fleet.host(each) is not None]
 
     @property
     def _places(self) -> dict[ClientId, int]:
@@ -228,7 +192,7 @@ class AsynchronousStrategy(ClusteredStrategy):
     def _look_around(self, patience: float) -> None:
         """Greet devices that are new, and give up those that left or are too late."""
         self._looked = time.monotonic()
-        self._meet_newcomers(self.record.round)
+        self.meet_newcomers()
         self._receive_all(self._dispatcher.give_up(patience))
 
     def _urgency(self, row: int) -> tuple[float, Any]:
@@ -252,16 +216,17 @@ class AsynchronousStrategy(ClusteredStrategy):
                 self.record.failures.append(answer)
             else:
                 self.record.bytes_up += payload_bytes([], answer.metrics)
-                self._welcome(self.record.round, [answer])
+                self.welcome([answer])
 
-    def _meet_newcomers(self, server_round: int) -> None:
+    def meet_newcomers(self) -> None:
         """Greet who is new; among real devices, go on while they answer."""
         if self.fleet.simulated or not self.state.clients:
-            super()._meet_newcomers(server_round)
+            super().meet_newcomers()
             return
         away = self._dispatcher.busy_clients
         newcomers = [each for each in self.find_newcomers() if each not in away]
-        self._dispatcher.send("query", server_round - 1, newcomers, self.hello)
+        before = self.record.round - 1
+        self._dispatcher.send("query", before, newcomers, self.method.hello)
 
     def admissible(self, answers: list[Result]) -> list[Result]:
         """Return all answers: nobody is drawn, and who has no samples uploads none."""
@@ -298,13 +263,13 @@ class AsynchronousStrategy(ClusteredStrategy):
             indices = tuple(at.index(id(model)) for model in sent)
             tasks.append(Task(client, indices, config))
         common: dict[str, Scalar] = {"tested": not self.fleet.simulated}
-        common["keep_from"] = self.keep_from
+        common["keep_from"] = self.context.keep_from
         return Plan(tasks, list(models.values()), common, reply=self._upload)
 
     def _resend(self, row: int) -> list[Vector]:
         """Return what a client is sent whose task was lost with the server."""
         state = self.state
-        if not self.exchange.mixtures:
+        if not self.method.exchange.mixtures:
             return [state.served[row]]
         # The models of now, and so their stamp.
         state.stamps[row] = state.epoch
@@ -312,10 +277,8 @@ class AsynchronousStrategy(ClusteredStrategy):
 
     # Uploads -------------------------------------------------------------------------
 
-    def read_result(self, phase: str, result: Result) -> Result:
+    def read_upload(self, result: Result) -> Result:
         """Refuse an upload of a model that was never sent, or with senseless tests."""
-        if phase != "train":
-            return result
         stamp = result.metrics.get("stamp")
         # Of the client's last download: an older answer must not count once more.
         sent = int(self.state.stamps[self._places[result.client]])
@@ -323,7 +286,7 @@ class AsynchronousStrategy(ClusteredStrategy):
             raise InvalidResultError("stamp", f"stamp={stamp!r}, not {sent}")
         for name in ("before", "after"):
             check_test(result.metrics, name)
-        return result
+        return self.method.read_result("train", result)
 
     def _take(self, row: int, answer: Result | Failure) -> bool:
         """Take in an upload and reply to it; return whether it was sound."""
@@ -332,7 +295,8 @@ class AsynchronousStrategy(ClusteredStrategy):
             self.record.failures.append(answer)
             sound = False
         else:
-            sound = bool(self.screen("train", [answer])) and self._admit(row, answer)
+            read = self.delivery.read("train", [answer], self.read_upload)
+            sound = bool(read) and self._admit(row, answer)
         self._backoff.note(self.state.clients[row], sound)
         if not sound:
             self._hand_out(row, self._resend(row))
@@ -345,22 +309,22 @@ class AsynchronousStrategy(ClusteredStrategy):
         state.epoch += 1
 
         def take_in(result: Result) -> Result:
-            sent.extend(self.reply(row, result))
+            sent.extend(self.method.reply(row, result))
             return result
 
-        if not self.screen("train", [upload], take_in):
+        if not self.delivery.read("train", [upload], take_in):
             state.epoch -= 1
             return False
         state.samples[row] = upload.num_examples
         self.record.bytes_up += self._bytes(self._upload)
-        state.served[row] = self.personal(row, sent)
+        state.served[row] = self.method.personal(row, sent)
         state.stamps[row] = state.epoch
         self._note_upload(row, upload)
         self._hand_out(row, sent)
         return True
 
     def _note_upload(self, row: int, result: Result) -> None:
-        noted = self.describe_upload(row, result)
+        noted = self.method.describe_upload(row, result)
         noted["passes"] = self._client_passes(result.num_examples)
         metrics = result.metrics
         if tested := int(metrics.get("before_tested", 0)):
@@ -372,25 +336,16 @@ class AsynchronousStrategy(ClusteredStrategy):
             test = Result(result.client, tested, [], loss, found)
             self._tests = [t for t in self._tests if t.client != test.client] + [test]
 
-    def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Take newcomers in: they begin with the mean model, or with all models."""
+    def welcome(self, answers: list[Result]) -> None:
+        """Welcome newcomers; they begin with the mean model, or with all models."""
         state = self.state
-        first = len(self.state.clients)
-        count = len(newcomers)
-        self.join(newcomers, np.zeros(count, np.int64))
-        for name, value in (
-            ("stamps", np.full(count, state.epoch)),
-            ("cycles", np.zeros(count, np.int64)),
-            ("rounds", np.zeros(count, np.int64)),
-            ("due", np.full(count, np.ceil(state.now))),
-            ("samples", np.array([each.num_examples for each in newcomers], np.int64)),
-        ):
-            setattr(state, name, np.append(getattr(state, name), value))
+        first = len(state.clients)
+        super().welcome(answers)
         sent: list[Vector] = list(state.models)
-        if not self.exchange.mixtures:
+        if not self.method.exchange.mixtures:
             sent = [np.mean(sent, axis=0, dtype=np.float32)]
-        for row in range(first, first + count):
-            state.served.append(self.personal(row, sent))
+        for row in range(first, len(state.clients)):
+            state.served.append(self.method.personal(row, sent))
             self._hand_out(row, sent)
 
     def _hand_out(self, row: int, sent: list[Vector]) -> None:
@@ -410,28 +365,24 @@ class AsynchronousStrategy(ClusteredStrategy):
         else:
             passes = self._client_passes(int(state.samples[row]))
             both_ways = cost + self._bytes(self._upload)
-            taken = self._clock.device_of(client).seconds(passes, both_ways)
+            taken = self.context.clock.device_of(client).seconds(passes, both_ways)
             state.due[row] = state.now + taken
 
     # Tests ---------------------------------------------------------------------------
 
-    def plan_evaluate(self, server_round: int, test: bool) -> Plan:
-        """Let every simulated client test the model that it holds."""
-        state = self.state
-        if not (test and self.fleet.simulated):
-            return Plan([])
-        # The data that were trained on for the last upload, or of this round.
-        own = np.full_like(state.cycles, server_round)
-        if self.settings.stream == "cycles":
-            own = np.maximum(state.cycles - 1, 1)
-        tasks = [
-            Task(client, (row,), {"round": int(own[row])})
-            for row, client in enumerate(state.clients)
-        ]
-        return Plan(tasks, state.served)
+    def plan_tests(self, test: bool) -> Plan:
+        """Return the tests of the models that simulated clients hold.
 
-    def _note_tests(self, tested: list[Result]) -> list[ClientRow]:
+        Real devices test theirs when they upload next.
+        """
+        if not self.fleet.simulated:
+            return Plan([])
+        return super().plan_tests(test)
+
+    def note_tests(self, results: Results) -> list[ClientRow]:
         """Note tests; those that came with uploads where there are no others."""
-        rows = super()._note_tests(tested or self._tests)
+        if not any(result.num_examples for result in results):
+            results = Results(self._tests)
+        rows = super().note_tests(results)
         noted = dict(self._noted)
         return [replace(row, measures=noted.get(row.client, {})) for row in rows]

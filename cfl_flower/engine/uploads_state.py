@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from cfl_flower.client.upload_policy import UploadPolicy
-from cfl_flower.engine.rounds import StrategySettings, no_clusters
 from cfl_flower.settings import require, settings
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import ClientId, Failure, FloatArray, IntArray, Result, Vector
 
 
@@ -62,3 +62,15 @@ class AsynchronousState(ClusteredState):
     """How many it trained on last, shape (n,)."""
     answers: dict[ClientId, Result | Failure] = field(default_factory=dict)
     """What came back already, by client: a Result or a Failure."""
+
+    def join(self, newcomers: Sequence[Result], clusters: IntArray) -> None:
+        """Append newcomers, whose first task is due in the next unit of time."""
+        super().join(newcomers, clusters)
+        count = len(newcomers)
+        none = np.zeros(count, np.int64)
+        samples = np.array([each.num_examples for each in newcomers], np.int64)
+        self.stamps = np.append(self.stamps, np.full(count, self.epoch))
+        self.cycles = np.append(self.cycles, none)
+        self.rounds = np.append(self.rounds, none)
+        self.due = np.append(self.due, np.full(count, np.ceil(self.now)))
+        self.samples = np.append(self.samples, samples)

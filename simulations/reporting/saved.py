@@ -18,7 +18,7 @@ from cfl_flower.analysis.comparison import method_of, name_methods
 from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.worlds.timeline import Timeline
-from cfl_flower.engine.method import Method
+from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.environment.plugins import allowed_packages
 from cfl_flower.errors import CflError, ConfigError, one_line, printable
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -68,11 +68,11 @@ class SavedRun:
         return printable(str(self.resolved["strategy"]["name"]))
 
     @property
-    def method(self) -> type[Method]:
+    def method(self) -> type[ClusteredStrategy]:
         """The method itself; a `ConfigError` if what its files name is none."""
         path = self.resolved["strategy"]["_target_"]
         found = locate(path)
-        if not (isinstance(found, type) and issubclass(found, Method)):
+        if not (isinstance(found, type) and issubclass(found, ClusteredStrategy)):
             raise ConfigError(
                 f"{self.folder} is of strategy._target_={path}, which is no method; "
                 "its files are damaged"

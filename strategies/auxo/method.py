@@ -20,11 +20,12 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import (
+from cfl_flower.engine.method import (
     ClusteredStrategy,
     Description,
     Disclosure,
     StrategySettings,
+    cluster_plan,
 )
 from cfl_flower.settings import Count, Fraction, Positive, settings
 from cfl_flower.state import ClusteredState, Weighting
@@ -89,7 +90,9 @@ class Auxo(ClusteredStrategy):
         state = self.state
         count = len(self.state.models)
         more = len(newcomers)
-        self.join(newcomers, self.rng("join", server_round).integers(count, size=more))
+        self.state.join(
+            newcomers, self.run.rng("join", server_round).integers(count, size=more)
+        )
         state.rewards = np.vstack([state.rewards, np.zeros((more, count))])
         state.sides = np.concatenate([state.sides, np.zeros((more, count, 2))])
 
@@ -97,7 +100,7 @@ class Auxo(ClusteredStrategy):
         """Let clients ask for their favourite cohort, some for any other."""
         state = self.state
         settings = self.settings
-        rng = self.rng("explore", server_round)
+        rng = self.run.rng("explore", server_round)
         count = len(self.state.clients)
         own = state.clusters
         asked = rng.integers(len(state.models), size=count)
@@ -105,32 +108,29 @@ class Auxo(ClusteredStrategy):
         explores = rng.random(count) < chance
         # Where rewards are equal there is no favourite.
         explores |= np.ptp(state.rewards, axis=1) == 0
-        state.clusters = np.where(explores, asked, own)
-        plan = super().plan_train(server_round)
-        self._asked = state.clusters
-        state.clusters = own
-        return plan
+        self._asked = np.where(explores, asked, own)
+        rows = self.run.participants.choose(server_round, self._asked)
+        return cluster_plan(state, rows, self._asked)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Learn from each cohort's updates, average, then split where it is time."""
         state = self.state
         own = state.clusters
-        state.clusters = self._asked
-        rows = self.rows(result.client for result in results)
+        rows = self.state.rows(result.client for result in results)
         learned: list[int] = []
         for cohort in range(len(state.models)):
-            here = np.flatnonzero(state.clusters[rows] == cohort)
+            here = np.flatnonzero(self._asked[rows] == cohort)
             if len(here) >= self.settings.smallest:
                 updates = np.stack([results[i].arrays[0] for i in here])
                 self.learn(cohort, rows[here], updates - state.models[cohort], own)
                 learned.append(cohort)
-        super().absorb_train(server_round, results)
+        self.run.average_clusters(self._asked[rows], results)
         rewards = state.rewards
         # Without a largest reward a client stays where it is.
         tied = np.ptp(rewards, axis=1) == 0
         state.clusters = np.where(tied, own, rewards.argmax(axis=1))
         self.split(learned)
-        self.record.moved = int(np.count_nonzero(state.clusters != own))
+        self.run.record.moved = int(np.count_nonzero(state.clusters != own))
 
     def describe(self) -> Description:
         """Return no models: participants may have trained in another cohort."""
@@ -174,7 +174,7 @@ class Auxo(ClusteredStrategy):
         for cohort in learned:
             if self.is_due(cohort):
                 self.split_cohort(cohort)
-        self.record.reclustered = len(self.state.models) > before
+        self.run.record.reclustered = len(self.state.models) > before
 
     def is_due(self, cohort: int) -> bool:
         """Return whether a cohort splits after what it learned in this round."""

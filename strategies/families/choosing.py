@@ -16,12 +16,12 @@ import numpy as np
 
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import read_number
-from cfl_flower.engine.rounds import (
+from cfl_flower.engine.method import (
     ClusteredState,
     ClusteredStrategy,
     StrategySettings,
     no_clusters,
+    read_number,
 )
 from cfl_flower.settings import Count, require, settings
 from cfl_flower.types import IntArray, Plan, Result, Scalar, Task
@@ -67,9 +67,9 @@ class ChoosingStrategy(ClusteredStrategy):
 
     def initial_state(self) -> Any:
         """Return m models with seeds of their own, and no client."""
-        draw = self.rng("cluster-models", 0)
+        draw = self.run.rng("cluster-models", 0)
         seeds = draw.integers(2**31, size=self.settings.clusters).tolist()
-        models = [self.initial_model(seed) for seed in seeds]
+        models = [self.run.initial_model(seed) for seed in seeds]
         return self.State([], no_clusters(), models)
 
     @property
@@ -94,8 +94,8 @@ class ChoosingStrategy(ClusteredStrategy):
         everything = tuple(range(len(models)))
         tasks = [Task(result.client, everything) for result in newcomers]
         question = {"choose": True, **self.candidates.config}
-        answers = self.ask(server_round, Plan(tasks, models, question))
-        answers = self.screen("query", answers, self.read_choice)
+        answers = self.run.ask(server_round, Plan(tasks, models, question))
+        answers = self.run.read("query", answers, self.read_choice)
         self.admit(server_round, answers, [answer.report for answer in answers])
 
     def admit(
@@ -103,7 +103,7 @@ class ChoosingStrategy(ClusteredStrategy):
     ) -> None:
         """Take clients into the state."""
         state = self.state
-        self.join(results, np.array(clusters, np.int64))
+        self.state.join(results, np.array(clusters, np.int64))
         state.chosen = np.append(state.chosen, np.full(len(results), server_round - 1))
 
     # Migration -----------------------------------------------------------------------
@@ -131,13 +131,13 @@ class ChoosingStrategy(ClusteredStrategy):
         if not self.settings.migration:
             return
         state = self.state
-        record = self.record
+        record = self.run.record
         reports = [result for result in results if result.report is not None]
-        rows = self.rows(result.client for result in reports)
+        rows = self.state.rows(result.client for result in reports)
         clusters = np.array([result.report for result in reports], np.int64)
         record.drifted = len(reports)
         record.moved = int(np.count_nonzero(state.clusters[rows] != clusters))
         state.clusters[rows] = clusters
         state.chosen[rows] = server_round
-        tested = self.rows(result.client for result in results)
+        tested = self.state.rows(result.client for result in results)
         record.bytes_down += self.candidates.account(state, tested, results)

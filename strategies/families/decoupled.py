@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import (
+from cfl_flower.engine.method import (
     ClusteredStrategy,
     Description,
     Published,
@@ -83,7 +83,7 @@ class DecoupledStrategy(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Raise `ConfigError` for a network without a linear classifier."""
         self.returned: dict[ClientId, Sequence[Vector]] = {}
-        self.split: Split = split_module(self.hollow_network())
+        self.split: Split = split_module(self.run.network)
         return super().initial_state()
 
     @property
@@ -94,19 +94,19 @@ class DecoupledStrategy(ClusteredStrategy):
 
     def plan_train(self, server_round: int) -> Plan:
         """Send the extractor to the participants."""
-        return self.send_to_participants(server_round, [self.extractor])
+        return self.run.participants.send(server_round, [self.extractor])
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average the extractors: eq. 10."""
         self.returned = {}
-        self.record.measures["discrepancy"] = None
+        self.run.record.measures["discrepancy"] = None
         if not results:
             return
         extractor, classifier = self.split.divide(self.state.models[0])
-        extractor = self.step(extractor, self.average(results), len(classifier))
+        extractor = self.run.step(extractor, self.run.average(results), len(classifier))
         self.state.models = [self.split.join(extractor, classifier)]
         gaps = [np.linalg.norm(result.arrays[0] - extractor) for result in results]
-        self.record.measures["discrepancy"] = float(np.mean(gaps))
+        self.run.record.measures["discrepancy"] = float(np.mean(gaps))
 
     def describe(self) -> Description:
         """Return no models: `absorb_train` measures extractors, not whole models."""
@@ -137,4 +137,6 @@ class DecoupledStrategy(ClusteredStrategy):
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Count what participants received beside the model that is tested."""
         arrived = [self.returned.get(result.client, ()) for result in results]
-        self.record.bytes_down += sum(a.nbytes for arrays in arrived for a in arrays)
+        self.run.record.bytes_down += sum(
+            a.nbytes for arrays in arrived for a in arrays
+        )

@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.engine.rounds import Published, no_clusters
-from cfl_flower.engine.uploads import AsynchronousStrategy
+from cfl_flower.engine.asynchronous import AsynchronousStrategy
+from cfl_flower.engine.method import Published, no_clusters
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.settings import NonNegative, require, settings
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
@@ -88,7 +88,7 @@ class SoftStrategy(AsynchronousStrategy):
 
     def initial_state(self) -> Any:
         """Return K equal models; they are trained when the first clients come."""
-        self.public = PublicModels(self.config, self.timeline)
+        self.public = PublicModels(self.run.config, self.run.timeline)
         count = len(self.public.sets)
         asked = self.settings.clusters
         ok = asked is None or asked == count
@@ -97,7 +97,7 @@ class SoftStrategy(AsynchronousStrategy):
         return SoftState(
             [],
             no_clusters(),
-            [self.initial_model()] * count,
+            [self.run.initial_model()] * count,
             updated=np.zeros(count, np.int64),
             shares=np.zeros((0, count)),
         )
@@ -106,7 +106,7 @@ class SoftStrategy(AsynchronousStrategy):
         """Take newcomers in with the mean model, as an even mixture."""
         state = self.state
         if not state.clients:
-            state.models = self.public.pretrain(self.initial_model())
+            state.models = self.public.pretrain(self.run.initial_model())
         even = np.full((len(newcomers), len(state.models)), 1 / len(state.models))
         state.shares = np.concatenate([state.shares, even])
         super().welcome(server_round, newcomers)
@@ -139,7 +139,7 @@ class SoftStrategy(AsynchronousStrategy):
     def lags(self, epochs: IntArray | int, stamp: int) -> FloatArray:
         """Return how far epochs are past a time stamp, in the unit of staleness."""
         by_cycles = self.settings.staleness == "cycles"
-        unit = max(len(self.present), 1) if by_cycles else 1
+        unit = max(len(self.run.participants.present()), 1) if by_cycles else 1
         return np.atleast_1d(np.asarray(epochs) - stamp) / unit
 
     # Measures ------------------------------------------------------------------------
@@ -162,15 +162,15 @@ class SoftStrategy(AsynchronousStrategy):
 
     def true_mixture(self, row: int) -> FloatArray | None:
         """Return what a client's uploaded model was trained on, where it is known."""
-        if self.timeline is None or len(self.config.partition.turns) == 1:
+        if self.run.timeline is None or len(self.run.config.partition.turns) == 1:
             return None
-        world = self.timeline.world(int(self.state.rounds[row]))
+        world = self.run.timeline.world(int(self.state.rounds[row]))
         mixture: FloatArray = world.mixture[int(self.state.clients[row])]
         return mixture
 
     def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
         """Note means over the round's uploads, and the accuracy of the K models."""
-        measures = self.record.measures
+        measures = self.run.record.measures
         for name in ("before", "kl"):
             known = [each[name] for each in noted if name in each]
             measures[name] = float(np.mean(known)) if known else None
@@ -179,10 +179,10 @@ class SoftStrategy(AsynchronousStrategy):
         measures["ratios"] = np.sum(moved, axis=0).tolist() if moved else None
         measures["client_passes"] = sum(each["passes"] for each in noted)
         measures["server_passes"] = sum(each["server_passes"] for each in noted)
-        every = self.config.system.evaluate_every
-        last = self.record.round == self.config.rounds
+        every = self.run.config.system.evaluate_every
+        last = self.run.record.round == self.run.config.rounds
         tests = self.public.tests
-        if tests and (last or self.record.round % every == 0):
+        if tests and (last or self.run.record.round % every == 0):
             tested = tests.own(self.state.models)
             accuracies = [accuracy for _, accuracy in tested]
             measures["cluster_accuracies"] = accuracies

@@ -33,7 +33,7 @@ from cfl_flower.clustering.centres import (
 )
 from cfl_flower.clustering.representations import Distance, digest, mean_client_distance
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import (
+from cfl_flower.engine.method import (
     ClusteredStrategy,
     Description,
     Disclosure,
@@ -188,16 +188,16 @@ class Fielding(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Return the state before any client is known: line 2."""
         representation = self.settings.representation
-        simulated = bool(self.timeline)
-        self.classes = self.config.dataset.classes
-        self.width = representation.width(self.hollow_network(), self.classes)
-        self.shared = representation.shared_models(self.config, simulated)
+        simulated = bool(self.run.timeline)
+        self.classes = self.run.config.dataset.classes
+        self.width = representation.width(self.run.network, self.classes)
+        self.shared = representation.shared_models(self.run.config, simulated)
         no_counts = no_clusters()
         no_centres = np.zeros((0, self.width))
         return FieldingState(
             clients=[],
             clusters=no_clusters(),
-            models=[self.initial_model()],
+            models=[self.run.initial_model()],
             representations=np.zeros((0, self.width), np.float32),
             counts=no_counts,
             reports=no_counts,
@@ -241,12 +241,14 @@ class Fielding(ClusteredStrategy):
         state.reports = np.append(state.reports, np.ones(len(counts), np.int64))
         if state.clients:
             # In any cluster, from which Algorithm 2 moves them.
-            self.join(newcomers, np.zeros(len(newcomers), np.int64))
-            rng = self.rng("recluster-join", server_round)
-            _, self.record.reclustered = self.follow_drift(rows, rng)
+            self.state.join(newcomers, np.zeros(len(newcomers), np.int64))
+            rng = self.run.rng("recluster-join", server_round)
+            _, self.run.record.reclustered = self.follow_drift(rows, rng)
             return
-        clusters = cluster_clients(state, settings, self.rng("cluster", server_round))
-        self.join(newcomers, clusters)
+        clusters = cluster_clients(
+            state, settings, self.run.rng("cluster", server_round)
+        )
+        self.state.join(newcomers, clusters)
         state.models = state.models * (int(clusters.max()) + 1)
         set_centres(state, settings)
         self.measure_heterogeneity()
@@ -263,14 +265,14 @@ class Fielding(ClusteredStrategy):
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Handle the drift of clients that report it: line 4, Algorithm 2."""
         state = self.state
-        record = self.record
+        record = self.run.record
         reports = [result for result in results if result.report is not None]
         record.drifted = len(reports)
         record.moved = 0
         # Not None any more, and still True if newcomers led to it.
         record.reclustered = bool(record.reclustered)
         self.learn_threshold(drifted=bool(reports))
-        drifted = self.rows(result.client for result in reports)
+        drifted = self.state.rows(result.client for result in reports)
         state.reports[drifted] += 1
         record.measures |= self.settings.privacy.spent(state.reports)
         if not reports:
@@ -278,7 +280,7 @@ class Fielding(ClusteredStrategy):
         state.representations[drifted], state.counts[drifted] = DriftReport.stack(
             reports
         )
-        rng = self.rng("recluster", server_round)
+        rng = self.run.rng("recluster", server_round)
         record.moved, reclustered = self.follow_drift(drifted, rng)
         record.reclustered |= reclustered
 
@@ -299,7 +301,7 @@ class Fielding(ClusteredStrategy):
         state = self.state
         settings = self.settings
         if isinstance(settings.trigger, PairwiseTrigger):
-            self.record.measures["delta"] = settings.trigger.current(state)
+            self.run.record.measures["delta"] = settings.trigger.current(state)
         parts = settings.representation.parts(self.classes)
         handled = handle_drift(state, drifted, settings, parts, rng)
         self.measure_heterogeneity()
@@ -312,8 +314,8 @@ class Fielding(ClusteredStrategy):
         if not isinstance(learning, LearnedThreshold):
             return
         state = self.state
-        record = self.record
-        rng = self.rng("dunnett", record.round)
+        record = self.run.record
+        rng = self.run.rng("dunnett", record.round)
         trials = learning.after_round(state.trials, record, drifted, configured, rng)
         record.measures["threshold"] = learning.in_force(configured, trials)
         state.trials = trials
@@ -323,6 +325,6 @@ class Fielding(ClusteredStrategy):
         state = self.state
         distance = self.settings.distance
         points = state.representations
-        rng = self.rng("heterogeneity", 0)
+        rng = self.run.rng("heterogeneity", 0)
         found = mean_client_distance(points, state.clusters, distance, rng)
         state.heterogeneity = found

@@ -25,7 +25,7 @@ from pydantic import Field
 from cfl_flower.clustering.merging import describe_clustering, find_merges
 from cfl_flower.clustering.similarity import gram_matrix, nearest_direction
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.rounds import (
+from cfl_flower.engine.method import (
     ClusteredState,
     ClusteredStrategy,
     Disclosure,
@@ -150,7 +150,7 @@ class StoCFL(ClusteredStrategy):
         sketch = self.settings.sketch
         length = len(state.models[UNKNOWN])
         refresh = self.settings.refresh
-        psi.warn_of_memory(self.config.clients, sketch, length, refresh)
+        psi.warn_of_memory(self.run.config.clients, sketch, length, refresh)
         return state
 
     @property
@@ -166,10 +166,10 @@ class StoCFL(ClusteredStrategy):
 
     def plan_train(self, server_round: int) -> Plan:
         """Cluster the participants, and send omega and their theta to each."""
-        participants = self.choose_participants(server_round)  # line 4
+        participants = self.run.participants.choose(server_round)  # line 4
         self.represent_newcomers(server_round, participants)  # lines 5 to 7
         merges = self.merge_clusters(participants)  # lines 8 to 13
-        self.record.measures["merged"] = merges
+        self.run.record.measures["merged"] = merges
         return self.plan_local_training(participants)  # lines 14 to 16
 
     def represent_newcomers(
@@ -187,9 +187,11 @@ class StoCFL(ClusteredStrategy):
     ) -> Iterator[tuple[int, Vector]]:
         """Yield row and psi of those who answer."""
         tasks = [Task(self.state.clients[row], (0,)) for row in rows]
-        plan = Plan(tasks, [self.initial_model()], {"represent": True}, (self.width,))
-        for part in self.ask_in_parts(server_round, plan):
-            answers = self.screen("query", part)
+        plan = Plan(
+            tasks, [self.run.initial_model()], {"represent": True}, (self.width,)
+        )
+        for part in self.run.ask_in_parts(server_round, plan):
+            answers = self.run.read("query", part)
             # Without samples there is no direction.
             sound = [result for result in answers if result.num_examples]
             yield from self.take_directions(sound, server_round - 1)
@@ -199,8 +201,8 @@ class StoCFL(ClusteredStrategy):
     ) -> Iterator[tuple[int, Vector]]:
         """Yield row and psi of results, and note that they were taken."""
         refresh = self.settings.refresh
-        seed = self.config.seed
-        rows = self.rows(result.client for result in results).tolist()
+        seed = self.run.config.seed
+        rows = self.state.rows(result.client for result in results).tolist()
         for row, result in zip(rows, results, strict=True):
             # A copy: it was sent in one array with others, which may be let go.
             direction = result.report.representation.copy()
@@ -241,7 +243,7 @@ class StoCFL(ClusteredStrategy):
         state = self.state
         settings = self.settings
         omega = state.models[UNKNOWN]
-        start = self.initial_model() if settings.start == "initial" else omega
+        start = self.run.initial_model() if settings.start == "initial" else omega
         for cluster in np.flatnonzero(~state.trained[1:]) + 1:
             state.models[cluster] = start
         tasks = [
@@ -257,7 +259,7 @@ class StoCFL(ClusteredStrategy):
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average omega, and theta of each cluster (lines 17 to 19)."""
         state = self.state
-        step = self.step
+        step = self.run.step
         for array, cluster in sorted(results.sums):
             if array == THETA and cluster != UNKNOWN:
                 # No sum is needed once its model is made.
@@ -269,9 +271,9 @@ class StoCFL(ClusteredStrategy):
             omega, self.next_omega(server_round, omega, results)
         )
         known = state.known()
-        truth = self.true_concepts(server_round)
+        truth = self.run.true_concepts(server_round)
         found = describe_clustering(state.clusters, known, state.sums[1:], truth)
-        self.record.measures |= found
+        self.run.record.measures |= found
 
     def next_omega(self, server_round: int, omega: Vector, results: Results) -> Vector:
         """Return the mean of omega as the participants trained it."""
@@ -281,9 +283,9 @@ class StoCFL(ClusteredStrategy):
         for result in results:
             task = Task(result.client, (0,))
             plan = Plan([task], [omega], {"global": True}, (len(omega),))
-            for answer in self.ask(server_round, plan):
+            for answer in self.run.ask(server_round, plan):
                 omega = answer.arrays[0]
-                trained.add(omega, self.weight(answer))
+                trained.add(omega, self.run.weight(answer))
         return trained.value() if trained else omega
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
@@ -291,7 +293,7 @@ class StoCFL(ClusteredStrategy):
         state = self.state
         count = len(newcomers)
         late = len(state.models) > 1
-        self.join(newcomers, np.full(count, UNKNOWN))
+        self.state.join(newcomers, np.full(count, UNKNOWN))
         state.representations += [np.zeros(0, np.float32)] * count
         state.reported = np.append(state.reported, np.zeros(count, np.int64))
         if late:
@@ -333,9 +335,9 @@ class StoCFL(ClusteredStrategy):
         if self.settings.refresh == "never":
             return
         state = self.state
-        record = self.record
+        record = self.run.record
         reports = [result for result in results if result.report is not None]
-        rows = self.rows(result.client for result in reports)
+        rows = self.state.rows(result.client for result in reports)
         before = state.clusters[rows]
         frozen = list(state.sums)
         for row, cluster in zip(rows, before, strict=True):

@@ -3,9 +3,8 @@
 The participants of a round who train the same model are a group. Devices hide their
 results behind masks (`communication.masks`), and the server finds the sum of each group
 alone: of those whose results are there, if fewer than a third are lost and at least
-`least_members` are left. In the place of each one's model the method then finds the
-group's mean: whatever it averages with its own weights is that mean again. A simulation
-has the same sums without masks, and so the same numbers.
+`least_members` are left. A simulation has the same sums without masks, and so the same
+numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfl_flower.communication.device_sums import (
     REVEAL,
@@ -31,11 +31,12 @@ from cfl_flower.communication.masks import (
     fewest_senders,
     unmask,
 )
-from cfl_flower.communication.partial_sums import NOTHING, Version, versions
+from cfl_flower.communication.partial_sums import Version, versions
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.privacy_budget import Disclosure, bases_of
-from cfl_flower.runs.record import RoundRecord
-from cfl_flower.settings import require
+from cfl_flower.engine.context import RoundContext
+from cfl_flower.engine.delivery import Delivery
+from cfl_flower.engine.stages.privacy_budget import bases_of
+from cfl_flower.engine.stages.stage import Stage
 from cfl_flower.types import (
     ClientId,
     Failure,
@@ -63,51 +64,6 @@ UNREADABLE = "it encrypted shares that no other device of its group can read"
 GARBLED = "what it revealed cannot be read, or is not all that was asked for"
 
 LOST_GROUP = "too many of its group gave no result, or masks did not cancel"
-
-
-def check_secure_sums(config: RunConfig, sent: Disclosure | None) -> None:
-    """Raise `ConfigError` for a method, or settings, that need single results."""
-    names = config.names
-    least = config.privacy.least_members
-    method = f"false with strategy={names['strategy']}"
-    for ok, field, value, allowed in (
-        (
-            sent is not None and not sent.singly,
-            "privacy.secure_sums",
-            "true",
-            f"{method}, whose server needs more than each cluster's sum",
-        ),
-        (
-            not config.server_optimizer.by_loss,
-            "server_optimizer",
-            names["server_optimizer"],
-            "another one with privacy.secure_sums, which hides single models",
-        ),
-        (
-            not config.selection.learns,
-            "selection",
-            names["selection"],
-            "random or nearest with privacy.secure_sums, which hides no losses",
-        ),
-        (
-            config.devices.over_commitment == 1,
-            "devices.over_commitment",
-            config.devices.over_commitment,
-            "1 with privacy.secure_sums, whose sums need everyone who was asked",
-        ),
-        (
-            config.participants >= least,
-            "privacy.least_members",
-            least,
-            f"at most participants={config.participants}",
-        ),
-    ):
-        require(ok, field, value, allowed)
-    config.strategy.check_secure_sums()
-
-
-Asker: TypeAlias = Callable[[Plan], list[Result]]
-"""Asks devices what a plan says, and returns their answers."""
 
 
 def groups_of(tasks: Sequence[Task], spec: SumSpec) -> dict[Version, list[ClientId]]:
@@ -206,24 +162,27 @@ def request_of(
     return Task(task.client, (), request | {GROUPS: task.config[GROUPS]})
 
 
-class SecureSums:
+class SecureSums(Stage):
     """Forms the groups of a round, and opens their sums."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, delivery: Delivery) -> None:
         settings: Any = config.strategy
         self._least = config.privacy.least_members
         self._by_samples = settings.weighting == "samples"
+        self._delivery = delivery
 
-    def plan(
-        self, plan: Plan, record: RoundRecord, keys: Mapping[ClientId, bytes] | None
-    ) -> Plan:
+    def plan(self, context: RoundContext, plan: Plan) -> Plan:
         """Return a plan whose results are added up, without groups that are too small.
 
-        ``keys`` has the devices' public keys; None in a simulation.
+        Real devices are told the public keys of their groups.
         """
+        if context.phase != "train" or not any(plan.reply):
+            return plan
         spec = plan.sum_spec or SumSpec(bases_of(plan), self._by_samples)
         spec = replace(spec, masked=True)
         asked = plan.tasks
+        record = context.record
+        keys = None if context.fleet.simulated else context.fleet.keys
         if keys is not None:
             asked = [task for task in plan.tasks if task.client in keys]
             absent = [task.client for task in plan.tasks if task.client not in keys]
@@ -234,11 +193,24 @@ class SecureSums:
         record.measures["left_out"] = len(asked) - len(tasks)
         if not tasks:
             log.warning(
-                "round %s: no sum of %s participants", record.round, self._least
+                "round %s: no sum of %s participants", context.number, self._least
             )
         if keys is not None:
             tasks = with_keys(tasks, spec, keys)
         return replace(plan, tasks=tasks, sum_spec=spec)
+
+    def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
+        """Leave the sums that could be opened, and the results that are in them."""
+        spec = context.sent.sum_spec
+        if context.phase != "train" or spec is None:
+            return results
+        ask = None
+        if not context.fleet.simulated:
+            # The same clients again, in the same round: no plan of a method's.
+            ask = partial(self._delivery.query, context.number)
+        kept, failures = self.open_sums(context.sent, results, ask)
+        context.record.failures += failures
+        return kept
 
     def _large_enough(self, tasks: list[Task], spec: SumSpec) -> list[Task]:
         """Return the tasks whose groups all have enough members."""
@@ -254,13 +226,15 @@ class SecureSums:
             # Who is left out of one group is missing in its others.
             tasks = left
 
-    def open(self, plan: Plan, results: Results, ask: Asker | None) -> list[Failure]:
+    def open_sums(
+        self, plan: Plan, results: Results, ask: Callable[[Plan], Results] | None
+    ) -> tuple[Results, list[Failure]]:
         """Keep the sums of groups of which enough are left, without their masks.
 
-        Return the failures of those whose groups are lost, and of those that told
-        others what cannot be read. ``ask`` asks devices for what opens sums; it is None
-        in a simulation, which has no masks. A sum whose masks did not cancel is not one
-        of models, and is discarded.
+        Returns the results that are in these, and the failures of those whose groups
+        are lost, and of those that told others what cannot be read. ``ask`` asks
+        devices for what opens sums; it is None in a simulation, which has no masks. A
+        sum whose masks did not cancel is not one of models, and is discarded.
         """
         spec = plan.sum_spec
         assert spec is not None
@@ -292,10 +266,10 @@ class SecureSums:
                 failures.append(Failure(result.client, "train", "shape", UNREADABLE))
             elif result.client not in kept:
                 failures.append(Failure(result.client, "train", INCOMPLETE, LOST_GROUP))
-        results[:] = [result for result in results if result.client in kept]
         for version in lost & results.sums.keys():
             del results.sums[version]
-        return failures
+        left = [result for result in results if result.client in kept]
+        return results.with_results(left), failures
 
     def _all_lost(
         self,
@@ -330,7 +304,7 @@ class SecureSums:
         results: Results,
         groups: Mapping[Version, Sequence[ClientId]],
         senders: set[ClientId],
-        ask: Asker,
+        ask: Callable[[Plan], Results],
     ) -> Liars:
         """Remove the masks from the sums of groups; discard what too few reveal.
 
@@ -367,15 +341,3 @@ class SecureSums:
             else:
                 results.sums[version] = total
         return liars
-
-    def replace_by_means(self, plan: Plan, results: Results) -> None:
-        """Put each group's mean in the place of its members' models."""
-        spec = plan.sum_spec
-        assert spec is not None
-        tasks = {task.client: task for task in plan.tasks}
-        means = {version: total.mean() for version, total in results.sums.items()}
-        for place, result in enumerate(results):
-            found = versions(tasks[result.client], spec)
-            # A method with nothing to share sends an array of no numbers.
-            arrays = [means.get(version, NOTHING) for version in found]
-            results[place] = replace(result, arrays=arrays)

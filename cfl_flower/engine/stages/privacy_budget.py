@@ -1,15 +1,15 @@
 """What `privacy=` adds to a synchronous method's rounds, whatever the method.
 
 A method declares all that its clients send (`Disclosure`); one that declares nothing is
-refused. The frame asks this guard to account for it, to leave out clients whose budget
-is spent, and, with ``privacy=central``, to show the method noisy means alone.
+refused. `PrivacyBudget` accounts for it, leaves out clients whose budget is spent, and,
+with ``privacy=central``, shows the method noisy means alone.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,14 @@ import numpy as np
 from cfl_flower.client.model_privacy import BASES, CLIP
 from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.private_means import Draw, release_means
+from cfl_flower.engine.context import RoundContext
+from cfl_flower.engine.declarations import Disclosure
+from cfl_flower.engine.delivery import Delivery
+from cfl_flower.engine.stages.private_means import Draw, release_means
+from cfl_flower.engine.stages.stage import Stage
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import BudgetSpentError
-from cfl_flower.models import hollow_network
-from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of, require_accountant
+from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.privacy.clipping import (
     adapted_bound,
     count_noise,
@@ -32,7 +35,7 @@ from cfl_flower.privacy.settings import CentralPrivacy, LocalPrivacy
 from cfl_flower.runs.asked import Asked
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.seeding import generator, key
-from cfl_flower.settings import require
+from cfl_flower.state import ClusteredState
 from cfl_flower.types import (
     SHARE_WITHIN,
     BoolArray,
@@ -54,89 +57,8 @@ MEANS = "means"
 """The phase, in the notes of what was asked, in which noisy means were released."""
 
 
-@dataclass(frozen=True)
-class Disclosure:
-    """All that a method's clients send, beside numbers of samples and tests."""
-
-    models: int = 1
-    """Trained models in a participant's answer."""
-    reports: bool = False
-    """Whether clients report what represents their data: a label histogram through
-    `client.drift_report`, or a direction of length 1 as the only array of an answer to
-    a query."""
-    singly: bool = False
-    """Whether the method compares single participants' models. One that averages those
-    who trained the same model does not."""
-
-
 SENT_NOTHING = frozenset({"raised", "timeout", "refused", "identity"})
 """Reasons of failures that clients tell themselves, in the place of an answer."""
-
-
-def check_privacy(config: RunConfig, sent: Disclosure | None) -> None:
-    """Raise `ConfigError` if `privacy=` has no guarantee, or a budget for nothing."""
-    privacy = config.privacy
-    names = config.names
-    own: Any = getattr(config.strategy, "privacy", None)
-    if not isinstance(privacy, LocalPrivacy):
-        alone = getattr(own, "whole_client", False)
-        allowed = "another one, or with privacy=central or local, which keep account"
-        require(not alone, "strategy/privacy", getattr(own, "name", ""), allowed)
-        return
-    mode = privacy.mode
-    central = privacy.mode == "central"
-    method = f"strategy={names['strategy']}"
-    weighting = config.strategy.weighting
-    allowed = f"none with {method}, whose clients send what is not accounted for"
-    require(sent is not None, "privacy", mode, allowed)
-    assert sent is not None
-    network = hollow_network(config.model, config.dataset.shape, config.dataset.classes)
-    for ok, field, value, allowed in (
-        (
-            not (central and sent.singly),
-            "privacy",
-            mode,
-            f"local or none with {method}, which compares single participants' models",
-        ),
-        (
-            not central or weighting == "plain",
-            "strategy.weighting",
-            weighting,
-            "plain with privacy=central, where each participant counts alike",
-        ),
-        (
-            not config.selection.learns,
-            "selection",
-            names["selection"],
-            f"random or nearest with privacy={mode}, which covers no losses",
-        ),
-        (
-            not config.server_optimizer.by_loss,
-            "server_optimizer",
-            names["server_optimizer"],
-            f"another one with privacy={mode}, which covers no losses",
-        ),
-        (
-            len(network.state_dict()) == len(list(network.parameters())),
-            "model",
-            names["model"],
-            f"one without running statistics (BatchNorm) with privacy={mode}",
-        ),
-    ):
-        require(ok, field, value, allowed)
-    config.strategy.check_privacy()
-    require_accountant(mode)
-    _check_budget(config, privacy, sent)
-
-
-def _check_budget(config: RunConfig, privacy: LocalPrivacy, sent: Disclosure) -> None:
-    """Raise `ConfigError` for a budget that does not last for a single round."""
-    least = epsilon_of(PrivacyGuard(config, sent).participation, privacy.delta)
-    budget = privacy.epsilon_budget
-    allowed = f"at least {least:.3g}, the epsilon of taking part once, or more noise"
-    require(
-        budget is None or least <= budget, "privacy.epsilon_budget", budget, allowed
-    )
 
 
 class PrivacyGuard:
@@ -159,6 +81,8 @@ class PrivacyGuard:
         self._has_reports = sent.reports
         self.asked: Asked | None = None
         """Of real devices: what a server that died had asked for."""
+        self.asked_now: set[ClientId] = set()
+        """Whom the queries or tests under way ask for a report."""
 
     def affordable(
         self, loss: PrivacyLoss, clients: Sequence[ClientId], cost: float
@@ -171,15 +95,13 @@ class PrivacyGuard:
         after = [epsilon_of(loss.of(client) + cost, delta) for client in clients]
         return np.array(after, float) <= budget
 
-    def able(self, loss: PrivacyLoss, clients: Sequence[ClientId]) -> BoolArray:
+    def able(self, state: ClusteredState) -> BoolArray:
         """Return which of n clients can be asked to take part, (n,)."""
-        return self.affordable(loss, clients, self.participation)
+        return self.affordable(state.privacy, state.clients, self.participation)
 
-    def require_able(
-        self, server_round: int, loss: PrivacyLoss, clients: Sequence[ClientId]
-    ) -> None:
+    def require_able(self, server_round: int, state: ClusteredState) -> None:
         """Raise `BudgetSpentError`, which ends the run, if no client is left."""
-        if not self.able(loss, clients).any():
+        if not self.able(state).any():
             raise BudgetSpentError(
                 f"round {server_round}: every client has spent privacy.epsilon_budget="
                 f"{self._privacy.epsilon_budget:g}; the rounds before are saved; run "
@@ -280,14 +202,14 @@ class PrivacyGuard:
         results: Results,
         loss: PrivacyLoss,
         simulated: bool,
-    ) -> None:
-        """Put noisy means in the place of what participants sent, if it is central.
+    ) -> Results:
+        """Return noisy means in the place of what participants sent, if it is central.
 
         The noise of a simulation follows from the seed. Whoever knows that could remove
         it: with real devices it follows from a secret in the run's folder.
         """
         if self._privacy.mode != "central":
-            return
+            return results
         secret = [] if simulated else self._secret()
         drawn: list[str] = []
 
@@ -304,7 +226,7 @@ class PrivacyGuard:
             noise = noise_beside_count(noise, spread, len(plan.reply))
             record.measures["clip"] = clip
             self._adapt(results, loss, spread, draw)
-        release_means(results, plan, bases_of(plan), clip, noise * clip, draw)
+        means = release_means(results, plan, bases_of(plan), clip, noise * clip, draw)
         if self.asked and drawn:
             # The noise, and so the means, are as before only if all purposes are.
             released = str(key("\n".join(sorted(drawn))))
@@ -313,6 +235,7 @@ class PrivacyGuard:
                     loss.add(clients, len(plan.reply) * self.model)
             clients = {result.client for result in results}
             self.asked.note(MEANS, record.round, clients, released)
+        return means
 
     def _secret(self) -> list[int]:
         """Return 256 bits that nobody else knows, made once before all noise."""
@@ -339,22 +262,84 @@ class PrivacyGuard:
         )
 
     def note(
-        self,
-        record: RoundRecord,
-        rows: Sequence[ClientRow],
-        loss: PrivacyLoss,
-        clients: Sequence[ClientId],
+        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
     ) -> None:
         """Note every tested client's epsilon so far, the largest, and who is left."""
+        loss = state.privacy
         delta = self._privacy.delta
         for row in rows:
             row.measures["epsilon"] = epsilon_of(loss.of(row.client), delta)
-        record.measures["epsilon"] = epsilon_of(
-            max(loss.squares.values(), default=0.0), delta
-        )
+        largest = max(loss.squares.values(), default=0.0)
+        record.measures["epsilon"] = epsilon_of(largest, delta)
         if self._privacy.epsilon_budget is not None:
-            able = self.able(loss, clients)
-            record.measures["exhausted"] = int(np.count_nonzero(~able))
+            record.measures["exhausted"] = int(np.count_nonzero(~self.able(state)))
+
+
+class PrivacyBudget(Stage):
+    """Accounts for all that leaves the clients, phase by phase."""
+
+    def __init__(self, guard: PrivacyGuard) -> None:
+        self._guard = guard
+        self._heard: set[ClientId] = set()
+
+    def open(self, context: RoundContext) -> None:
+        """Account for the queries of a server that died; end a run without budget."""
+        loss = context.state.privacy
+        self._guard.count_forgotten("query", context.number, self._heard, loss)
+        self._heard = set()
+        self._guard.require_able(context.number, context.state)
+
+    def plan(self, context: RoundContext, plan: Plan) -> Plan:
+        """Return a plan that asks nobody for more than its budget allows."""
+        loss = context.state.privacy
+        if context.phase == "train":
+            return self._guard.plan_training(plan, loss)
+        if context.phase == "evaluate":
+            return self._guard.plan_tests(plan, loss)
+        return plan
+
+    def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
+        """Account for what was sent; make noisy means if the noise is the server's."""
+        guard = self._guard
+        loss = context.state.privacy
+        sent = context.sent
+        if context.phase == "train":
+            guard.count_training(sent, loss, context.number)
+            simulated = context.fleet.simulated
+            return guard.release(context.record, sent, results, loss, simulated)
+        heard = guard.count_reports(results, loss, guard.asked_now)
+        if context.phase == "evaluate":
+            guard.count_forgotten("evaluate", context.number, heard, loss)
+        else:
+            self._heard |= heard
+        return results
+
+    def close(self, context: RoundContext, rows: Sequence[ClientRow]) -> None:
+        """Note what every client has lost."""
+        self._guard.note(context.record, rows, context.state)
+
+
+class AskedClients(Stage):
+    """Notes whom a round asks for something with noise, before the messages leave."""
+
+    def __init__(self, guard: PrivacyGuard, delivery: Delivery) -> None:
+        self._guard = guard
+        self._delivery = delivery
+
+    def plan(self, context: RoundContext, plan: Plan) -> Plan:
+        """Note the clients of a plan."""
+        asked = [task.client for task in plan.tasks]
+        if context.phase == "evaluate":
+            asked = [
+                task.client
+                for task in plan.tasks
+                if {**plan.config, **task.config}.get("representation")
+            ]
+        if context.phase != "train":
+            self._guard.asked_now = self._delivery.reached(asked)
+            asked = list(self._guard.asked_now)
+        self._guard.will_ask(context.phase, context.number, asked)
+        return plan
 
 
 def share_within(result: Result) -> float:

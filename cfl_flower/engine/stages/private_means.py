@@ -44,8 +44,8 @@ def release_means(
     clip: float,
     scale: float,
     draw: Draw,
-) -> None:
-    """Put noisy means in the place of all that a round's participants sent.
+) -> Results:
+    """Return noisy means in the place of all that a round's participants sent.
 
     ``bases`` says of which of its task's models each array is a new version, ``scale``
     is the standard deviation of the noise on each number. An update is clipped again
@@ -62,7 +62,7 @@ def release_means(
             single = ExactSum.empty(len(mean))
             single.add(mean, 1)
             results.sums[array, base] = single
-        return
+        return results
     tasks = {task.client: task for task in plan.tasks}
     spec = SumSpec(tuple(bases), False)
     groups: dict[Version, list[int]] = {}
@@ -79,9 +79,13 @@ def release_means(
         total = np.sum(updates, axis=0)
         purpose = _purpose(draw, array, base)
         means[array, base] = noisy_mean(received, total, len(places), scale, purpose)
-    for place, result in enumerate(results):
-        found_means = [means[each] for each in versions(tasks[result.client], spec)]
-        results[place] = replace(result, arrays=found_means)
+    return results.with_results(
+        replace(
+            result,
+            arrays=[means[each] for each in versions(tasks[result.client], spec)],
+        )
+        for result in results
+    )
 
 
 def _purpose(draw: Draw, array: int, base: int) -> Draw:

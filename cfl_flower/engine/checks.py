@@ -1,0 +1,208 @@
+"""Which settings of other groups a method can be used with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cfl_flower.engine.declarations import Disclosure
+from cfl_flower.engine.stages.privacy_budget import PrivacyGuard
+from cfl_flower.errors import NoConceptsError
+from cfl_flower.models import hollow_network
+from cfl_flower.privacy.accounting import epsilon_of, require_accountant
+from cfl_flower.privacy.settings import LocalPrivacy
+from cfl_flower.settings import locate, require
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
+    from cfl_flower.engine.method import ClusteredStrategy
+
+
+class Rule(NamedTuple):
+    """What must hold of a setting, and what is said where it does not."""
+
+    holds: bool
+    field: str
+    value: object
+    allowed: str
+
+
+def check_method(method: type[ClusteredStrategy], config: RunConfig) -> None:
+    """Raise `ConfigError` for settings that a method, or privacy, does not go with."""
+    _require(method_rules(method, config))
+    if config.privacy.on:
+        _require(privacy_rules(config, method.discloses))
+        config.strategy.check_privacy()
+        require_accountant(config.privacy.mode)
+        _require(budget_rules(config, method.discloses))
+    _require(restart_rules(config))
+    if config.privacy.secure_sums:
+        _require(secure_sums_rules(config, method.discloses))
+        config.strategy.check_secure_sums()
+    if not (method.supports.one_concept or config.timeline.has_concepts):
+        names = config.names
+        raise NoConceptsError(
+            f"strategy={names['strategy']} is not allowed; use it where there are "
+            f"several true concepts: with partition={names['partition']} and drift="
+            f"{names['drift']} there is one, and the oracle would be fedavg"
+        )
+
+
+def _require(rules: Iterator[Rule]) -> None:
+    for rule in rules:
+        require(rule.holds, rule.field, rule.value, rule.allowed)
+
+
+def method_rules(method: type[ClusteredStrategy], config: RunConfig) -> Iterator[Rule]:
+    """Yield what a method requires of the server optimiser and the selection."""
+    names = config.names
+    optimizer = config.server_optimizer
+    selection = config.selection
+    supports = method.supports
+    name = f"strategy={names['strategy']}"
+    yield Rule(
+        supports.server_optimizer or not (optimizer.remembers or optimizer.by_loss),
+        "server_optimizer",
+        names["server_optimizer"],
+        f"another one with {name}, which has a step of its own",
+    )
+    client = locate(config.strategy.client)
+    yield Rule(
+        # The loss is reported by a client that trains the one model it receives.
+        getattr(client, "reports_loss", False) or not optimizer.by_loss,
+        "server_optimizer",
+        names["server_optimizer"],
+        f"another one with {name}, whose clients do not report the loss of one "
+        "received model",
+    )
+    yield Rule(
+        supports.centres or not selection.by_distance,
+        "selection",
+        names["selection"],
+        f"random or oort with {name}, which has no representations",
+    )
+    yield Rule(
+        supports.selection or not selection.learns,
+        "selection",
+        names["selection"],
+        f"random with {name}, which selects nobody",
+    )
+    own: Any = getattr(config.strategy, "privacy", None)
+    yield Rule(
+        config.privacy.on or not getattr(own, "whole_client", False),
+        "strategy/privacy",
+        getattr(own, "name", ""),
+        "another one, or with privacy=central or local, which keep account",
+    )
+
+
+def restart_rules(config: RunConfig) -> Iterator[Rule]:
+    """Yield what a run that hides something requires of its checkpoints.
+
+    A server that dies goes back to its checkpoint, account and all. Devices know what
+    they sent in the last rounds, and answer earlier ones anew.
+    """
+    every = config.system.checkpoint_every
+    yield Rule(
+        every == 1 or not (config.privacy.on or config.privacy.secure_sums),
+        "system.checkpoint_every",
+        every,
+        "1 with privacy, so that a restart repeats no round that was sent",
+    )
+
+
+def privacy_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
+    """Yield what `privacy=` requires, so that it has a guarantee."""
+    mode = config.privacy.mode
+    central = mode == "central"
+    names = config.names
+    method = f"strategy={names['strategy']}"
+    yield Rule(
+        sent is not None,
+        "privacy",
+        mode,
+        f"none with {method}, whose clients send what is not accounted for",
+    )
+    yield Rule(
+        not (central and sent is not None and sent.singly),
+        "privacy",
+        mode,
+        f"local or none with {method}, which compares single participants' models",
+    )
+    yield Rule(
+        not central or config.strategy.weighting == "plain",
+        "strategy.weighting",
+        config.strategy.weighting,
+        "plain with privacy=central, where each participant counts alike",
+    )
+    yield Rule(
+        not config.selection.learns,
+        "selection",
+        names["selection"],
+        f"random or nearest with privacy={mode}, which covers no losses",
+    )
+    yield Rule(
+        not config.server_optimizer.by_loss,
+        "server_optimizer",
+        names["server_optimizer"],
+        f"another one with privacy={mode}, which covers no losses",
+    )
+    network = hollow_network(config.model, config.dataset.shape, config.dataset.classes)
+    yield Rule(
+        len(network.state_dict()) == len(list(network.parameters())),
+        "model",
+        names["model"],
+        f"one without running statistics (BatchNorm) with privacy={mode}",
+    )
+
+
+def budget_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
+    """Yield that a budget lasts for one round."""
+    privacy = config.privacy
+    assert isinstance(privacy, LocalPrivacy)
+    assert sent is not None
+    least = epsilon_of(PrivacyGuard(config, sent).participation, privacy.delta)
+    budget = privacy.epsilon_budget
+    yield Rule(
+        budget is None or least <= budget,
+        "privacy.epsilon_budget",
+        budget,
+        f"at least {least:.3g}, the epsilon of taking part once, or more noise",
+    )
+
+
+def secure_sums_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
+    """Yield what `privacy.secure_sums` requires: that nobody needs single results."""
+    names = config.names
+    yield Rule(
+        sent is not None and not sent.singly,
+        "privacy.secure_sums",
+        "true",
+        f"false with strategy={names['strategy']}, whose server needs more than each "
+        "cluster's sum",
+    )
+    yield Rule(
+        not config.server_optimizer.by_loss,
+        "server_optimizer",
+        names["server_optimizer"],
+        "another one with privacy.secure_sums, which hides single models",
+    )
+    yield Rule(
+        not config.selection.learns,
+        "selection",
+        names["selection"],
+        "random or nearest with privacy.secure_sums, which hides no losses",
+    )
+    yield Rule(
+        config.devices.over_commitment == 1,
+        "devices.over_commitment",
+        config.devices.over_commitment,
+        "1 with privacy.secure_sums, whose sums need everyone who was asked",
+    )
+    least = config.privacy.least_members
+    yield Rule(
+        config.participants >= least,
+        "privacy.least_members",
+        least,
+        f"at most participants={config.participants}",
+    )

@@ -1,0 +1,76 @@
+"""What is known of a run and of the round that is under way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cfl_flower.communication.fleet import Fleet
+from cfl_flower.runs.record import RoundRecord
+from cfl_flower.simulated_devices import VirtualClock
+from cfl_flower.state import ClusteredState
+from cfl_flower.types import ClientId, Plan
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
+    from cfl_flower.data.worlds.timeline import Timeline
+    from cfl_flower.engine.method import ClusteredStrategy
+
+
+class RoundContext:
+    """A run's configuration, clients and method, and what its round has come to."""
+
+    def __init__(
+        self,
+        method: ClusteredStrategy,
+        config: RunConfig,
+        fleet: Fleet,
+        timeline: Timeline | None,
+    ) -> None:
+        self.method = method
+        self.config = config
+        self.fleet = fleet
+        self.timeline = timeline
+        """The true concept of every client, where the data are simulated."""
+        self.clock = VirtualClock(config.devices.open(config.seed, config.data_dir))
+        self.done = 0
+        """Rounds of an earlier process that this one went on from."""
+        self.begin(0)
+
+    def begin(self, number: int) -> None:
+        """Begin a round."""
+        self.record = RoundRecord(number)
+        if self.fleet.simulated:
+            self.record.virtual_seconds = 0.0
+        self.phase = ""
+        """``query``, ``train`` or ``evaluate``."""
+        self.sent = Plan([])
+        """The plan of the phase as it was sent."""
+        self.late: dict[ClientId, float] = {}
+        """Who finished too late to count, and after how many seconds."""
+
+    @property
+    def number(self) -> int:
+        """The number of the round."""
+        return self.record.round
+
+    @property
+    def state(self) -> ClusteredState:
+        """The method's state."""
+        state: ClusteredState = self.method.state
+        return state
+
+    @property
+    def keep_from(self) -> int:
+        """The round of a checkpoint on disk: what clients remembered then must stay.
+
+        That of the round before is only written while this one's messages are answered,
+        or never, if the server dies.
+        """
+        every: int = self.config.system.checkpoint_every
+        return max(self.done, (self.number - 2) // every * every)
+
+    def advance_clock(self, clients: list[ClientId] | None = None) -> None:
+        """Let virtual time pass until the slowest of some, or of all, is done."""
+        longest = self.clock.wait(clients)
+        if self.record.virtual_seconds is not None:
+            self.record.virtual_seconds += longest

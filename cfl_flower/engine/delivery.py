@@ -1,0 +1,131 @@
+"""How plans reach the clients, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from flwr.app import Message
+
+from cfl_flower.communication.partial_sums import merge_sums, portions
+from cfl_flower.communication.results import Results
+from cfl_flower.engine.context import RoundContext
+from cfl_flower.environment.machine import return_free_memory
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import ClientId, Plan, Result
+
+Reader: TypeAlias = Callable[[Result], Result]
+"""Returns a result with its report, or raises `InvalidResultError`."""
+
+
+class Delivery:
+    """Sends the plans of a round, large ones in portions, and reads the replies."""
+
+    def __init__(self, context: RoundContext) -> None:
+        self._context = context
+        self._later: list[Plan] = []
+
+    def send(self, phase: str, plan: Plan) -> list[Message]:
+        """Return the messages of a plan's first portion; the others wait."""
+        first, *self._later = self._portions(phase, plan)
+        return self._context.fleet.messages(phase, self._context.number, first)
+
+    def _portions(self, phase: str, plan: Plan) -> list[Plan]:
+        """Return a plan in portions that the server's memory can hold.
+
+        Devices would wait for each other: there are portions of their plan only where
+        results are added up. With over-commitment there is one portion: who is late is
+        known only when all have finished.
+        """
+        context = self._context
+        shared = context.config.engine == "inprocess"
+        simulated = context.fleet.simulated
+        if phase == "evaluate":
+            if not simulated:
+                return [plan]
+            return portions(plan, shared=shared, by_model=True)
+        late = context.config.devices.over_commitment > 1
+        if late or not (plan.sum_spec or simulated):
+            return [plan]
+        return portions(plan, context.fleet.summing_nodes, shared)
+
+    def receive(self, phase: str, replies: Iterable[Message]) -> Results:
+        """Return the results of all portions; failures and traffic are noted.
+
+        Those of training are read: what a method refuses is in no sum.
+        """
+        fleet = self._context.fleet
+        results = fleet.collect(phase, replies)
+        if phase == "evaluate":
+            for later in self._exchange_later(phase):
+                results.add(fleet.collect(phase, later))
+            self.note_traffic(phase, results)
+            return results
+        self._read_trained(results)
+        for later in self._exchange_later(phase):
+            more = fleet.collect(phase, later)
+            self._read_trained(more)
+            results.extend(more)
+            merge_sums(results.sums, more.sums)
+            results.shares |= more.shares
+        return results
+
+    def _read_trained(self, results: Results) -> None:
+        self.note_traffic("train", results)
+        results[:] = self.read("train", results)
+
+    def _exchange_later(self, phase: str) -> Iterator[Iterable[Message]]:
+        """Yield the replies to each of the later portions of a phase's plan."""
+        context = self._context
+        while self._later:
+            # Models of a portion that was sent are let go: they will be replaced.
+            part = self._later.pop(0)
+            yield self.exchange(context.fleet.messages(phase, context.number, part))
+            return_free_memory()
+
+    def exchange(self, messages: list[Message]) -> Iterable[Message]:
+        """Send messages and return the replies to them."""
+        timeout = self._context.config.system.message_timeout
+        return self._context.fleet.grid.send_and_receive(messages, timeout=timeout)
+
+    def query(self, server_round: int, plan: Plan) -> Results:
+        """Send a plan of questions and return the answers, which are not read yet."""
+        fleet = self._context.fleet
+        messages = fleet.messages("query", server_round, plan)
+        answers = fleet.collect("query", self.exchange(messages))
+        self.note_traffic("query", answers)
+        return answers
+
+    def read(
+        self, phase: str, results: Iterable[Result], read: Reader | None = None
+    ) -> list[Result]:
+        """Return results as read; leave out, and count, those that are refused."""
+        context = self._context
+        sound = []
+        for result in results:
+            try:
+                if read is None:
+                    sound.append(context.method.read_result(phase, result))
+                else:
+                    sound.append(read(result))
+            except InvalidResultError as error:
+                failure = context.fleet.fail(result.client, phase, error)
+                context.record.failures.append(failure)
+        return sound
+
+    def reached(self, clients: Iterable[ClientId]) -> set[ClientId]:
+        """Return those of some clients to whom a message can be sent."""
+        fleet = self._context.fleet
+        return {c for c in clients if fleet.simulated or fleet.host(c) is not None}
+
+    def note_traffic(self, phase: str, results: Results) -> None:
+        """Note failures, bytes and the devices' time."""
+        context = self._context
+        record = context.record
+        record.failures.extend(results.failures)
+        record.bytes_up += results.bytes_up
+        # A model sent only to be tested is part of the measurement.
+        if phase != "evaluate":
+            record.bytes_down += results.bytes_down
+        if context.fleet.simulated:
+            context.clock.note(results, results.traffic)

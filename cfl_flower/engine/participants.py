@@ -1,0 +1,97 @@
+"""Who takes part in a round's training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cfl_flower.engine.context import RoundContext
+from cfl_flower.learning.selection import Known, share_participants
+from cfl_flower.seeding import generator
+from cfl_flower.types import BoolArray, ClientId, IntArray, Plan, Task, Vector
+
+
+class Participants:
+    """Draws clients, from all or from each cluster, and remembers for what they were.
+
+    ``strata`` has the part of the clients for which each participant was drawn, and
+    ``shares`` how many are wanted of each.
+    """
+
+    def __init__(self, context: RoundContext) -> None:
+        self._context = context
+        self.eligible: Callable[[], BoolArray] | None = None
+        """Returns which clients a stage of the engine lets take part, shape (n,)."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the last round's."""
+        self.strata: dict[ClientId, int] = {}
+        self.shares = np.zeros(0, np.int64)
+
+    def choose(self, server_round: int, clusters: IntArray | None = None) -> list[int]:
+        """Return the rows of at most M participants, from all or from each cluster.
+
+        ``clusters`` are others than the state's, shape (n,). There are more than M with
+        `devices.over_commitment`: the first M to finish are kept.
+        """
+        context = self._context
+        config = context.config
+        state = context.state
+        rng = generator(config.seed, "selection", server_round)
+        strata = state.clusters if clusters is None else clusters
+        sizes = np.bincount(strata, minlength=len(state.models))
+        if config.strategy.sampling == "all":
+            strata = np.zeros_like(strata)
+            sizes = np.array([len(strata)])
+        able = self.with_samples()
+        if self.eligible is not None:
+            able &= self.eligible()
+        if not able.all():
+            sizes = np.bincount(strata[able], minlength=len(sizes))
+            strata = np.where(able, strata, -1)
+        known = self.known(server_round)
+        chosen: dict[int, int] = {}
+        shares = share_participants(config.participants, sizes, rng)
+        asked_of = config.devices.over_commit(shares, sizes, rng)
+        for stratum, asked in enumerate(asked_of.tolist()):
+            members = np.flatnonzero(strata == stratum)
+            found = config.selection.choose(members, asked, rng, known).tolist()
+            chosen |= dict.fromkeys(found, stratum)
+        self.strata = {state.clients[row]: k for row, k in chosen.items()}
+        self.shares = shares
+        return sorted(chosen)
+
+    def send(self, server_round: int, arrays: list[Vector]) -> Plan:
+        """Draw participants; each receives all arrays, and replies with as many."""
+        clients = self._context.state.clients
+        everything = tuple(range(len(arrays)))
+        rows = self.choose(server_round)
+        tasks = [Task(clients[row], everything) for row in rows]
+        return Plan(tasks, arrays, {}, tuple(map(len, arrays)))
+
+    def with_samples(self) -> BoolArray:
+        """Return which clients can train, shape (n,): all if nobody has samples."""
+        state = self._context.state
+        empty = set(state.empty)
+        able = np.array([each not in empty for each in state.clients], bool)
+        return able if able.any() else ~able
+
+    def known(self, server_round: int) -> Known:
+        """Return what a selection can choose by."""
+        context = self._context
+        history = context.state.history.extended(len(context.state.clients))
+        measure = None
+        if context.config.selection.by_distance:
+            measure = context.method.describe().centre_distances
+        distances = np.zeros(0) if measure is None else measure()
+        return Known(server_round, history, distances)
+
+    def present(self) -> list[ClientId]:
+        """Return the clients that are there: in a simulation, all."""
+        clients = self._context.state.clients
+        fleet = self._context.fleet
+        if fleet.simulated:
+            return clients
+        return [each for each in clients if fleet.host(each) is not None]

@@ -1,0 +1,89 @@
+"""From participants' results to a cluster's next model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from torch import nn
+
+from cfl_flower.clustering.representations import digest
+from cfl_flower.engine.context import RoundContext
+from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
+from cfl_flower.models import count_weights, hollow_network, initial_vector
+from cfl_flower.types import Result, Vector
+
+
+class ServerStep:
+    """Means as `strategy.weighting` says, and the server optimiser's steps."""
+
+    def __init__(self, context: RoundContext) -> None:
+        self._context = context
+        self._memories: dict[str, Memory] = {}
+
+    def initial_model(self, seed: int | None = None) -> Vector:
+        """Return the common initial model, (d,), or one with a seed of its own."""
+        config = self._context.config
+        dataset = config.dataset
+        seed = config.seed if seed is None else seed
+        return initial_vector(config.model, dataset.shape, dataset.classes, seed)
+
+    @cached_property
+    def network(self) -> nn.Module:
+        """The run's network without weights, to look at its layers."""
+        config = self._context.config
+        dataset = config.dataset
+        return hollow_network(config.model, dataset.shape, dataset.classes)
+
+    @cached_property
+    def weights(self) -> int:
+        """The number of the network's trainable weights, without running statistics."""
+        return count_weights(self.network)
+
+    def weight(self, result: Result) -> float:
+        """Return the weight of a result in a mean, as configured."""
+        by_samples = self._context.config.strategy.weighting == "samples"
+        return float(result.num_examples) if by_samples else 1.0
+
+    def average(self, results: Sequence[Result]) -> Vector:
+        """Return the mean of the results' first arrays, weighted as configured."""
+        arrays = [result.arrays[0] for result in results]
+        return mean_model(arrays, [self.weight(result) for result in results])
+
+    def next_model(self, model: Vector, results: Sequence[Result]) -> Vector:
+        """Return a cluster's next model, through the server optimiser."""
+        optimizer = self._context.config.server_optimizer
+        if not isinstance(optimizer, QFedAvg):
+            return self.step(model, self.average(results))
+        arrays = [result.arrays[0] for result in results]
+        losses = np.array([float(r.telemetry["start_loss"]) for r in results])
+        return optimizer.combine(model, arrays, losses, self.weights)
+
+    def step(self, model: Vector, mean: Vector, absent: int = 0) -> Vector:
+        """Return the server optimiser's step from a model to its results' mean, (d,).
+
+        What it remembers goes by the model's content: it stays with a model whose
+        number changes, and a model that was made otherwise begins anew. ``absent``
+        counts weights of the network that are not in the model: a personal classifier.
+        """
+        optimizer = self._context.config.server_optimizer
+        if not optimizer.remembers:
+            return mean
+        memory = self._context.state.memories.get(digest(model), [])
+        fresh, memory = optimizer.step(model, mean, self.weights - absent, memory)
+        self._memories[digest(fresh)] = memory
+        return fresh
+
+    def begin(self) -> None:
+        """Begin a round's steps."""
+        self._memories = {}
+
+    def keep_memories(self) -> None:
+        """Keep the optimiser's memories of models that there still are."""
+        if not self._context.config.server_optimizer.remembers:
+            return
+        state = self._context.state
+        old = state.memories
+        alive = {digest(model) for model in state.models} & set(old)
+        state.memories = {name: old[name] for name in alive} | self._memories

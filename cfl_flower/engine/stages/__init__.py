@@ -1,0 +1,47 @@
+"""What is done to every round whatever its method, in one order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cfl_flower.engine.context import RoundContext
+from cfl_flower.engine.delivery import Delivery
+from cfl_flower.engine.participants import Participants
+from cfl_flower.engine.stages.group_means import GroupMeans
+from cfl_flower.engine.stages.over_commitment import OverCommitment
+from cfl_flower.engine.stages.participant_losses import ParticipantLosses
+from cfl_flower.engine.stages.privacy_budget import (
+    AskedClients,
+    PrivacyBudget,
+    PrivacyGuard,
+)
+from cfl_flower.engine.stages.secure_sums import SecureSums
+from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.runs.asked import Asked
+
+
+def make_stages(
+    context: RoundContext, participants: Participants, delivery: Delivery
+) -> list[Stage]:
+    """Return the stages of a run: plans pass them downwards, results upwards."""
+    config = context.config
+    sums = config.privacy.secure_sums
+    guard = None
+    sent = type(context.method).discloses
+    if config.privacy.on and sent is not None:
+        guard = PrivacyGuard(config, sent)
+        participants.eligible = lambda: guard.able(context.state)
+        if not context.fleet.simulated:
+            guard.asked = Asked(Path(config.output_dir), config.resume)
+    return [
+        # A method that wants single results gets its group's mean.
+        *([GroupMeans()] if sums else []),
+        # Who may take part; the mean gets its noise, and every client's loss is noted.
+        *([PrivacyBudget(guard)] if guard else []),
+        # The groups; their sums are opened.
+        *([SecureSums(config, delivery)] if sums else []),
+        # Whoever is asked is noted before the message leaves.
+        *([AskedClients(guard, delivery)] if guard else []),
+        ParticipantLosses(),
+        OverCommitment(participants, delivery),
+    ]

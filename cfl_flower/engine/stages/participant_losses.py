@@ -1,0 +1,50 @@
+"""The losses by which participants are weighted or selected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cfl_flower.communication.results import Results
+from cfl_flower.engine.context import RoundContext
+from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.types import Plan, Scalar
+
+
+class ParticipantLosses(Stage):
+    """Asks for losses, and keeps what selections know participants by."""
+
+    def plan(self, context: RoundContext, plan: Plan) -> Plan:
+        """Ask for the losses that the server optimiser or the selection needs."""
+        asked: dict[str, Scalar] = {}
+        if context.phase == "train" and context.config.server_optimizer.by_loss:
+            asked["start_loss"] = True
+        if context.phase == "train" and context.config.selection.learns:
+            asked["start_rms"] = True
+        return replace(plan, config={**plan.config, **asked})
+
+    def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
+        """Note the losses and the times of participants, late ones' times as well."""
+        learns = context.phase == "train" and context.config.selection.learns
+        if not learns or not results:
+            return results
+        state = context.state
+        history = state.history.extended(len(state.clients))
+        clients = [result.client for result in results]
+        rms = np.array([float(result.telemetry["start_rms"]) for result in results])
+        local = context.config.strategy.local
+        seen = np.array([result.num_examples for result in results])
+        if local.steps is not None:
+            # As FedScale: a client is useful for the samples that it can train on.
+            seen = np.minimum(seen, local.steps * local.batch_size)
+        utilities = rms * seen
+        seconds = context.clock.seconds(clients)
+        number = context.number
+        history = history.noted(number, state.rows(clients), utilities, seconds)
+        if late := context.late:
+            slow = np.array(list(late.values()))
+            mean = float(utilities.mean())
+            history = history.noted_late(number, state.rows(late), slow, mean)
+        state.history = history
+        return results
