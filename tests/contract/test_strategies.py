@@ -16,7 +16,7 @@ from rich.console import Console
 from cfl_flower.client_app import WorkerResources
 from cfl_flower.client_app import app as client_app
 from cfl_flower.config.compose import compose_config
-from cfl_flower.engine.uploads import AsynchronousStrategy
+from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.cohort_training import train_cohort

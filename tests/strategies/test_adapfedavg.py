@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.engine.rounds import no_clusters
+from cfl_flower.engine.method import no_clusters
 from strategies.adapfedavg import AdapFedAvgSettings, AdapFedAvgState, follow
 
 Runner = Callable[..., Any]

@@ -116,7 +116,7 @@ def test_an_upload_moves_the_clusters_it_is_of(tmp_path: Path) -> None:
     state = strategy.state
     state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
     state.shares = np.full((2, 3), 1 / 3)
-    strategy.state.models = strategy.public.pretrain(strategy.initial_model())
+    strategy.state.models = strategy.public.pretrain(strategy.run.initial_model())
     before, state.epoch = list(state.models), 1
     sent = strategy.reply(1, Result(1, 5, [before[2]], metrics={"stamp": 0}))
     assert state.shares[1].argmax() == state.clusters[1] == 2
@@ -146,10 +146,10 @@ def test_a_stale_upload_changes_nothing(tmp_path: Path) -> None:
 
 def test_upload_is_measured_by_losses_gaps_and_distances(tmp_path: Path) -> None:
     strategy = make(tmp_path, "strategy.batches=4")
-    strategy.state.models = strategy.public.pretrain(strategy.initial_model())
+    strategy.state.models = strategy.public.pretrain(strategy.run.initial_model())
     model = 0.5 * strategy.state.models[0] + 0.5 * strategy.state.models[1]
     found = strategy.measure(model)
-    network = FlatModel(strategy.config.model.build((1, 8, 8), 10))
+    network = FlatModel(strategy.run.config.model.build((1, 8, 8), 10))
     for k, public in enumerate(strategy.public.sets):
         x, y = public.x, public.y
         loss, _ = evaluate(network.load(model), x, y)
@@ -162,11 +162,11 @@ def test_upload_is_measured_by_losses_gaps_and_distances(tmp_path: Path) -> None
 def test_clusters_that_others_moved_since_are_moved_less(tmp_path: Path) -> None:
     options = ["strategy.alpha=0.5", "strategy.amplifiers=[50]", "strategy.b=2"]
     strategy = make(tmp_path, *options, "strategy.alpha1_bar=0")
-    strategy.fleet.discover()
+    strategy.engine.fleet.discover()
     state = strategy.state
     state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
     state.shares = np.full((2, 3), 1 / 3)
-    state.models = strategy.public.pretrain(strategy.initial_model())
+    state.models = strategy.public.pretrain(strategy.run.initial_model())
     before, upload = list(state.models), state.models[1] + 1
     # The upload is of 8 epochs ago, 4 cycles; cluster 2 was moved 6 after that, 3.
     state.epoch, state.updated = 11, np.array([0, 3, 9])
@@ -187,7 +187,7 @@ def test_unusual_uploads_move_nothing_once_updates_are_adjusted(
         state = strategy.state
         state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
         state.shares = np.full((2, 3), 1 / 3)
-        state.models = strategy.public.pretrain(strategy.initial_model())
+        state.models = strategy.public.pretrain(strategy.run.initial_model())
         state.measured, state.epoch = np.full((5, 3, 3), 1e-9), 1
         before = list(state.models)
         strategy.reply(1, Result(1, 5, [before[0] + 1], metrics={"stamp": 0}))
@@ -201,7 +201,7 @@ def test_an_upload_may_be_unusual_for_some_clusters_alone(tmp_path: Path) -> Non
     state = strategy.state
     state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
     state.shares = np.full((2, 3), 1 / 3)
-    state.models = strategy.public.pretrain(strategy.initial_model())
+    state.models = strategy.public.pretrain(strategy.run.initial_model())
     # All before were worse for cluster 1, and better for the others.
     state.measured, state.epoch = np.full((5, 3, 3), 1e-9), 1
     state.measured[:, 1] = 1e9
@@ -218,7 +218,7 @@ def test_an_upload_whose_losses_are_not_finite_changes_nothing(tmp_path: Path) -
     state = strategy.state
     state.clients, state.clusters = [0, 1], np.zeros(2, np.int64)
     state.shares = np.full((2, 3), 1 / 3)
-    state.models = strategy.public.pretrain(strategy.initial_model())
+    state.models = strategy.public.pretrain(strategy.run.initial_model())
     before, state.epoch = list(state.models), 1
     # Every weight is a number that may be sent; with images their sums overflow.
     wild = np.full_like(before[0], 1e38)
@@ -249,8 +249,8 @@ def test_a_stamp_from_the_future_or_the_past_is_refused(tmp_path: Path) -> None:
     for stamp in (4, 2, -1, 1.5, None):
         result = Result(0, 5, metrics={} if stamp is None else {"stamp": stamp})
         with pytest.raises(InvalidResultError, match="not 3"):
-            strategy.read_result("train", result)
-    strategy.read_result("train", Result(0, 5, metrics={"stamp": 3}))
+            strategy.engine.read_upload(result)
+    strategy.engine.read_upload(Result(0, 5, metrics={"stamp": 3}))
 
 
 def test_clusters_must_be_as_many_as_public_sets(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_models_of_a_common_base_can_be_averaged(tmp_path: Path) -> None:
     for common in (0, 10):
         epochs = ("strategy.pretraining.epochs=3", f"strategy.common_epochs={common}")
         strategy = make(tmp_path, "strategy.public=300", *epochs, "model=mlp")
-        models = strategy.public.pretrain(strategy.initial_model())
+        models = strategy.public.pretrain(strategy.run.initial_model())
         assert len({model.tobytes() for model in models}) == len(models)
         mean = np.mean(models, axis=0, dtype=np.float32)
         tested = strategy.public.tests.own([mean] * len(models))
@@ -285,7 +285,7 @@ def test_pretraining_does_not_depend_on_the_number_of_cores(tmp_path: Path) -> N
         for count in (1, 2):
             torch.set_num_threads(count)
             strategy = make(tmp_path, "strategy.public=300")
-            found.append(strategy.public.pretrain(strategy.initial_model()))
+            found.append(strategy.public.pretrain(strategy.run.initial_model()))
             assert torch.get_num_threads() == count
     finally:
         torch.set_num_threads(threads)

@@ -90,7 +90,7 @@ def server(tmp_path: Path) -> FedDrift:
     server = FedDrift(config, Fleet(InProcessGrid([{}]), config), config.timeline)
     server.welcome(1, [Result(client, 1) for client in range(3)])
     server.state.models = [np.zeros(2, np.float32), np.ones(2, np.float32)]
-    server.record = RoundRecord(4)
+    server.engine.context.record = RoundRecord(4)
     return server
 
 

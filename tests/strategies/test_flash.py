@@ -10,7 +10,7 @@ import pytest
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.engine.rounds import ClusteredStrategy
+from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
@@ -51,7 +51,7 @@ def test_running_statistics_are_averaged_and_measure_nothing(
     config = compose_config([*options, f"output_dir={tmp_path}"])
     strategy = method(config, Fleet(InProcessGrid([{}]), config))
     strategy.state.clients, strategy.state.clusters = [0, 1], np.zeros(2, np.int64)
-    (before,), count = strategy.state.models, strategy.weights
+    (before,), count = strategy.state.models, strategy.run.weights
     assert 0 < count < len(before)
     statistics = np.linspace(1, 2, len(before) - count, dtype=np.float32)
     same = np.concatenate([before[:count], statistics])

@@ -263,7 +263,7 @@ def test_only_groups_that_were_trained_are_mixed(form: str, tmp_path: Path) -> N
     strategy.absorb_train(1, trained((0, 1, 8.0), (2, 1, 7.0)))
     results = trained((0, 1, 8.0), (2, 1, 7.0))
     clusters = strategy.state.clusters[[0, 2]]
-    note_discrepancies(strategy.record, results, clusters, strategy.state.models)
+    note_discrepancies(strategy.run.record, results, clusters, strategy.state.models)
     by_hand = {
         "convex": [(8 + 4) / (1 + 4 / 7), (7 + 4) / (1 + 4 / 8), 4],
         "sum": [8 + 4, 7 + 4, 4],
@@ -272,7 +272,7 @@ def test_only_groups_that_were_trained_are_mixed(form: str, tmp_path: Path) -> N
     assert found == pytest.approx(by_hand)
     # Equation 3 is about the models after mixing.
     gaps = [abs(8 - by_hand[0]), abs(7 - by_hand[1])]
-    measures = strategy.record.measures
+    measures = strategy.run.record.measures
     assert measures["discrepancy"] == pytest.approx(np.mean(gaps))
     assert measures["discrepancies"][:2] == pytest.approx(gaps)
     assert measures["discrepancies"][2] is None
@@ -300,7 +300,7 @@ def start(
             for client in heard
         ]
 
-    monkeypatch.setattr(strategy, "ask", answer)
+    monkeypatch.setattr(strategy.run, "ask", answer)
     hello = [Result(client, 9 * (client != 2)) for client in range(clients)]
     strategy.start_groups(1, hello, np.random.default_rng(0))
     return asked
@@ -312,7 +312,7 @@ def test_groups_start_from_the_initial_model_and_their_direction(
     strategy = flexcfl(tmp_path, "clusters=2")
     asked = start(strategy, {0: 1.0, 1: 3.0, 3: -1.0}, monkeypatch)
     assert asked == [[0, 1, 3]]
-    state, initial = strategy.state, strategy.initial_model()
+    state, initial = strategy.state, strategy.run.initial_model()
     assert state.clients == [0, 1, 3]
     assert state.clusters.tolist() == [0, 0, 1]
     assert state.models[0] == pytest.approx(initial + 2)
@@ -347,7 +347,7 @@ def test_a_cold_start_without_any_samples_ends_the_run_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strategy = flexcfl(tmp_path, "clusters=1")
-    monkeypatch.setattr(strategy, "ask", lambda *_: [])
+    monkeypatch.setattr(strategy.run, "ask", lambda *_: [])
     hello = [Result(client, 0) for client in range(3)]
     with pytest.raises(NoValidResultError, match="nobody has samples"):
         strategy.start_groups(1, hello, np.random.default_rng(0))

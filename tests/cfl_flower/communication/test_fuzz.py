@@ -19,7 +19,7 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.grid import UNDECODABLE
 from cfl_flower.communication.results import Results
 from cfl_flower.communication.validation import LARGEST, LARGEST_COUNT, is_bounded
-from cfl_flower.engine.rounds import ClusteredStrategy
+from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid

@@ -97,9 +97,9 @@ def test_late_participants_are_known_to_be_slow(tmp_path: Path) -> None:
     run = ["clients=12", "participants=6", "rounds=1", "strategy.local.epochs=1"]
     config = compose_config([*options, *run, f"output_dir={tmp_path}"])
     strategy = FedAvg(config, Fleet(InProcessGrid([{}]), config), config.timeline)
-    strategy.run()
+    strategy.engine.run()
     history = strategy.state.history
-    assert strategy.record.measures["late"] == 6
+    assert strategy.run.record.measures["late"] == 6
     assert history.last.tolist() == [1] * 12
     slowest = np.argsort(history.seconds)[6:]
     mean = np.delete(history.utility, slowest).mean()
@@ -116,7 +116,7 @@ def test_a_client_counts_for_the_samples_that_it_can_train_on(tmp_path: Path) ->
         options = ["strategy=fedavg", "selection=oort", "rounds=1", *few]
         config = compose_config([*options, f"output_dir={tmp_path}"])
         strategy = FedAvg(config, Fleet(InProcessGrid([{}]), config), config.timeline)
-        strategy.run()
+        strategy.engine.run()
         found.append(strategy.state.history.utility)
     assert found[0].max() > 0
     assert found[1] == pytest.approx(2 * found[0])

@@ -206,8 +206,8 @@ def test_uploads_are_taken_in_by_the_virtual_clock(tmp_path: Path) -> None:
             return super().reply(row, result)
 
     strategy = Watched(config, Fleet(InProcessGrid([{}, {}]), config), config.timeline)
-    strategy.fleet.discover()
-    strategy.run()
+    strategy.engine.fleet.discover()
+    strategy.engine.run()
     times = [time for time, _ in taken]
     assert len(taken) == 36
     assert times == sorted(times)

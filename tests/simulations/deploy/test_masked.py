@@ -9,7 +9,7 @@ import pytest
 from flwr.app import Message
 
 from cfl_flower.communication.records import unpack_answers
-from cfl_flower.engine.secure_sums import NO_KEY
+from cfl_flower.engine.stages.secure_sums import NO_KEY
 from simulations.deploy.loopback import Deployment, wait_for
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (

@@ -59,7 +59,7 @@ def test_the_first_clients_are_clustered_from_one_common_model(tmp_path: Path) -
 def test_one_drifted_client_moves_without_reclustering(tmp_path: Path) -> None:
     fielding = two_groups(tmp_path)
     fielding.absorb_evaluate(1, [report(0, 2, 2, 2, 3)])
-    record, state = fielding.record, fielding.state
+    record, state = fielding.run.record, fielding.state
     assert (record.drifted, record.moved, record.reclustered) == (1, 1, False)
     assert state.clusters.tolist() == [1, 0, 0, 0, 1, 1, 1, 1]
     assert state.models[0].tolist() == [1, 1]
@@ -74,7 +74,7 @@ def test_a_shift_reclusters_and_new_models_are_means_over_members(
     # Half of each group gets labels that no client had.
     reports = [report(c, 8, 8, 8, 9) for c in (0, 1, 4)]
     fielding.absorb_evaluate(1, reports)
-    record, state = fielding.record, fielding.state
+    record, state = fielding.run.record, fielding.state
     assert (record.drifted, record.reclustered) == (3, True)
     assert state.clusters.tolist() == [0, 0, 1, 1, 0, 2, 2, 2]
     # The new group is nearest to cluster 0 (lowest id on a tie), so client 4 moved
@@ -107,7 +107,7 @@ def test_slow_drift_adds_up_only_from_the_last_reclustering(tmp_path: Path) -> N
         found = []
         for labels in steps:
             fielding.absorb_evaluate(1, [report(c, *labels) for c in range(4)])
-            found.append(fielding.record.reclustered)
+            found.append(fielding.run.record.reclustered)
         reclustered[reference] = found
     assert reclustered["event"] == [False, False, False]
     assert reclustered["recluster"][-1] or reclustered["recluster"][-2]
@@ -126,15 +126,15 @@ def test_a_late_client_joins_its_nearest_cluster(tmp_path: Path) -> None:
 def test_newcomers_can_trigger_a_reclustering_of_their_own(tmp_path: Path) -> None:
     fielding = two_groups(tmp_path)
     fielding.welcome(2, [report(c, 8, 8, 8, 9) for c in range(8, 12)])
-    assert fielding.record.reclustered
+    assert fielding.run.record.reclustered
     assert fielding.state.clusters.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     # A quiet end of the round does not hide it, nor do moves that change little.
     fielding.absorb_evaluate(2, [])
-    assert fielding.record.reclustered
-    assert fielding.record.moved == 0
+    assert fielding.run.record.reclustered
+    assert fielding.run.record.moved == 0
     fielding.absorb_evaluate(2, [report(0, 2, 2, 2, 3)])
-    assert fielding.record.reclustered
-    assert fielding.record.moved == 1
+    assert fielding.run.record.reclustered
+    assert fielding.run.record.moved == 1
 
 
 def alike(clients: int) -> list[Result]:
@@ -158,7 +158,7 @@ def test_an_empty_cluster_takes_no_part_in_theta_and_can_be_joined_again(
     fielding = two_groups(tmp_path, "strategy.threshold=9")
     fielding.absorb_evaluate(1, [report(c, 2, 2, 2, 3) for c in range(4)])
     assert fielding.state.sizes.tolist() == [0, 8]
-    assert not fielding.record.reclustered
+    assert not fielding.run.record.reclustered
     fielding.absorb_evaluate(2, [report(5, 0, 0, 0, 1)])
     assert fielding.state.clusters[5] == 0
     assert fielding.state.models[0].tolist() == [1, 1]
@@ -168,14 +168,14 @@ def test_without_reports_nothing_changes(tmp_path: Path) -> None:
     fielding = two_groups(tmp_path)
     before = fielding.state.clusters, fielding.state.centres
     fielding.absorb_evaluate(1, [Result(0, 5, metrics={"correct": 3})])
-    assert (fielding.record.drifted, fielding.record.moved) == (0, 0)
+    assert (fielding.run.record.drifted, fielding.run.record.moved) == (0, 0)
     assert fielding.state.clusters is before[0]
     assert fielding.state.centres is before[1]
 
 
 def test_a_threshold_is_tried_on_rounds_with_drift_only(tmp_path: Path) -> None:
     fielding = two_groups(tmp_path, "strategy/threshold_learning=trials")
-    fielding.record.accuracy = 0.5
+    fielding.run.record.accuracy = 0.5
     fielding.absorb_evaluate(1, [])
     assert fielding.state.trials.before is None
     fielding.absorb_evaluate(2, [report(0, 2, 2, 2, 3)])

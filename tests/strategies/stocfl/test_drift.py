@@ -93,7 +93,7 @@ def test_drifted_clients_are_placed_by_the_clusters_before_the_drift(
     state = method.state
     assert state.clusters.tolist() == clusters
     assert [float(model[0]) for model in state.models[1:]] == models
-    assert method.record.moved == moved
+    assert method.run.record.moved == moved
     for cluster, total in list(enumerate(state.sums))[1:]:
         members = np.flatnonzero(state.clusters == cluster)
         expected = np.sum([state.representations[row] for row in members], axis=0)

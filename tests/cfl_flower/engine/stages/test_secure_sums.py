@@ -303,7 +303,7 @@ def test_a_device_sends_nothing_without_masks_in_a_run_that_has_them(
     def without(tasks: list[Task], *more: object) -> list[Task]:
         return tasks
 
-    monkeypatch.setattr("cfl_flower.engine.secure_sums.with_keys", without)
+    monkeypatch.setattr("cfl_flower.engine.stages.secure_sums.with_keys", without)
     grid = Devices(tmp_path, 12)
     run = run_small("strategy=fedavg", SECURE, "rounds=1", grid=grid)
     told = {each["detail"] for each in run.rounds[0]["failures"]}

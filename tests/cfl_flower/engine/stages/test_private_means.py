@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from cfl_flower.communication.partial_sums import add_result
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.private_means import noisy_mean, release_means
+from cfl_flower.engine.stages.private_means import noisy_mean, release_means
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.privacy.accounting import epsilon_of
 from cfl_flower.privacy.settings import CentralPrivacy
@@ -40,8 +40,7 @@ def released(
         for place, result in enumerate(results):
             add_result(results.sums, tasks[result.client], result, spec)
             results[place] = replace(result, arrays=[])
-    release_means(results, plan, (0,), privacy.clip, privacy.scale, draw)
-    return results
+    return release_means(results, plan, (0,), privacy.clip, privacy.scale, draw)
 
 
 def test_a_method_finds_the_mean_of_clipped_updates_in_the_place_of_each_model() -> (

@@ -15,12 +15,16 @@ import pytest
 from cfl_flower.client.drift_report import ReportRequest
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
-from cfl_flower.engine.privacy_budget import Disclosure, PrivacyGuard, share_within
-from cfl_flower.engine.private_means import noisy_mean
+from cfl_flower.engine.stages.privacy_budget import (
+    Disclosure,
+    PrivacyGuard,
+    share_within,
+)
+from cfl_flower.engine.stages.private_means import noisy_mean
 from cfl_flower.errors import BudgetSpentError, ConfigError
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import PASSES, SHARE_WITHIN, Failure, Plan, Result, Task
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fedavg import FedAvg
@@ -153,7 +157,7 @@ def test_noise_on_a_mean_is_what_the_count_leaves_of_the_current_bound(
         found.append((float(np.std(mean - exact)) * count, float(scale)))
         return mean
 
-    monkeypatch.setattr("cfl_flower.engine.private_means.noisy_mean", note)
+    monkeypatch.setattr("cfl_flower.engine.stages.private_means.noisy_mean", note)
     run = run_small(*RUNS["fedavg-adaptive"], "model=mlp", *more)
     for row, (deviation, scale) in zip(run.rounds, found, strict=True):
         # Six participants: sigma_b is z = 1, which leaves z / sqrt(3 / 4).
@@ -225,7 +229,8 @@ def test_who_cannot_afford_a_report_is_not_asked_for_one() -> None:
     assert ReportRequest.from_config({**plan.config, **asked[1].config}) is None
     # Taking part may cost a report, too.
     loss.add([0], 3.5)
-    assert guard.able(loss, [0, 1, 2]).tolist() == [False, False, True]
+    state = ClusteredState([0, 1, 2], no_clusters(), [], privacy=loss)
+    assert guard.able(state).tolist() == [False, False, True]
     sent = Results([Result(0, 1, metrics={"representation": b""}), Result(1, 1)])
     # Answers that are lost or refused may have left the device.
     reasons = {2: "node", 3: "non-finite", 4: "raised", 5: "node"}

@@ -14,7 +14,7 @@ from flwr.app import Error, Message
 
 from cfl_flower.communication.partial_sums import versions
 from cfl_flower.communication.records import unpack_answers, unpack_tasks
-from cfl_flower.engine.private_means import release_means
+from cfl_flower.engine.stages.private_means import release_means
 from cfl_flower.privacy.accounting import epsilon_of
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.settings import locate
@@ -55,7 +55,7 @@ class Ledger(InProcessGrid):
         self.spoil: Callable[[str, int, str, Message], Message] = lambda *a: a[-1]
         self._means: list[tuple[str, np.ndarray]] = []
         monkeypatch.setattr(
-            "cfl_flower.engine.privacy_budget.release_means", self.release
+            "cfl_flower.engine.stages.privacy_budget.release_means", self.release
         )
         # Nobody else will join.
         monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
@@ -78,9 +78,9 @@ class Ledger(InProcessGrid):
         if not any(np.allclose(told, each, atol=1e-4) for each in known):
             self.told[client].append((cost, told))
 
-    def release(self, results: Any, plan: Plan, *more: Any) -> None:
+    def release(self, results: Any, plan: Plan, *more: Any) -> Any:
         """Keep the noisy means that each participant's model is in."""
-        release_means(results, plan, *more)
+        results = release_means(results, plan, *more)
         tasks = {task.client: task for task in plan.tasks}
         for result in results:
             means = result.arrays
@@ -88,6 +88,7 @@ class Ledger(InProcessGrid):
                 found = versions(tasks[result.client], plan.sum_spec)
                 means = [results.sums[each].mean() for each in found]
             self._means += [(result.client, mean) for mean in means]
+        return results
 
     def push_messages(self, messages: Any) -> list[str]:
         listed = list(messages)
