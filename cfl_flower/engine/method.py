@@ -50,6 +50,10 @@ __all__ = [
 """What the file of a method begins with."""
 
 
+SERVICES = ("average", "choose_participants", "next_model", "weight")
+"""Methods of the first release that could be overridden, and are services now."""
+
+
 class ClusteredStrategy(Strategy):
     """Per-cluster FedAvg, open at every step where methods differ."""
 
@@ -59,6 +63,14 @@ class ClusteredStrategy(Strategy):
     supports: ClassVar[Supports] = Supports()
     discloses: ClassVar[Disclosure | None] = None
     """What leaves the clients; None if nobody has said, which `privacy=` refuses."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in vars(cls).keys() & set(SERVICES):
+            raise TypeError(
+                f"{cls.__name__}.{name} would not be called: it is a service of "
+                "self.run now; override plan_train or absorb_train, which use it"
+            )
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.client.model_privacy import NoPrivacy
 from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS, NodeConfig
 from cfl_flower.communication.device_sums import (
     REVEAL,
@@ -22,6 +21,7 @@ from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.masks import GroupMember, Groups, public_key
 from cfl_flower.data.datasets.digits import Digits
 from cfl_flower.errors import ConfigError
+from cfl_flower.privacy.settings import NoPrivacy
 from cfl_flower.types import Answer, Plan, SumSpec, Task
 
 RUN = "a" * 32
