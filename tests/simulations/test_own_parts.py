@@ -76,7 +76,7 @@ def test_an_installed_command_runs_parts_of_the_users_own(
     assert [json.loads(line)["round"] for line in rounds] == [1, 2]
     # The parts came from the user's folder, everything else from what is installed.
     assert any(user.glob("__pycache__/own_method*"))
-    assert any(installed.glob("strategies/__pycache__/fedavg*"))
+    assert any(installed.glob("cfl_flower/engine/__pycache__/method*"))
 
 
 def test_help_knows_a_method_of_the_users_own(user: Path) -> None:
