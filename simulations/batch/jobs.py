@@ -208,11 +208,7 @@ def _unit(jobs: Sequence[Job]) -> Unit:
     config = jobs[0].config
     if config.engine == "inprocess":
         return Unit(lines, str(log))
-    # With Flower's server, which is there by now.
-    from cfl_flower.server_app import runs_at_once
-
-    at_once = runs_at_once([job.config for job in jobs])
-    return Unit(lines, str(log), (config.workers, config.gpus_per_worker, at_once))
+    return Unit(lines, str(log), (config.workers, config.gpus_per_worker))
 
 
 def _divide(jobs: Sequence[Job], at_a_time: int) -> list[list[Job]]:

@@ -52,9 +52,9 @@ class Unit(NamedTuple):
     """Of each run a line; several share a SuperLink."""
     log: str
     """The file that gets what the process says."""
-    superlink: tuple[int, float, int] | None = None
-    """Workers, GPUs of each, and runs at once on a SuperLink of its own; None for one
-    run in the process itself."""
+    superlink: tuple[int, float] | None = None
+    """Workers and GPUs of each on a SuperLink of its own; None for one run in the
+    process itself."""
 
 
 class Event(NamedTuple):
