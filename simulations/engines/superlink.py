@@ -214,15 +214,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def die_with_parent(parent: int | None = None) -> None:
-    """Ask Linux to end this child when its parent is killed, even with -9.
-
-    A child that knows its parent also ends if that is already gone.
-    """
+def die_with_parent() -> None:
+    """Ask Linux to end this child when its parent is killed, even with -9."""
     if sys.platform == "linux":
         ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)
-        if parent is not None and os.getppid() != parent:
-            sys.exit(1)
 
 
 def free_ports(count: int) -> list[int]:
