@@ -6,10 +6,8 @@ import logging
 import math
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -17,14 +15,11 @@ from rich.console import Console
 
 from cfl_flower.analysis.comparison import compare
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.communication.grid import PatientGrid, Turn
-from cfl_flower.communication.nodes import NodeRegistry
 from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_share
 from cfl_flower.errors import CflError, FailedRunsError, one_line
-from cfl_flower.models import count_floats, hollow_network
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.console import (
@@ -41,13 +36,6 @@ from cfl_flower.runs.provenance import record_provenance
 from cfl_flower.settings import locate
 
 app = ServerApp()
-
-MOST_AT_ONCE = 6
-"""Runs on their way on the same workers, while they have together at most"""
-CLIENTS_AT_ONCE = 1000
-"""clients, and"""
-FLOATS_AT_ONCE = 5_000_000
-"""numbers in a model of each."""
 
 DIVERGED = 10
 """Times the loss of guessing; personal models that overfit have a few times as much."""
@@ -72,33 +60,18 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
-    """Run several configurations, and compare those that complete.
+    """Run several configurations in turn, and compare those that complete.
 
-    In a simulation with nodes enough several are on their way, and each has some of the
-    nodes. Raises `FailedRunsError` if one failed, after all others are done.
+    Raises `FailedRunsError` if one failed, after all others are done.
     """
-    turn = Turn()
-    free = SimpleQueue[list[int]]()
-    shares = share_nodes(grid, configs)
-    for share in shares:
-        free.put(share)
-
-    def attempt(config: RunConfig) -> str:
-        nodes = free.get()
+    reasons: dict[str, str] = {}
+    for config in configs:
         try:
-            with turn:
-                execute(PatientGrid(grid, nodes, turn), config, console)
+            execute(grid, config, console)
         except CflError as error:
+            reasons[config.output_dir] = str(error)
             line = f"{config.output_dir} failed: {one_line(str(error))}"
             console.print(line, style="red", markup=False)
-            return str(error)
-        finally:
-            free.put(nodes)
-        return ""
-
-    with ThreadPoolExecutor(len(shares)) as pool:
-        ends = zip(configs, pool.map(attempt, configs), strict=True)
-        reasons = {config.output_dir: reason for config, reason in ends if reason}
     compare(configs, console, reasons)
     if reasons:
         first = next(iter(reasons))
@@ -107,40 +80,7 @@ def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
         )
 
 
-def runs_at_once(configs: list[RunConfig]) -> int:
-    """Return how many runs may be on their way on the same workers.
-
-    Flower hands out messages every 0.1 s, for which small runs wait most of the time.
-    Large ones gain nothing, and need the memory; GPUs have one at a time.
-    """
-    if any(config.gpus_per_worker for config in configs):
-        return 1
-    clients = max(config.clients for config in configs)
-    floats = max(count_model(config) for config in configs)
-    most = min(MOST_AT_ONCE, CLIENTS_AT_ONCE // clients, FLOATS_AT_ONCE // floats)
-    return max(1, min(most, len(configs)))
-
-
-def count_model(config: RunConfig) -> int:
-    """Return how many numbers a model has."""
-    dataset = config.dataset
-    network = hollow_network(config.model, dataset.shape, dataset.classes)
-    return count_floats(network)
-
-
-def share_nodes(grid: Grid, configs: list[RunConfig]) -> list[list[int]]:
-    """Divide a simulation's nodes among runs on their way; a real device serves all."""
-    patience = configs[0].system.message_timeout
-    registry = NodeRegistry(grid, max(c.clients for c in configs), patience)
-    registry.discover()
-    nodes = registry.nodes
-    shares = min(len(nodes) // configs[0].workers, runs_at_once(configs))
-    if not registry.simulated or shares < 2:
-        return [[]]
-    return [nodes[i::shares] for i in range(shares)]
-
-
-def execute(grid: Grid | PatientGrid, config: RunConfig, console: Console) -> None:
+def execute(grid: Grid, config: RunConfig, console: Console) -> None:
     """Run one configuration on a grid, or go on with it from its checkpoint."""
     # Flower's loop logs several lines per round; the progress line says it in one.
     logging.getLogger("flwr").setLevel(logging.WARNING)

@@ -17,144 +17,81 @@ Nothing is written. Exit codes as `simulations.run`.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file
+from rich.console import Console
+from rich.table import Table
 
-from cfl_flower.clustering.representations import Distance, distances, label_histogram
-from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.reading.files import inside, intact
 from cfl_flower.errors import ConfigError, one_line, printable
-from cfl_flower.runs.reading import refuse_links_out
 from cfl_flower.settings import require
-from cfl_flower.types import FloatArray, Json
 from simulations.engines.flower_cli import need
+from simulations.serving.served import DIRECTORY, find, histogram_of, read_served
 from simulations.shell.terminal import Parser, command
-
-DIRECTORY = "clusters.json"
-"""Stands in a served folder, and says what else does."""
-
-CENTRES = "centres.safetensors"
-"""One row for each cluster in the directory, in its order; NaN for one without."""
-
-FORMAT = 1
-"""Number of the directory's format."""
-
-HISTOGRAM = "label_histogram"
-
-
-def find(
-    centres: FloatArray, directory: dict[str, Json], representation: FloatArray
-) -> tuple[dict[str, Json], float]:
-    """Return the nearest cluster, as the directory has it, and its distance.
-
-    A representation, of shape (r,), that does not fit is a `ConfigError`.
-    """
-    fits = representation.shape == centres.shape[1:]
-    allowed = f"{centres.shape[1]} numbers"
-    require(fits, "--representation", representation.shape, allowed)
-    require(bool(np.isfinite(representation).all()), "--representation", "NaN", allowed)
-    gaps = measure(representation, centres, directory["distance"])
-    nearest = int(np.nanargmin(gaps))
-    return directory["clusters"][nearest], float(gaps[nearest])
-
-
-def measure(point: FloatArray, centres: FloatArray, distance: Distance) -> FloatArray:
-    """Return the distance to each centre, NaN where there is none.
-
-    Examples
-    --------
-    >>> measure(np.array([0.0, 2.0]), np.array([[1.0, 0.0], [0.0, 1.0]]), "cosine")
-    array([1., 0.])
-    """
-    gaps: FloatArray = distances(point[None], centres, distance)[0]
-    # The distance to no centre is a number in some of them.
-    gaps[np.isnan(centres).any(axis=1)] = np.nan
-    return gaps
-
-
-def read_directory(served: Path) -> dict[str, Json]:
-    """Read what was exported.
-
-    A `ConfigError` says that it is not there, damaged, of another version, or of a
-    method without representations.
-    """
-    path = need(served / DIRECTORY, "write it with simulations.export")
-    refuse_links_out(served)
-    with intact(path):
-        directory: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
-        if directory.get("format", 1) != FORMAT:
-            raise ConfigError(
-                f"{path} was written by another version of cfl-flower; write it again "
-                "with simulations.export of this one"
-            )
-        if directory["representation"] is None:
-            raise ConfigError(
-                f"{directory['strategy']} compares clients by no representation; test "
-                "each cluster's model on the device's samples and take the best"
-            )
-    return directory
-
-
-def read_centres(served: Path, directory: dict[str, Json]) -> FloatArray:
-    """Return the centres of the clusters, shape (K, r), or raise a `ConfigError`."""
-    path = need(served / CENTRES, "write it with simulations.export")
-    with intact(path):
-        centres: FloatArray = load_file(path)["centres"]
-        clusters, width = centres.shape
-        labels = directory["representation"] == HISTOGRAM
-        if clusters != len(directory["clusters"]) or (
-            labels and width != directory["classes"]
-        ):
-            raise ValueError(f"it does not fit {DIRECTORY}")
-    return centres
-
-
-def histogram_of(directory: dict[str, Json], data: Path) -> FloatArray:
-    """Return the label histogram of a folder's training samples, shape (L,).
-
-    Centres of another kind, and a folder without samples, are a `ConfigError`.
-    """
-    kind = directory["representation"]
-    if kind != HISTOGRAM:
-        raise ConfigError(f"centres are of {kind}; give one with --representation FILE")
-    shape = tuple(directory["shape"])
-    names = tuple(directory["names"])
-    classes = int(directory["classes"])
-    train, _ = Folder(shape, classes, names).load(str(need(data, "name a folder")))
-    return label_histogram(train.labels, classes)
-
-
-def read_representation(path: Path) -> FloatArray:
-    """Return the numbers in a .npy file, or raise a `ConfigError`."""
-    with intact(need(path, "save one with numpy.save")):
-        return np.asarray(np.load(path), float)
 
 
 def assign_from_served(asked: argparse.Namespace) -> None:
     """Print the cluster and the model of a device, as the command line asks."""
     served = asked.source
-    given = (asked.data_dir, asked.representation)
-    if sum(each is not None for each in given) != 1:
+    if (asked.data_dir is None) == (asked.representation is None):
         raise ConfigError(
             f"{served} is a served folder; give the device's samples with --data-dir, "
             "or its representation with --representation FILE.npy"
         )
-    directory = read_directory(served)
+    directory, centres = read_served(served)
+    if asked.representation is not None:
+        with intact(need(asked.representation, "save one with numpy.save")):
+            point = np.asarray(np.load(asked.representation), float)
     with intact(served / DIRECTORY):
-        centres = read_centres(served, directory)
         if asked.data_dir is not None:
             point = histogram_of(directory, Path(asked.data_dir))
-        else:
-            point = read_representation(asked.representation)
         cluster, gap = find(centres, directory, point)
         model = inside(served, cluster["torchscript"])
     name = printable(str(cluster["cluster"]))
     print(f"cluster {name}, distance {gap:.3f}: {one_line(str(model))}")
+
+
+def assign_from_run(asked: argparse.Namespace) -> None:
+    """Print the clusters of a saved run's clients, as the command line asks."""
+    # A device that asks a served folder has neither Ray nor Hydra.
+    from simulations.serving.assignment import (  # noqa: PLC0415
+        assign,
+        by_direction,
+        open_run,
+    )
+
+    opened = open_run(asked.source, asked.clients, asked.data_dir)
+    method = opened.saved.strategy
+    settings = opened.resources.settings
+    title = f"clusters of {method} by the smallest loss"
+    fit = "loss"
+    if by_direction(opened):
+        title = f"nearest clusters, tau = {settings['strategy'].threshold:g}"
+        fit = "cosine"
+    allowed = "--unlabelled is for runs of strategy=stocfl"
+    require(fit == "cosine" or not asked.unlabelled, "strategy", method, allowed)
+    server_round = opened.done if asked.round is None else asked.round
+    allowed = f"a round from 1 to {settings['rounds']}"
+    require(1 <= server_round <= settings["rounds"], "--round", server_round, allowed)
+    table = Table("client", "true concept", "cluster", fit, "", "accuracy", title=title)
+    tested = []
+    for client in (client for each in asked.client for client in each):
+        found = assign(opened, client, server_round, asked.unlabelled)
+        accuracy = "-"
+        if found.accuracy is not None:
+            tested.append(found.accuracy)
+            accuracy = f"{100 * found.accuracy:.1f}"
+        joins = "joins" if found.joins else "one of its own, from that model"
+        where = map(str, (client, found.concept, found.cluster))
+        table.add_row(*where, f"{found.fit:.3f}", joins, accuracy)
+    console = Console()
+    console.print(table)
+    if tested:
+        mean = 100 * float(np.mean(tested))
+        console.print(f"{len(tested)} clients, mean accuracy {mean:.2f} %")
 
 
 def numbers(text: str) -> list[int]:
@@ -192,9 +129,6 @@ def main(arguments: Sequence[str]) -> None:
         assign_from_served(asked)
     else:
         require(bool(asked.client), "--client", "none", "the clients of the run")
-        # A device that asks a served folder has neither Ray nor Hydra.
-        from simulations.serving.assignment import assign_from_run  # noqa: PLC0415
-
         assign_from_run(asked)
 
 

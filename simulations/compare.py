@@ -39,7 +39,7 @@ from cfl_flower.runs.reading import (
     read_settings,
     refuse_other_settings,
 )
-from simulations.batch.jobs import Job, at_once, carried_out
+from simulations.batch.jobs import Job, at_once, carry_out
 from simulations.engines.superlink import APP, PROJECT
 from simulations.run import check_machine, refuse_nothing
 from simulations.shell.set_files import with_files
@@ -254,13 +254,6 @@ def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:
         )
 
 
-def prepare() -> None:
-    """Load what shows the runs."""
-    from simulations.report import script
-
-    script()
-
-
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line, or raise a `ConfigError`."""
     parser = Parser("compare", __doc__)
@@ -276,14 +269,14 @@ def carry_out_and_show(
     """Carry out what is not finished, print the tables; return why runs failed."""
     configs = [job.config for job in jobs]
     most = at_once(configs, asked.jobs)
-    with carried_out(jobs, most, asked.verbosity, "compare", prepare) as reasons:
-        from cfl_flower.analysis.comparison import compare
+    reasons = carry_out(jobs, most, asked.verbosity, "compare")
+    from cfl_flower.analysis.comparison import compare
 
-        console = make_console()
-        if asked.markdown:
-            console.width = 1000  # a cell of a document is one line
-        compare(configs, console, reasons, asked.markdown, reference)
-        report(jobs, reference, asked.verbosity)
+    console = make_console()
+    if asked.markdown:
+        console.width = 1000  # a cell of a document is one line
+    compare(configs, console, reasons, asked.markdown, reference)
+    report(jobs, reference, asked.verbosity)
     return reasons
 
 

@@ -18,7 +18,6 @@ from flwr.app import Array, Message, RecordDict
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.first_keys import FirstKeys
-from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.communication.nodes import NodeRegistry, last_sentence
 from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.partial_sums import (
@@ -81,7 +80,7 @@ class Fleet(NodeRegistry):
 
     def __init__(
         self,
-        grid: Grid | PatientGrid,
+        grid: Grid,
         config: RunConfig,
         token: str = "",
         on_trace: Callable[[ClientId, str, int, Trace], None] | None = None,

@@ -1,13 +1,11 @@
-"""Flower's grid, looked at more often, and shared by several runs."""
+"""Flower's grid, looked at more often."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
-from itertools import count
-from threading import Condition
 from typing import Any
 
 from flwr.app import Error, Message, RecordDict
@@ -38,54 +36,15 @@ SIMULATION = "flwr-simulation"
 """Flower's type of a run whose nodes it makes itself, by the federation it runs in."""
 
 
-class Turn:
-    """A lock that goes to whoever has waited longest.
-
-    With a plain one, two runs can hand it to each other while a third waits.
-    """
-
-    def __init__(self) -> None:
-        self._changed = Condition()
-        self._tickets = count()
-        self._served = 0
-
-    def acquire(self) -> None:
-        """Wait for one's turn."""
-        with self._changed:
-            ticket = next(self._tickets)
-            self._changed.wait_for(lambda: self._served == ticket)
-
-    def release(self) -> None:
-        """Let the next one have its turn."""
-        with self._changed:
-            self._served += 1
-            self._changed.notify_all()
-
-    def __enter__(self) -> None:
-        """Wait for one's turn."""
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        """Let the next one have its turn."""
-        self.release()
-
-
 class PatientGrid:
     """Flower's grid with a short, growing wait between looks for replies.
 
     Flower looks every 0.1 s, which doubles a round whose phases take as long. All else
     is Flower's: what is not defined here is delegated.
-
-    Runs that share a grid have some of its ``nodes`` each, and compute in turn: who has
-    the ``turn`` gives it to another while waiting.
     """
 
-    def __init__(
-        self, grid: Grid, nodes: Collection[int] = (), turn: Turn | None = None
-    ) -> None:
+    def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self.nodes = nodes
-        self._turn = turn
         self._pending: list[Callable[[], None]] = []
         self._asked: dict[str, Message] = {}
         self.outstanding = Outstanding()
@@ -101,25 +60,9 @@ class PatientGrid:
         while self._pending:
             self._pending.pop(0)()
 
-    def sleep(self, seconds: float) -> None:
-        """Wait, while other runs may compute."""
-        if self._turn is None:
-            time.sleep(seconds)
-            return
-        self._turn.release()
-        try:
-            time.sleep(seconds)
-        finally:
-            self._turn.acquire()
-
     def pause(self, elapsed: float) -> None:
         """Wait before the next look: short at first, the longer the more has passed."""
-        self.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
-
-    def get_node_ids(self) -> list[int]:
-        """Return the nodes that are there, of one's own if one has some."""
-        found = self._grid.get_node_ids()
-        return [node for node in found if node in self.nodes or not self.nodes]
+        time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)

@@ -73,12 +73,12 @@ class NodeRegistry:
 
     def __init__(
         self,
-        grid: Grid | PatientGrid,
+        grid: Grid,
         expected: int,
         patience: float = 0.0,
         first_keys: FirstKeys | None = None,
     ) -> None:
-        self.grid = grid if isinstance(grid, PatientGrid) else PatientGrid(grid)
+        self.grid = PatientGrid(grid)
         self.simulated = not self.grid.of_devices
         self._expected = expected
         self._patience = patience or math.inf
@@ -141,7 +141,7 @@ class NodeRegistry:
                 if self._nodes:
                     return
                 raise WorkerLostError(self._why_nobody())
-            self.grid.sleep(0.05)
+            time.sleep(0.05)
 
     def _longest_wait(self) -> float:
         """Return for how long the start may wait, as things stand."""
@@ -250,8 +250,7 @@ class NodeRegistry:
         """Register the nodes of a simulation; return how many there should be."""
         self._refuse(refusals)
         self._nodes += identities
-        told = (each.nodes for each in identities.values())
-        return len(self.grid.nodes) or max(told, default=0)
+        return max((each.nodes for each in identities.values()), default=0)
 
     def _refuse(self, refusals: Mapping[int, str]) -> None:
         """Leave nodes out until they are back, and log why."""

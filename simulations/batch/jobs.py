@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,7 @@ from cfl_flower.errors import ERROR_MARK
 from cfl_flower.runs.console import Verbosity, clock
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
-from simulations.batch.processes import Processes, Unit, start
+from simulations.batch.processes import end, start
 from simulations.run import overrides_elsewhere
 from simulations.shell.terminal import make_error_console
 
@@ -77,6 +79,33 @@ class Job:
         return path.read_text(encoding="utf-8").strip() if path.exists() else last_line
 
 
+@dataclass(frozen=True)
+class Unit:
+    """The jobs of one process: one, or several on Ray that share a SuperLink."""
+
+    jobs: list[Job]
+
+    @property
+    def log(self) -> Path:
+        """The file of what the process says."""
+        return Path(os.path.commonpath([job.folder for job in self.jobs])) / LOG
+
+    def start(self, verbosity: Verbosity) -> BaseProcess:
+        """Start the process."""
+        lines = "\n".join(job.line for job in self.jobs)
+        config = self.jobs[0].config
+        superlink = (config.workers, config.gpus_per_worker)
+        return start(
+            lines, self.log, superlink if config.engine == "ray" else None, verbosity
+        )
+
+    def last_line(self) -> str:
+        """Return what the process said last."""
+        words = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+        lines = [line for line in words.splitlines() if line.strip()]
+        return lines[-1].removeprefix(ERROR_MARK) if lines else "no word"
+
+
 @dataclass
 class Watch:
     """Shows how far all runs are: one display on a terminal, else a line per run."""
@@ -110,11 +139,11 @@ class Watch:
             self._done = {job.label: job.rounds() for job in self.jobs}
             yield
 
-    def look(self, units: Sequence[Sequence[Job]]) -> None:
+    def look(self, units: Sequence[Unit]) -> None:
         """Read how far the runs of the processes are, and tell which have ended."""
         busy = []
         ended = []
-        for job in chain.from_iterable(units):
+        for job in (job for unit in units for job in unit.jobs):
             done = job.rounds()
             total = job.config.rounds
             self._done[job.label] = done
@@ -128,7 +157,7 @@ class Watch:
         )
         if self.verbosity is Verbosity.VERBOSE:
             for unit in units:
-                self._relay(_log_of(unit))
+                self._relay(unit.log)
         for job in ended:  # after its own last line
             self.tell(job)
 
@@ -163,108 +192,46 @@ def at_once(configs: Sequence[RunConfig], asked: int | None = None) -> int:
 def carry_out(
     jobs: Sequence[Job], at_a_time: int, verbosity: Verbosity, title: str
 ) -> dict[str, str]:
-    """Carry out what is not finished, as `carried_out`; return why runs failed."""
-    with carried_out(jobs, at_a_time, verbosity, title) as reasons:
-        return reasons
-
-
-@contextmanager
-def carried_out(
-    jobs: Sequence[Job],
-    at_a_time: int,
-    verbosity: Verbosity,
-    title: str,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> Iterator[dict[str, str]]:
     """Carry out what is not finished; what was interrupted goes on.
 
-    Each job has a folder of its own, and each process one job; if it is one process at
-    a time, runs on Ray share one, with a SuperLink and its start. Once they are on
-    their way, ``meanwhile`` is called, to prepare the body. That has why runs failed,
-    by their output_dir, and can show all runs while the processes come to their end.
+    Each job has a folder of its own. Returns why runs failed, by their output_dir.
     """
     waiting = [job for job in jobs if not finished(job.config)]
-    if not waiting:
-        yield {}
-        return
-    watch = Watch(title, waiting, verbosity)
-    divided = _divide(waiting, at_a_time)
     for job in waiting:
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / FAILURE).unlink(missing_ok=True)
-    units = [_unit(each) for each in divided]
-    with start(units, at_a_time, verbosity) as processes:
-        with watch.open():
-            meanwhile()
-            reasons = _follow(processes, divided, watch)
-        yield reasons
+    watch = Watch(title, waiting, verbosity)
+    units = deque(divide(waiting, at_a_time))
+    running: dict[BaseProcess, Unit] = {}
+    reasons = {}
+    with watch.open():
+        try:
+            while units or running:
+                while units and len(running) < at_a_time:
+                    unit = units.popleft()
+                    running[unit.start(verbosity)] = unit
+                wait([process.sentinel for process in running], LOOK_EVERY)
+                watch.look(list(running.values()))
+                for process in [each for each in running if not each.is_alive()]:
+                    unit = running.pop(process)
+                    last = f"{unit.last_line()} (exit code {process.exitcode})"
+                    for job in unit.jobs:
+                        if reason := job.failure(last):
+                            reasons[job.config.output_dir] = reason
+                        watch.tell(job, reason)
+        finally:
+            end(list(running))
+    return reasons
 
 
-def _unit(jobs: Sequence[Job]) -> Unit:
-    """Return what a process has to know of its jobs."""
-    lines = "\n".join(job.line for job in jobs)
-    log = _log_of(jobs)
-    log.unlink(missing_ok=True)
-    config = jobs[0].config
-    if config.engine == "inprocess":
-        return Unit(lines, str(log))
-    # With Flower's server, which is there by now.
-    from cfl_flower.server_app import runs_at_once
-
-    at_once = runs_at_once([job.config for job in jobs])
-    return Unit(lines, str(log), (config.workers, config.gpus_per_worker, at_once))
-
-
-def _divide(jobs: Sequence[Job], at_a_time: int) -> list[list[Job]]:
+def divide(jobs: Sequence[Job], at_a_time: int) -> list[Unit]:
     """Divide jobs into processes: those on Ray share one, if only one can be."""
     if at_a_time > 1:
-        return [[job] for job in jobs]
+        return [Unit([job]) for job in jobs]
     shared: dict[tuple[int, float], list[Job]] = {}
     for job in jobs:
         if job.config.engine == "ray":
             place = job.config.workers, job.config.gpus_per_worker
             shared.setdefault(place, []).append(job)
     alone = [[job] for job in jobs if job.config.engine != "ray"]
-    return [*shared.values(), *alone]
-
-
-def _follow(
-    processes: Processes, divided: Sequence[Sequence[Job]], watch: Watch
-) -> dict[str, str]:
-    """Watch processes until all runs have ended; return the reasons of failures.
-
-    One whose runs are complete may still have its SuperLink to stop.
-    """
-    busy: set[int] = set()
-    left = set(range(len(divided)))
-    reasons = {}
-    while left:
-        events = processes.events(LOOK_EVERY)
-        busy.update(event.unit for event in events)
-        watch.look([divided[unit] for unit in sorted(busy)])
-        complete = {u for u in left if all(finished(j.config) for j in divided[u])}
-        busy -= complete
-        left -= complete
-        for unit, code in events:
-            if code is None or unit not in left:
-                continue
-            busy.remove(unit)
-            left.remove(unit)
-            last = f"{_last_line(divided[unit])} (exit code {code})"
-            for job in divided[unit]:
-                if reason := job.failure(last):
-                    reasons[job.config.output_dir] = reason
-                    watch.tell(job, reason)
-    return reasons
-
-
-def _log_of(jobs: Sequence[Job]) -> Path:
-    return Path(os.path.commonpath([job.folder for job in jobs])) / LOG
-
-
-def _last_line(jobs: Sequence[Job]) -> str:
-    """Return what a process said last."""
-    log = _log_of(jobs)
-    words = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    last = next((line for line in reversed(words) if line.strip()), "no word")
-    return last.removeprefix(ERROR_MARK)
+    return [Unit(each) for each in [*shared.values(), *alone]]

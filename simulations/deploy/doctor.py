@@ -4,8 +4,8 @@ r"""Say what is wrong before a device, or a SuperLink, is started.
         --client site-a --data-dir /data/site-a --shape 3 32 32 --classes 10
     python -m simulations.deploy.doctor superlink.example.org:9092 keys --server
 
-One line for each check: versions, address, certificate (who signed it, its names, its
-dates), clock, key, the folders for data and state. Exit code 0 if all is well, else 1.
+One line for each check: versions, certificate (who signed it, its names, its dates),
+clock, key, the folders for data and state. Exit code 0 if all is well, else 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import os
-import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
@@ -27,12 +26,12 @@ from typing import TypeAlias
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from packaging.requirements import Requirement
 
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.errors import CflError, ConfigError
-from simulations.deploy.keys import AUTHORITY, SERVER, load
+from simulations.deploy.keys import AUTHORITY, SERVER, alternative_name, load
 from simulations.deploy.supernode import add_device, client_id, node_config
 from simulations.engines.flower_cli import need
 from simulations.shell.terminal import Parser, command
@@ -49,14 +48,12 @@ Check: TypeAlias = Callable[[], str]
 
 def is_well(name: str, check: Check) -> bool:
     """Carry out one check, and print its line."""
-    well = True
     try:
-        detail = check()
+        print(f"ok    {name:12}{check()}")
     except CflError as error:
-        well = False
-        detail = str(error)
-    print(f"{'ok' if well else 'WRONG':6}{name:12}{detail}")
-    return well
+        print(f"WRONG {name:12}{error}")
+        return False
+    return True
 
 
 def check_versions(needs: Path = NEEDS) -> str:
@@ -64,18 +61,17 @@ def check_versions(needs: Path = NEEDS) -> str:
     lines = [line.partition("#")[0].strip() for line in needs.read_text().splitlines()]
     found = []
     for required in (Requirement(line) for line in lines if line):
-        name = required.name
         try:
-            here = version(name)
-        except PackageNotFoundError as error:
-            raise ConfigError(
-                f"{name} is missing; pip install -r {needs.name}"
-            ) from error
-        if not required.specifier.contains(here.partition("+")[0], prereleases=True):
+            here = version(required.name)
+        except PackageNotFoundError:
+            here = "none"
+        public = here.partition("+")[0]
+        fits = here != "none" and required.specifier.contains(public, prereleases=True)
+        if not fits:
             raise ConfigError(
                 f"{required} is needed, {here} is here; pip install '{required}'"
             )
-        found.append(f"{name} {here}")
+        found.append(f"{required.name} {here}")
     return ", ".join(found[:4])
 
 
@@ -93,43 +89,46 @@ def split_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def check_address(host: str, port: int) -> str:
-    """Look the name up and open a connection."""
+def call(host: str, port: int) -> tuple[x509.Certificate, str | None]:
+    """Call the SuperLink, whoever it is; return its certificate and what time it says.
+
+    Nothing is verified yet, as a wrong clock makes every certificate invalid.
+    """
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    link = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
     try:
-        with socket.create_connection((host, port), TIMEOUT) as link:
-            return f"{link.getpeername()[0]} port {port} answers"
-    except socket.gaierror as error:
+        link.connect()
+        shown: bytes = link.sock.getpeercert(binary_form=True) or b""
+        link.request("GET", "/")
+        date = link.getresponse().getheader("date")
+    except (OSError, http.client.HTTPException) as error:
         raise ConfigError(
-            f"{host} has no address ({error.strerror}); mend DNS"
+            f"no SuperLink answers at {host} port {port} ({error}); start it there, or "
+            "open the firewall"
         ) from error
-    except OSError as error:
-        raise ConfigError(
-            f"nobody answers at {host} port {port} ({error.strerror or error}); "
-            "start the SuperLink there, or open the firewall"
-        ) from error
+    finally:
+        link.close()
+    return x509.load_der_x509_certificate(shown), date
 
 
-def check_certificate(host: str, port: int, authority: Path) -> str:
-    """Let the SuperLink prove that it is who it is called."""
+def verify(certificate: x509.Certificate, authority: Path, host: str) -> str:
+    """Let a certificate prove that it is of a SuperLink, and for a while."""
+    content = need(authority, "copy ca.pem").read_bytes()
     try:
-        context = ssl.create_default_context(cafile=str(authority))
-    except (OSError, ssl.SSLError) as error:
+        signers = x509.load_pem_x509_certificates(content)
+        builder = PolicyBuilder().store(Store(signers))
+        builder.build_server_verifier(alternative_name(host)).verify(certificate, [])
+    except ValueError as error:
+        raise ConfigError(f"{authority} is no certificate; copy ca.pem") from error
+    except VerificationError as error:
+        reason = str(error).partition(" (encountered")[0]
         raise ConfigError(
-            f"{authority} is no certificate ({error}); copy ca.pem"
+            f"{reason}; copy the right ca.pem, or set the clock, or remove server.pem "
+            f"and make it anew with simulations.deploy.keys --host {host}"
         ) from error
-    try:
-        plain = socket.create_connection((host, port), TIMEOUT)
-        with context.wrap_socket(plain, server_hostname=host) as secure:
-            expires = (secure.getpeercert() or {}).get("notAfter", "")
-    except ssl.SSLCertVerificationError as error:
-        raise ConfigError(_explain(error, host, authority)) from error
-    except ssl.SSLError as error:
-        raise ConfigError(
-            f"no TLS at port {port} ({error.reason}); another server?"
-        ) from error
-    except OSError as error:
-        raise ConfigError(f"no connection ({error.strerror or error})") from error
-    end = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(expires)), UTC)
+    end = certificate.not_valid_after_utc
     if end - datetime.now(UTC) < SOON:
         raise ConfigError(
             f"it expires on {end:%Y-%m-%d}; remove server.pem and make it anew"
@@ -137,41 +136,25 @@ def check_certificate(host: str, port: int, authority: Path) -> str:
     return f"of {host}, signed by {authority.name}, until {end:%Y-%m-%d}"
 
 
-def _explain(error: ssl.SSLCertVerificationError, host: str, authority: Path) -> str:
-    """Say what is wrong with a certificate, by OpenSSL's numbers."""
-    renew = "remove server.pem and make it anew with simulations.deploy.keys"
-    stranger = f"{authority} did not sign it; copy the right ca.pem"
-    misnamed = f"it is not of {host}; {renew} --host {host}"
-    reasons = {
-        9: "it is not valid yet; the clock of this machine, or of the one that made it",
-        10: f"it has expired; {renew}, or set this machine's clock",
-        18: f"it is self-signed, not by {authority}; copy the right ca.pem",
-        19: stranger,
-        20: stranger,
-        62: misnamed,
-        64: misnamed,
-    }
-    return reasons.get(error.verify_code, error.verify_message)
+def check_certificate(host: str, port: int, authority: Path) -> str:
+    """Let the SuperLink prove that it is who it is called."""
+    return verify(call(host, port)[0], authority, host)
+
+
+def check_server(keys: Path, host: str) -> str:
+    """Read the SuperLink's own certificate and key."""
+    try:
+        certificate, key = load(keys / SERVER)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"no certificate and key in {keys} ({error})") from error
+    if key.public_key() != certificate.public_key():
+        raise ConfigError("server.key is not the key of server.pem; make both anew")
+    return verify(certificate, keys / f"{AUTHORITY}.pem", host)
 
 
 def check_clock(host: str, port: int) -> str:
     """Compare this machine's clock with the SuperLink's."""
-    # A wrong clock makes certificates invalid: only the time is asked, and of anybody.
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    connection = http.client.HTTPSConnection(
-        host, port, timeout=TIMEOUT, context=context
-    )
-    try:
-        connection.request("GET", "/")
-        date = connection.getresponse().getheader("date")
-    except (OSError, http.client.HTTPException) as error:
-        raise ConfigError(
-            f"the SuperLink does not say what time it is ({error})"
-        ) from error
-    finally:
-        connection.close()
+    _, date = call(host, port)
     if date is None:
         raise ConfigError("the SuperLink does not say what time it is; another server?")
     ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()
@@ -184,40 +167,17 @@ def check_clock(host: str, port: int) -> str:
 
 
 def check_key(path: Path) -> str:
-    """Read a device's private key."""
+    """Read a device's private key, whose kind Flower checks."""
     content = need(path, "make it with simulations.deploy.keys").read_bytes()
     try:
-        key = serialization.load_ssh_private_key(content, password=None)
+        serialization.load_ssh_private_key(content, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ConfigError(
             f"{path} is no OpenSSH private key without passphrase"
         ) from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{path} is no elliptic-curve key; Flower wants one")
     if os.name == "posix" and path.stat().st_mode & 0o077:
         raise ConfigError(f"others may read {path}; chmod 600 {path}")
-    return f"{path.name}, {key.curve.name}"
-
-
-def check_server(keys: Path, host: str) -> str:
-    """Read the SuperLink's own certificate and key."""
-    try:
-        certificate, key = load(keys / SERVER)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"no certificate and key in {keys} ({error})") from error
-    if key.public_key() != certificate.public_key():
-        raise ConfigError("server.key is not the key of server.pem; make both anew")
-    kind = x509.SubjectAlternativeName
-    found = certificate.extensions.get_extension_for_class(kind).value
-    names = [str(name.value) for name in found]
-    if host not in names:
-        raise ConfigError(
-            f"server.pem is of {', '.join(names)}, not of {host}; make it anew"
-        )
-    left = certificate.not_valid_after_utc - datetime.now(UTC)
-    if left < SOON:
-        raise ConfigError(f"server.pem expires in {left.days} days; make it anew")
-    return f"of {', '.join(names)}, for {left.days} days"
+    return path.name
 
 
 def check_identity(client: str, data: Path | None, home: Path) -> str:
@@ -258,7 +218,6 @@ def plan(asked: argparse.Namespace) -> dict[str, Check]:
         checks["home"] = partial(check_folder, home)
         return checks
     authority = keys / f"{AUTHORITY}.pem"
-    checks["address"] = partial(check_address, host, port)
     checks["certificate"] = partial(check_certificate, host, port, authority)
     checks["clock"] = partial(check_clock, host, port)
     checks["state"] = partial(check_folder, home / "state")

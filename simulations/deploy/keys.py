@@ -29,9 +29,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
 from cfl_flower.types import is_client_id
+from simulations.engines.flower_cli import need
 from simulations.shell.terminal import Parser, command
 
 AUTHORITY = "ca"
@@ -50,10 +50,23 @@ def make_authority(folder: Path) -> bool:
     if (folder / f"{AUTHORITY}.pem").exists():
         return False
     key = ec.generate_private_key(CURVE)
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    builder = _builder("cfl-flower authority", key, AUTHORITY_DAYS, signs=True)
+    name = _name("cfl-flower authority")
     certificate = (
-        builder.issuer_name(_name("cfl-flower authority"))
+        _builder(name, name, key, AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA384())
     )
@@ -69,23 +82,19 @@ def make_server(folder: Path, hosts: Sequence[str]) -> bool:
     """
     if (folder / f"{SERVER}.pem").exists():
         return False
-    try:
-        issuer, signer = load(folder / AUTHORITY)
-    except OSError as error:
-        raise ConfigError(
-            f"{error.filename} is not there; the authority that made {AUTHORITY}.pem "
-            "must sign"
-        ) from error
-    if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{folder / AUTHORITY}.key is no elliptic-curve key")
+    remedy = f"the authority that made {AUTHORITY}.pem must sign"
+    need(folder / f"{AUTHORITY}.key", remedy)
+    issuer, signer = load(folder / AUTHORITY)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(CURVE)
     names = dict.fromkeys([*hosts, "localhost", "127.0.0.1"])
+    alternatives = x509.SubjectAlternativeName(map(alternative_name, names))
     server_only = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     certificate = (
-        _builder(hosts[0], key, SERVER_DAYS, signs=False)
-        .issuer_name(issuer.subject)
-        .add_extension(x509.SubjectAlternativeName(map(_alternative, names)), False)
+        _builder(_name(hosts[0]), issuer.subject, key, SERVER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(alternatives, critical=False)
         .add_extension(server_only, critical=False)
         .add_extension(by, critical=False)
         .sign(signer, hashes.SHA384())
@@ -120,45 +129,32 @@ def load(path: Path) -> tuple[x509.Certificate, PrivateKeyTypes]:
     return x509.load_pem_x509_certificate(content), key
 
 
-def _builder(
-    subject: str, key: ec.EllipticCurvePrivateKey, days: int, signs: bool
-) -> x509.CertificateBuilder:
-    """Begin a certificate that signs others, or one that does not."""
-    now = datetime.now(UTC)
-    usage = x509.KeyUsage(
-        digital_signature=not signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    length = 0 if signs else None
-    return (
-        x509.CertificateBuilder()
-        .subject_name(_name(subject))
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        # Devices' clocks may be a bit behind.
-        .not_valid_before(now - timedelta(minutes=10))
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.BasicConstraints(signs, path_length=length), critical=True)
-        .add_extension(usage, critical=True)
-    )
+def alternative_name(host: str) -> x509.IPAddress | x509.DNSName:
+    """Return a host as certificates have it."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _alternative(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        # Devices' clocks may be a bit behind.
+        .not_valid_before(now - timedelta(minutes=10))
+        .not_valid_after(now + timedelta(days=days))
+    )
 
 
 def _write(

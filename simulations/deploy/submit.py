@@ -16,7 +16,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,7 +42,7 @@ GAVE_UP = re.compile(
 devices, or of a traceback."""
 
 PATIENCE = 300.0
-"""Seconds to wait for a SuperLink that does not answer, and for its runs to end."""
+"""Seconds to wait for a run to end whose lines have ended."""
 
 
 def submit(name: str, overrides: Sequence[str], restarts: int = 0) -> None:
@@ -75,29 +74,8 @@ def start(name: str, overrides: Sequence[str]) -> tuple[str, str]:
     """Start a run and relay its lines until they end.
 
     Returns its id, and the reason if it gave up by itself. A SuperLink that takes no
-    run is a `RunFailedError`.
+    run is a `RunFailedError`, in Flower's words.
     """
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        run, reason, output = _stream(name, overrides)
-        if run:
-            return run, reason
-        if time.monotonic() > deadline or not reaches_nobody(output):
-            raise RunFailedError(f"{name} takes no run: {one_line(output)}")
-        time.sleep(2)
-
-
-def reaches_nobody(output: str) -> bool:
-    """Tell whether Flower's CLI found no SuperLink at the address.
-
-    Single words, since it breaks lines. Not "connection": it says that of a name that
-    it does not know, too.
-    """
-    signs = ("unavailable", "refused", "timed out", "unreachable")
-    return any(sign in output.lower() for sign in signs)
-
-
-def _stream(name: str, overrides: Sequence[str]) -> tuple[str, str, str]:
     run = ""
     reason = ""
     output = []
@@ -119,7 +97,9 @@ def _stream(name: str, overrides: Sequence[str]) -> tuple[str, str, str]:
             elif found := GAVE_UP.fullmatch(line):
                 reason = found.group(1)
             print(line, end="", flush=True)
-    return run, reason, "".join(output)
+    if not run:
+        raise RunFailedError(f"{name} takes no run: {one_line(''.join(output))}")
+    return run, reason
 
 
 @command

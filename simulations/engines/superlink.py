@@ -38,13 +38,13 @@ START_TIMEOUT = 60.0
 
 
 def run_on_superlink(
-    overrides: str, workers: int, gpus_per_worker: float = 0.0, at_once: int = 1
+    overrides: str, workers: int, gpus_per_worker: float = 0.0
 ) -> None:
     """Run the app in a simulation on a private SuperLink, streaming its lines.
 
-    The overrides of each run are in a line, with absolute paths. Each of the runs that
-    are on their way ``at_once`` has a simulated SuperNode for every worker process. A
-    status that is anything but completed is a `RunFailedError`, which says why.
+    The overrides of each run are in a line, with absolute paths; there is a simulated
+    SuperNode for every worker process. A status that is anything but completed is a
+    `RunFailedError`, which says why.
     """
     with (
         tempfile.TemporaryDirectory(prefix="cfl-flower-") as home,
@@ -52,7 +52,7 @@ def run_on_superlink(
             Path(home), **{CONSOLE: f"{home}/{CONSOLE_FILE}"}
         ) as environment,
     ):
-        federation = _federation(environment, workers, gpus_per_worker, at_once)
+        federation = _federation(environment, workers, gpus_per_worker)
         reason = _submit(environment, Path(home), overrides, federation)
         if reason is None:
             status = wait_for_end(variables=environment, patience=60, folder=home)
@@ -133,11 +133,11 @@ def app_folder(folder: Path) -> Path:
 
 
 def _federation(
-    environment: dict[str, str], workers: int, gpus_per_worker: float, at_once: int
+    environment: dict[str, str], workers: int, gpus_per_worker: float
 ) -> str:
     """Return Flower's configuration of the simulation."""
     federation = (
-        f"num-supernodes={workers * at_once} client-resources-num-cpus=1 "
+        f"num-supernodes={workers} client-resources-num-cpus=1 "
         f"client-resources-num-gpus={gpus_per_worker} "
         'init-args-logging-level="error" init-args-log-to-driver=false'
     )
@@ -214,15 +214,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def die_with_parent(parent: int | None = None) -> None:
-    """Ask Linux to end this child when its parent is killed, even with -9.
-
-    A child that knows its parent also ends if that is already gone.
-    """
+def die_with_parent() -> None:
+    """Ask Linux to end this child when its parent is killed, even with -9."""
     if sys.platform == "linux":
         ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)
-        if parent is not None and os.getppid() != parent:
-            sys.exit(1)
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,1 +1,1 @@
-"""Which cluster's model an unseen client is served."""
+"""What is served of a saved run, and to whom."""

@@ -9,15 +9,11 @@ the client goes to the model with the smallest loss on its training samples, as 
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
@@ -169,42 +165,6 @@ def nearest_by_direction(
     return found + 1, cosine
 
 
-def assign_from_run(asked: argparse.Namespace) -> None:
-    """Print the clusters of a saved run's clients, as the command line asks."""
-    opened = open_run(asked.source, asked.clients, asked.data_dir)
-    method = opened.saved.strategy
-    settings = opened.resources.settings
-    by_direction = isinstance(opened.state, StoCFLState)
-    allowed = "--unlabelled is for runs of strategy=stocfl"
-    require(by_direction or not asked.unlabelled, "strategy", method, allowed)
-    server_round = opened.done if asked.round is None else asked.round
-    allowed = f"a round from 1 to {settings['rounds']}"
-    require(1 <= server_round <= settings["rounds"], "--round", server_round, allowed)
-    clients = [client for each in asked.client for client in each]
-    found = [
-        assign(opened, client, server_round, asked.unlabelled) for client in clients
-    ]
-    title = f"clusters of {method} by the smallest loss"
-    fit = "loss"
-    if by_direction:
-        title = f"nearest clusters, tau = {settings['strategy'].threshold:g}"
-        fit = "cosine"
-    console = Console()
-    console.print(draw(found, title, fit))
-    tested = [each.accuracy for each in found if each.accuracy is not None]
-    if tested:
-        mean = 100 * float(np.mean(tested))
-        console.print(f"{len(tested)} clients, mean accuracy {mean:.2f} %")
-
-
-def draw(found: Sequence[Assignment], title: str, fit: str) -> Table:
-    """Return the table of a few clients."""
-    table = Table(title=title)
-    for name in ("client", "true concept", "cluster", fit, "", "accuracy"):
-        table.add_column(name)
-    for each in found:
-        where = map(str, (each.client, each.concept, each.cluster))
-        accuracy = "-" if each.accuracy is None else f"{100 * each.accuracy:.1f}"
-        joins = "joins" if each.joins else "one of its own, from that model"
-        table.add_row(*where, f"{each.fit:.3f}", joins, accuracy)
-    return table
+def by_direction(opened: Opened) -> bool:
+    """Whether clients of a run are told by the direction of their loss."""
+    return isinstance(opened.state, StoCFLState)

@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import io
 import logging
-from collections import Counter
-from collections.abc import Iterable
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,7 @@ from cfl_flower.client_app import app as app_of_devices
 from cfl_flower.config.compose import compose_config, compose_sweep
 from cfl_flower.errors import CflError, FailedRunsError
 from cfl_flower.runs.console import make_console
-from cfl_flower.server_app import app, execute, execute_all, share_nodes
+from cfl_flower.server_app import app, execute, execute_all
 from simulations.engines.inprocess import InProcessGrid
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
@@ -176,62 +173,6 @@ def test_drift_after_the_last_round_is_reported(
     )
     execute(InProcessGrid(), config, Console(file=text, width=200))
     assert ("nothing changes with drift=" in text.getvalue()) is told
-
-
-class Slow(InProcessGrid):
-    """Has no reply at the first look, so that runs wait, and others have their turn."""
-
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        ids = frozenset(message_ids)
-        self.looks = getattr(self, "looks", Counter[frozenset[str]]())
-        self.looks[ids] += 1
-        return super().pull_messages(ids) if self.looks[ids] > 1 else []
-
-
-def test_runs_that_share_nodes_take_turns_and_have_the_numbers_of_each_alone(
-    tmp_path: Path,
-) -> None:
-    sweep = f"{SMALL} strategy=fedavg,fielding,feddrift workers=2"
-    together = compose_sweep(f"{sweep} output_dir={tmp_path / 'together'}")
-    text = io.StringIO()
-    execute_all(Slow([{}] * 7), together, Console(file=text, width=120))
-    told = [line for line in text.getvalue().splitlines() if "/2  accuracy" in line]
-    assert len(told) == 6
-    assert all("round 1/2" in line for line in told[:3]), "none is ahead by a round"
-    alone = compose_sweep(f"{sweep} output_dir={tmp_path / 'alone'}")
-    for one, same in zip(alone, together, strict=True):
-        execute(InProcessGrid(), one, Console(file=io.StringIO()))
-        final = "checkpoint/round-00000002.safetensors"
-        bits = [Path(c.output_dir, final).read_bytes() for c in (one, same)]
-        assert bits[0] == bits[1]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "nodes", "shares"),
-    [
-        ("", 7, 3),
-        ("workers=4", 7, 1),
-        ("workers=1", 40, 5),
-        ("workers=1", 3, 3),
-        ("clients=400", 40, 2),
-        ("model=resnet18 dataset.size=32", 40, 1),
-    ],
-)
-def test_as_many_runs_share_the_nodes_as_are_small_and_have_workers(
-    overrides: str, nodes: int, shares: int
-) -> None:
-    sweep = f"strategy=fedavg seed=0,1,2,3,4 {overrides}"
-    grid = InProcessGrid([{}] * nodes)
-    found = share_nodes(grid, compose_sweep(sweep))
-    assert len(found) == shares
-    if shares > 1:
-        assert sorted(chain(*found)) == grid.get_node_ids()
-
-
-def test_runs_on_real_devices_have_all_of_them_one_after_the_other() -> None:
-    configs = compose_sweep("clients=3 participants=2 workers=1 seed=0,1")
-    grid = InProcessGrid([{"client-id": client} for client in range(3)])
-    assert share_nodes(grid, configs) == [[]]
 
 
 @pytest.mark.parametrize(("rate", "diverges"), [(0.1, False), (300, True)])

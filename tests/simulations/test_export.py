@@ -17,6 +17,7 @@ from simulations import assign
 from simulations.deploy import samples
 from simulations.export import export, main
 from simulations.reporting.saved import SavedRun, load_run
+from simulations.serving.served import find
 from tests.conftest import Runner
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -75,7 +76,7 @@ def test_a_representation_alone_leads_to_the_nearest_cluster(
         if np.isnan(centre).any():
             assert entry["cluster"] == 0, "those of StoCFL that never took part"
             continue
-        found, gap = assign.find(centres, directory, centre)
+        found, gap = find(centres, directory, centre)
         assert found == entry
         assert gap == pytest.approx(0, abs=1e-6)
 

@@ -16,11 +16,12 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import open_stream
-from simulations.assign import assign_from_served, read_directory
+from simulations.assign import assign_from_served
 from simulations.deploy import samples
 from simulations.export import export
 from simulations.report import render
 from simulations.reporting.saved import load_run
+from simulations.serving.served import read_served
 from tests.conftest import Runner
 from tests.fuzzing import ODD, Mutator
 
@@ -262,7 +263,7 @@ def test_a_served_folder_with_a_link_out_of_it_is_refused(
     (copy / "centres.safetensors").rename(tmp_path / "own")
     (copy / "centres.safetensors").symlink_to(tmp_path / "own")
     with pytest.raises(ConfigError, match="is a link out of its folder"):
-        read_directory(copy)
+        read_served(copy)
 
 
 def test_names_and_reasons_on_a_page_are_text(folder: Path) -> None:

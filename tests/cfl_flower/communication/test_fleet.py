@@ -9,7 +9,6 @@ from flwr.clientapp import ClientApp
 
 from cfl_flower.client_app import app
 from cfl_flower.communication.fleet import Fleet
-from cfl_flower.communication.grid import PatientGrid
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.errors import WorkerLostError
@@ -182,14 +181,12 @@ def test_work_left_for_later_is_done_while_messages_are_on_their_way(
             done.append("pulled")
             return super().pull_messages(message_ids)
 
-    grid = PatientGrid(Watched([{}]))
-    grid.meanwhile(lambda: done.append("written"))
-    fleet = Fleet(grid, config)
-    fleet.grid = grid
+    fleet = Fleet(Watched([{}]), config)
+    fleet.grid.meanwhile(lambda: done.append("written"))
     fleet.discover()
     assert done[:2] == ["written", "pulled"]
-    grid.meanwhile(lambda: done.append("last"))
-    grid.finish()
+    fleet.grid.meanwhile(lambda: done.append("last"))
+    fleet.grid.finish()
     assert done[-1] == "last"
 
 

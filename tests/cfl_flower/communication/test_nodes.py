@@ -266,7 +266,7 @@ def test_device_that_dies_when_it_is_asked_takes_part_once_it_is_back(
 def test_device_that_hangs_is_waited_for_once(
     run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.05)
+    monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.2)
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.2)
     grid, rest, waits = Sites(tmp_path), InProcessGrid.pull_messages, []
 

@@ -13,7 +13,7 @@ from cfl_flower.config.compose import compose_sweep
 from cfl_flower.runs.console import Verbosity
 from cfl_flower.runs.directory import FAILURE
 from simulations.batch import jobs
-from simulations.batch.jobs import Job, Watch, at_once, carry_out
+from simulations.batch.jobs import Job, Unit, Watch, at_once, carry_out, divide
 
 SMALL = "clients=6 participants=3 rounds=2 drift.rounds=[2] partition.groups=3"
 
@@ -28,8 +28,8 @@ def test_runs_on_ray_share_a_superlink_if_only_one_goes_on_at_a_time(
 ) -> None:
     found = make("engine=ray,inprocess seed=0,1", tmp_path)
     ray, alone = found[:2], found[2:]
-    assert jobs._divide(found, 1) == [ray, [alone[0]], [alone[1]]]
-    assert jobs._divide(found, 2) == [[each] for each in found]
+    assert divide(found, 1) == [Unit(ray), Unit([alone[0]]), Unit([alone[1]])]
+    assert divide(found, 2) == [Unit([each]) for each in found]
 
 
 def test_as_many_at_a_time_as_there_are_processors(
@@ -49,7 +49,7 @@ def test_without_a_terminal_each_end_is_a_line_without_colours(tmp_path: Path) -
     two = make("seed=0,1", tmp_path)
     watch = Watch("title", two, Verbosity.NORMAL, Console(file=text, width=100))
     with watch.open():
-        watch.look([two])
+        watch.look([Unit(two)])
         watch.tell(two[0], "no [/b] valid result")
         watch.tell(two[0], "again")
     assert text.getvalue() == "[1/2] seed0 failed: no [/b] valid result\n"
@@ -65,7 +65,7 @@ def test_a_run_says_its_rounds_before_it_is_said_to_be_done(tmp_path: Path) -> N
     (job.folder / jobs.LOG).write_text("round 1/2\nround 2/2\n")
     watch = Watch("title", [job], Verbosity.VERBOSE, Console(file=text, width=100))
     with watch.open():
-        watch.look([[job]])
+        watch.look([Unit([job])])
     assert text.getvalue() == "round 1/2\nround 2/2\n[1/1] seed0 done, 0:03\n"
 
 

@@ -2,69 +2,70 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
 import pytest
 
 from cfl_flower.runs.console import Verbosity
-from simulations.batch.processes import Processes, Unit, start
+from simulations.batch.processes import start
+
+pytestmark = pytest.mark.slow
 
 SMALL = "engine=inprocess clients=6 participants=3 drift=none partition.groups=3"
 
+SCRIPT = """
+import sys, cfl_flower
+cfl_flower.compare(*sys.argv[1:], marks=False, jobs=2, seeds=2, quiet=True)
+"""
+"""A caller's, without a guard."""
 
-def unit(overrides: str, folder: Path, name: str) -> Unit:
+
+def begin(overrides: str, folder: Path, name: str) -> BaseProcess:
     line = f"{SMALL} {overrides} output_dir={folder / name}"
-    return Unit(line, str(folder / f"{name}.txt"))
+    return start(line, folder / f"{name}.txt", None, Verbosity.NORMAL)
 
 
-def ends(found: Processes, count: int) -> dict[int, int]:
-    codes: dict[int, int] = {}
-    while len(codes) < count:
-        told = [event for event in found.events(60) if event.exit_code is not None]
-        codes |= {event.unit: event.exit_code for event in told}
-    return codes
+def exit_code(process: BaseProcess) -> int | None:
+    process.join(60)
+    return process.exitcode
 
 
-def forking_process() -> psutil.Process:
-    """Return the process that forks; other tests may have left children of ours."""
-    children = psutil.Process().children()
-    (host,) = (
-        each for each in children if "simulations.batch.processes" in each.cmdline()
-    )
-    return host
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
-@pytest.mark.slow
-def test_each_unit_ends_with_its_own_exit_code_and_log(tmp_path: Path) -> None:
-    good = unit("rounds=1", tmp_path, "good")
-    bad = unit("rounds=0", tmp_path, "bad")
-    with start([bad, good], 1, Verbosity.NORMAL) as found:
-        assert ends(found, 2) == {0: 2, 1: 0}
-    assert "rounds=0 is not allowed" in Path(bad.log).read_text()
-    assert "round 1/1" in Path(good.log).read_text()
+def test_each_process_ends_with_its_own_exit_code_and_log(tmp_path: Path) -> None:
+    bad = begin("rounds=0", tmp_path, "bad")
+    good = begin("rounds=1", tmp_path, "good")
+    assert [exit_code(bad), exit_code(good)] == [2, 0]
+    assert "rounds=0 is not allowed" in (tmp_path / "bad.txt").read_text()
+    assert "round 1/1" in (tmp_path / "good.txt").read_text()
 
 
-@pytest.mark.slow
 def test_a_run_that_is_killed_takes_no_other_with_it(tmp_path: Path) -> None:
-    endless, short = unit("rounds=9999", tmp_path, "a"), unit("rounds=1", tmp_path, "b")
-    with start([endless, short], 2, Verbosity.NORMAL) as found:
-        while not (tmp_path / "a" / "rounds.jsonl").exists():
-            found.events(0.1)
-        host = forking_process()
-        min(host.children(), key=psutil.Process.create_time).kill()
-        assert ends(found, 2) == {0: -signal.SIGKILL, 1: 0}
+    endless = begin("rounds=9999", tmp_path, "a")
+    wait_for(tmp_path / "a" / "rounds.jsonl")
+    short = begin("rounds=1", tmp_path, "b")
+    assert endless.pid is not None
+    os.kill(endless.pid, signal.SIGKILL)
+    assert [exit_code(endless), exit_code(short)] == [-signal.SIGKILL, 0]
 
 
-@pytest.mark.slow
-def test_runs_end_with_the_process_that_forked_them(tmp_path: Path) -> None:
-    endless = unit("rounds=9999", tmp_path, "a")
-    with start([endless, endless], 1, Verbosity.NORMAL) as found:
-        while not (tmp_path / "a" / "rounds.jsonl").exists():
-            found.events(0.1)
-        host = forking_process()
-        (run,) = host.children()
-        host.kill()
-        assert ends(found, 2) == dict.fromkeys((0, 1), -signal.SIGKILL)
-        assert psutil.wait_procs([run], timeout=5)[1] == []
+def test_runs_end_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
+    asked = [*SMALL.split(), "rounds=9999", "strategy=fedavg", f"output_dir={tmp_path}"]
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, *asked]) as caller:
+        wait_for(tmp_path / "seed1" / "rounds.jsonl")
+        started = psutil.Process(caller.pid).children(recursive=True)
+        caller.kill()
+    assert len(started) >= 3, "two runs and the process that forks"
+    assert psutil.wait_procs(started, timeout=10)[1] == []

@@ -31,7 +31,7 @@ def flwr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the file of lines that a false `flwr` prints."""
     lines, command = tmp_path / "lines.txt", tmp_path / "bin" / "flwr"
     command.parent.mkdir()
-    command.write_text(f"#!/bin/sh\ncat '{lines}'\necho >> '{tmp_path / 'calls'}'\n")
+    command.write_text(f"#!/bin/sh\ncat '{lines}'\n")
     command.chmod(0o755)
     path = {"PATH": f"{command.parent}:/usr/bin:/bin"}
     monkeypatch.setattr(submit, "environment", lambda: path)
@@ -40,26 +40,16 @@ def flwr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return lines
 
 
-def test_a_name_that_flower_does_not_know_is_said_at_once(
-    flwr: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [(UNKNOWN, "not found in the"), (NOBODY, "the SuperLink is unavailable")],
+)
+def test_a_superlink_that_takes_no_run_is_said_in_flowers_words(
+    lines: str, words: str, flwr: Path
 ) -> None:
-    flwr.write_text(UNKNOWN)
-    with pytest.raises(RunFailedError, match="not found in the"):
-        submit.start("prodd", ["rounds=1"])
-    assert (tmp_path / "calls").read_text() == "\n"
-
-
-def test_a_superlink_that_does_not_answer_is_waited_for(
-    flwr: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def appear(seconds: float) -> None:
-        del seconds
-        flwr.write_text("Successfully started run 7\n")
-
-    flwr.write_text(NOBODY)
-    monkeypatch.setattr(submit.time, "sleep", appear)
-    assert submit.start("prod", ["rounds=1"]) == ("7", "")
-    assert (tmp_path / "calls").read_text() == "\n\n"
+    flwr.write_text(lines)
+    with pytest.raises(RunFailedError, match=words):
+        submit.start("prod", ["rounds=1"])
 
 
 def test_the_first_line_names_the_run_whatever_its_own_lines_say(flwr: Path) -> None:
