@@ -22,7 +22,6 @@ from cfl_flower.communication.nodes import NodeRegistry, last_sentence
 from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.partial_sums import (
     PartialSums,
-    Version,
     add_result,
     check_shares,
     check_single,
@@ -138,10 +137,12 @@ class Fleet(NodeRegistry):
 
         Its answer is outstanding from now on; a node that is None gets no message.
         """
-        self.outstanding.add(PendingMessage(phase, server_round, plan, tasks, node))
+        spec = self._spec_of_node(plan)
+        shared = shared_versions(tasks, spec)
+        pending = PendingMessage(phase, server_round, plan, tasks, node, shared)
+        self.outstanding.add(pending)
         if node is None:
             return None
-        spec = self._spec_of_node(plan)
         content = pack_tasks(
             phase, server_round, self._settings, plan, tasks, encoded, spec
         )
@@ -176,7 +177,6 @@ class Fleet(NodeRegistry):
         Raises `WorkerLostError` if the node is a simulation's, and did not answer.
         """
         plan = pending.plan
-        shared = self._shared(pending)
         answers, sums, shares = self._open(pending, reply)
         masked = plan.sum_spec is not None and plan.sum_spec.masked
         for task in pending.tasks:
@@ -188,7 +188,7 @@ class Fleet(NodeRegistry):
             results.traffic[task.client] = counted
             answer = answers.get(task.client) or Answer(task.client, error=SILENT)
             try:
-                expected = remaining_reply(task, plan, shared)
+                expected = remaining_reply(task, plan, pending.shared)
                 result = validate(answer, pending.phase, expected, plan.config)
                 if plan.sum_spec is not None:
                     add_result(results.sums, task, result, plan.sum_spec)
@@ -224,10 +224,6 @@ class Fleet(NodeRegistry):
             return None
         return replace(spec, masked=not self.simulated)
 
-    def _shared(self, pending: PendingMessage) -> set[Version]:
-        """Return which arrays of the replies a node has added up."""
-        return shared_versions(pending.tasks, self._spec_of_node(pending.plan))
-
     def _open(
         self, pending: PendingMessage, reply: Message | None
     ) -> tuple[dict[ClientId, Answer], PartialSums, dict[int, list[bytes]]]:
@@ -239,7 +235,7 @@ class Fleet(NodeRegistry):
             if reply is None or reply.has_error():
                 raise InvalidResultError("node", self._why_no_answer(pending, reply))
             if not self.simulated:
-                each = LIMB_BYTES if self._shared(pending) else 4
+                each = LIMB_BYTES if pending.shared else 4
                 most = HEADER_BYTES + each * sum(plan.reply) + 8 * self._floats
                 check_reply(
                     reply.content, self._token, pending.phase, pending.round, most
@@ -250,10 +246,10 @@ class Fleet(NodeRegistry):
             if not set(found) <= set(asked) or len(set(found)) < len(found):
                 detail = f"answers of {found}, not of {asked}"
                 raise InvalidResultError("foreign", detail)
-            if shared := self._shared(pending):
+            if pending.shared:
                 sums = read_sums(reply.content, pending.tasks, plan)
                 if not self.simulated:
-                    check_single(sums, shared, answers, plan)
+                    check_single(sums, pending.shared, answers, plan)
                     if sums:
                         shares = unpack_shares(reply.content)
                         check_shares(shares, sums, pending.tasks[0])

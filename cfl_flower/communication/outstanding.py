@@ -28,6 +28,8 @@ class PendingMessage:
     tasks: list[Task]
     node: int | None
     """None for a device that is not connected."""
+    shared: Collection[tuple[int, int]] = ()
+    """Which arrays of the replies the node adds up: `partial_sums.Version`s."""
     sent: float = field(default_factory=time.monotonic)
     """When, on the monotonic clock."""
 
