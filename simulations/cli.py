@@ -21,8 +21,7 @@ import typer
 from cfl_flower import __version__
 
 COMMANDS = (
-    *("run", "compare", "preview", "report", "reproduce", "assign", "export"),
-    *("directions_map", "new"),
+    *("run", "compare", "preview", "report", "reproduce", "assign", "export", "new"),
 )
 COMPLETED = ("run", "compare", "preview", "choices", "deploy.submit")
 """Modules whose arguments the shell completes: overrides, or what there is to list."""
