@@ -601,5 +601,5 @@ def test_bad_arguments_give_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["nothing"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 7
-    assert "make benchmark" in lines[-2]
+    assert "scale.md" in lines[-2]
     assert "flexcfl_table3, flexcfl_table4" in lines[-1]
