@@ -7,7 +7,7 @@ READY := .venv/.ready
 TOOLS := .venv/.tools
 SITE := .venv/.site
 
-.PHONY: run test test-fast test-devices test-gpu check docs site mutate audit benchmark wheel lock clean help
+.PHONY: run test test-fast test-devices test-gpu chaos check docs site mutate audit benchmark wheel lock clean help
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -42,6 +42,10 @@ test-gpu: $(TOOLS)  ## The same numbers on a GPU; skipped where there is none (m
 
 test-fast: $(TOOLS)  ## Unit and contract tests, no Ray (three minutes)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses auto
+
+chaos: $(TOOLS)  ## Kill, freeze and damage runs for MINUTES=10; DEVICES=1 does so to SuperNodes
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0) \
+	  $(if $(DEVICES),--devices)
 
 check: $(TOOLS)  ## Formatting, lint, imports and types
 	$(BIN)/ruff format --check .

@@ -21,8 +21,7 @@ import typer
 from cfl_flower import __version__
 
 COMMANDS = (
-    *("run", "compare", "preview", "report", "reproduce", "assign", "export"),
-    *("directions_map", "new"),
+    *("run", "compare", "preview", "report", "reproduce", "assign", "export", "new"),
 )
 COMPLETED = ("run", "compare", "preview", "choices", "deploy.submit")
 """Modules whose arguments the shell completes: overrides, or what there is to list."""
@@ -95,8 +94,7 @@ def main(version: bool = VERSION) -> None:
 
 for each in COMMANDS:
     add_command(app, each, each)
-for each in ("benchmark", "chaos"):
-    add_command(app, each, f"{each}.__main__")
+add_command(app, "benchmark", "benchmark.__main__")
 add_command(app, "list", "choices")
 for each in DEVICES:
     add_command(deploy, each, f"deploy.{each}")

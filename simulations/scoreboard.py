@@ -33,7 +33,7 @@ from [published.yaml](../../simulations/papers/published.yaml), which has the pu
 figures.
 
 ```bash
-python -m simulations.reproduce --list    # what each needs, and what it costs here
+python -m simulations.reproduce --list    # what each needs, and how long runs took
 ```
 
 """

@@ -1,6 +1,6 @@
 """What the framework costs, as ratios to a plain loop measured in the same run.
 
-    python -m simulations.benchmark            # everything, an hour
+    python -m simulations.benchmark            # everything but the last, an hour
     python -m simulations.benchmark clustering # one part: a module beside this one
     python -m simulations.benchmark equal      # not a cost: false leads among equals
     python -m simulations.benchmark peers      # other libraries at the same work

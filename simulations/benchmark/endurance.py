@@ -4,7 +4,7 @@
 
 looks from outside at runs whose data change every 12 rounds: 2,000 rounds of each
 method in process, and 300 of the main job on Ray. Half an hour; on a disk, for which
-every round waits, longer. The curves are drawn in build/endurance.svg.
+every round waits, longer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -21,14 +21,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 import psutil
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from simulations.benchmark import measure as bench
-from simulations.engines.superlink import PROJECT
-from simulations.reporting.plotting import COLOURS, new_figure, to_svg
-
-PICTURE = PROJECT / "build" / "endurance.svg"
 
 METHODS = (
     *("fedavg", "local", "static", "fielding", "oracle"),
@@ -79,19 +73,13 @@ the index."""
 
 
 def rows() -> Iterator[bench.Row]:
-    """Measure each method in process, and the main job on Ray; draw their curves."""
-    in_process = Curves()
+    """Measure each method in process, and the main job on Ray."""
     for method in METHODS:
         command = "simulations.run", f"strategy={method}", "engine=inprocess"
-        curve = _carry_out(command, ROUNDS)[ALL]
-        in_process[method] = curve
-        yield judge(f"{method}, {ROUNDS:,} rounds in process", curve)
+        yield judge(f"{method}, {ROUNDS:,} rounds", _carry_out(command, ROUNDS)[ALL])
     on_ray = _carry_out(("simulations.compare",), ROUNDS_ON_RAY)
     for part, curve in on_ray.items():
         yield judge(f"main job, {ROUNDS_ON_RAY} rounds on Ray: {part}", curve)
-    PICTURE.parent.mkdir(exist_ok=True)
-    figure = draw({"in process": in_process, "on Ray": on_ray})
-    PICTURE.write_text(to_svg(figure, PICTURE.stem))
 
 
 def _carry_out(command: Sequence[str], rounds: int) -> Curves:
@@ -151,7 +139,7 @@ def measure_files(folder: Path) -> tuple[int, int]:
 
 def judge(name: str, curve: pd.DataFrame) -> bench.Row:
     """Return how much a part of a run has grown since the end of its first tenth."""
-    later = after_tenth(curve)
+    later = curve.iloc[len(curve) // 10 :]
     start = later.iloc[0]
     last = later.iloc[-1]
     most = later.max()
@@ -164,37 +152,3 @@ def judge(name: str, curve: pd.DataFrame) -> bench.Row:
     figure += f"threads +{threads}, {stored / 1e3:.1f} kB a round"
     holds = bool(memory <= 1.05 and files == threads == 0)
     return bench.Row(name, figure, "1.05 x, +0, +0", holds)
-
-
-def after_tenth(curve: pd.DataFrame) -> pd.DataFrame:
-    """Return a curve from the end of its first tenth on."""
-    return curve.iloc[len(curve) // 10 :]
-
-
-def draw(curves: Mapping[str, Curves]) -> Figure:
-    """Draw memory, files, threads and bytes over the rounds, a row for each engine."""
-    figure = new_figure(11, 3 * len(curves))
-    panels = figure.subplots(len(curves), 4, squeeze=False)
-    for (engine, lines), row in zip(curves.items(), panels, strict=True):
-        for (label, curve), colour in zip(lines.items(), COLOURS, strict=False):
-            memory = curve["memory"] / after_tenth(curve)["memory"].iloc[0]
-            stored = curve["stored"] / 1e6
-            for panel, values in zip(
-                row, (memory, curve["files"], curve["threads"], stored), strict=True
-            ):
-                panel.plot(curve.index, values, color=colour, label=label)
-        _name(row, engine)
-    return figure
-
-
-def _name(row: Sequence[Axes], engine: str) -> None:
-    """Give the panels of an engine their titles, axes and lines' names."""
-    titles = "memory, of that after a tenth", "open files", "threads", "MB on disk"
-    for panel, title in zip(row, titles, strict=True):
-        panel.set_title(title, fontsize=10)
-        panel.set_xlabel(f"round, {engine}")
-        if panel is not row[0]:
-            panel.set_ylim(bottom=0)
-    row[0].set_ylim(0.9, 1.1)
-    row[0].axhline(1.05, color="black", linestyle=":", linewidth=1)
-    row[-1].legend(fontsize=7, frameon=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -165,10 +164,3 @@ def peak_bytes() -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("VmHWM:"))
     return 1024 * int(line.split()[1])
-
-
-def resident_bytes() -> int:
-    """Return how much memory this process has now."""
-    # The peak that `resource` gives would be the parent's: it survives a spawn.
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()

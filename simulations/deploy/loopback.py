@@ -1,7 +1,7 @@
 """A SuperLink and SuperNodes of one machine, below one folder, with TLS and keys.
 
-For trials, tests and `simulations.chaos`: real processes that can be killed, each with
-its log beside the others'.
+For trials and tests: real processes that can be killed, each with its log beside the
+others'.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import clock
 from cfl_flower.runs.reading import broken
 from cfl_flower.settings import require
-from simulations.papers.estimate import estimate_seconds
 from simulations.papers.published import PublishedTable, load_elsewhere
 
 FETCH = "dataset.download=true"
@@ -73,8 +72,8 @@ def list_tables(
 ) -> Table:
     """List the rows of tables with the data that each needs and what it costs.
 
-    The time is that of finished runs below `options.output`, or else an estimate. A
-    `ConfigError` names rows that there are not, and runs that cannot be read.
+    The time is that of finished runs below `options.output`. A `ConfigError` names rows
+    that there are not, and runs that cannot be read.
     """
     result = Table(title="Published tables", title_justify="left")
     size = "rounds x\nparticipants"
@@ -87,29 +86,25 @@ def list_tables(
     require(bool(some), "--rows", options.rows, f"rows {', '.join(names)}")
 
     @cache
-    def describe(overrides: tuple[str, ...], estimated: bool) -> tuple[str, ...]:
-        """Return how large a run is, how long it takes, and the data it needs."""
+    def describe(overrides: tuple[str, ...]) -> tuple[str, str]:
+        """Return how large a run is, and the data it needs."""
         try:
             config = compose_here(overrides, options)
-            seconds = estimate_seconds(config) if estimated else 0.0
         except ConfigError as error:
-            return "", "", str(error)
+            return "", str(error)
         size = f"{config.rounds} x {config.participants}"
-        dataset = f"{config.names['dataset']}: here"
-        return size, f"about {clock(seconds)}, one core", dataset
+        return size, f"{config.names['dataset']}: here"
 
     for table, row in track(some, "reading the rows", console=Console(stderr=True)):
-        known = _time_of_runs(options.output / table.folder / row)
-        overrides = tuple(table.cell(row, table.columns[0]).overrides)
-        size, estimate, data = describe(overrides, known is None)
+        size, data = describe(tuple(table.cell(row, table.columns[0]).overrides))
         methods = {*table.columns} | ({table.against} & table.methods.keys())
-        time = known or estimate
+        time = _time_of_runs(options.output / table.folder / row)
         result.add_row(table.name, row, str(len(methods)), size, time, data)
     return result
 
 
-def _time_of_runs(folder: Path) -> str | None:
-    """Return the mean time of a row's finished runs, None if there are none."""
+def _time_of_runs(folder: Path) -> str:
+    """Return the mean time of a row's finished runs, if there are any."""
     found = []
     for path in sorted(folder.glob("*/summary.json")):
         if "-x" in path.parent.name:  # a part of the rounds only
@@ -118,7 +113,7 @@ def _time_of_runs(folder: Path) -> str | None:
             found.append(float(json.loads(path.read_bytes())["seconds"]))
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise broken(path, error) from error
-    return f"{clock(fmean(found))}, as here" if found else None
+    return f"{clock(fmean(found))}, as here" if found else "not run here"
 
 
 def list_elsewhere(console: Console) -> None:

@@ -52,7 +52,7 @@ def kept_direction(direction: Vector, refresh: str, seed: int) -> Vector:
     """Return what is kept of a psi: all of it, if it will be needed again, or a sketch.
 
     A cluster has the sum of its members'. To take one away again, when its data have
-    changed, needs all of it; a picture of the clients (`simulations.directions_map`)
+    changed, needs all of it; a picture of the clients (docs/results/stocfl.md)
     their cosines.
     """
     if refresh == "on_drift" or len(direction) <= KEPT:

@@ -31,7 +31,6 @@ from cfl_flower.errors import ConfigError, NoConceptsError
 from simulations import (
     assign,
     compare,
-    directions_map,
     preview,
     report,
     reproduce,
@@ -132,7 +131,7 @@ def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) 
 def test_unknown_arguments_in_documented_commands_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    commands = ["assign", "export", "directions_map", "benchmark", "deploy.supernode"]
+    commands = ["assign", "export", "benchmark", "deploy.supernode"]
     for command in commands:
         with pytest.raises(SystemExit):
             check(command, ["--no-such-option"], monkeypatch)
@@ -276,7 +275,6 @@ def test_the_commands_of_how_to_run_one_after_the_other(
         "run": run.main,
         "report": report.main,
         "assign": assign.main,
-        "directions_map": directions_map.main,
         "preview": preview.main,
         "reproduce": reproduce.main,
     }

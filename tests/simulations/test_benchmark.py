@@ -45,15 +45,6 @@ def test_every_run_of_the_benchmark_composes(part: str) -> None:
             assert len(y) == 3
 
 
-@pytest.mark.slow
-@pytest.mark.ray
-def test_a_part_ends_with_its_figures() -> None:
-    # The shortest one; its figures depend on the machine.
-    rows = list(import_module("simulations.benchmark.ccfl").rows())
-    assert len(rows) == 1
-    assert all(row.figure[0].isdigit() for row in rows)
-
-
 def test_steps_take_turns_and_are_measured_as_often_as_asked() -> None:
     done: list[str] = []
     laps = measure(lambda: done.append("ours"), lambda: done.append("plain"), count=3)

@@ -1,6 +1,6 @@
 """The same work with other libraries: `python -m simulations.benchmark peers`.
 
-`work` says what is done and scores what comes of it, `environments` installs the other
-libraries, and the files below `scripts` do the work with one library each, in a process
-of that library's own environment, which has nothing of ours.
+`table` prepares the work, installs the libraries and measures them. The files below
+`scripts` do the work, each with one library, in an environment that has nothing else of
+ours.
 """

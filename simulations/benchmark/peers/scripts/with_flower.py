@@ -1,4 +1,4 @@
-"""Flower's simulation on Ray, a node for each client, with its own FedAvg.
+"""FedAvg by Flower's simulation on Ray, a node for each client.
 
 The client is a plain loop: fewer layers than the data loaders of Flower's examples.
 """
@@ -6,10 +6,7 @@ The client is a plain loop: fewer layers than the data loaders of Flower's examp
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,20 +21,19 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
 from torch import nn
 
-if TYPE_CHECKING:
-    from simulations.benchmark.peers.scripts.runner import Job
+from simulations.benchmark.peers.scripts import dense
+from simulations.benchmark.peers.scripts.job import Job, carry_out, lap
 
 client_app = ClientApp()
 
 
-def run(job: Job, lap: Callable[[], None]) -> list[Any]:
+def run(job: Job) -> list[Any]:
     """Train with FedAvg."""
-    import torch_network as networks
-    from flwr.simulation import run_simulation
-
-    network = networks.load(networks.build(job.network), job.start()[0])
+    network = dense.load(dense.build(job.shapes), job.load("start")[0])
+    clients = len(job.load("y"))
     trained: list[ArrayRecord] = []
 
     def look(server_round: int, arrays: ArrayRecord) -> None:
@@ -49,50 +45,45 @@ def run(job: Job, lap: Callable[[], None]) -> list[Any]:
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        share = job.participants / len(job.data()[1])
-        settings = ConfigRecord({"job": json.dumps(vars(job))})
-        strategy = FedAvg(fraction_train=share, fraction_evaluate=0.0)
+        strategy = FedAvg(
+            fraction_train=job.participants / clients, fraction_evaluate=0.0
+        )
         strategy.start(
             grid=grid,
             initial_arrays=ArrayRecord(network.state_dict()),
             num_rounds=job.rounds,
-            train_config=settings,
+            train_config=ConfigRecord({"job": json.dumps(vars(job))}),
             evaluate_fn=look,
         )
 
     one_cpu: Any = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 1}}
-    run_simulation(server, client_app, len(job.data()[1]), backend_config=one_cpu)
+    run_simulation(server, client_app, clients, backend_config=one_cpu)
     network.load_state_dict(trained[0].to_torch_state_dict())
-    return [networks.vector(network)]
+    return [dense.vector(network)]
 
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     """Train the model of a message on the data of this node's client."""
     content: Any = message.content
-    job = json.loads(content["config"]["job"])
-    network, x, y = _resources(job["folder"], job["network"])
+    job = Job(**json.loads(content["config"]["job"]))
+    network = dense.build(job.shapes)
     network.load_state_dict(content["arrays"].to_torch_state_dict())
     client = int(context.node_config["partition-id"])
-    data, labels = (torch.from_numpy(np.array(part[client])) for part in (x, y))
-    optimizer = torch.optim.SGD(network.parameters(), job["learning_rate"])
+    x, y = (torch.from_numpy(np.array(job.load(name)[client])) for name in "xy")
+    optimizer = torch.optim.SGD(network.parameters(), job.learning_rate)
     loss = nn.CrossEntropyLoss()
-    for _ in range(job["epochs"]):
-        for rows in torch.split(torch.randperm(len(labels)), job["batch_size"]):
+    for _ in range(job.epochs):
+        for rows in torch.split(torch.randperm(len(y)), job.batch_size):
             optimizer.zero_grad()
-            loss(network(data[rows]), labels[rows]).backward()
+            loss(network(x[rows]), y[rows]).backward()
             optimizer.step()
     reply: Any = {
         "arrays": ArrayRecord(network.state_dict()),
-        "metrics": MetricRecord({"num-examples": len(labels)}),
+        "metrics": MetricRecord({"num-examples": len(y)}),
     }
     return Message(content=RecordDict(reply), reply_to=message)
 
 
-@cache
-def _resources(folder: str, network: str) -> tuple[nn.Module, Any, Any]:
-    """Return the network and all clients' data, made once in each process."""
-    import torch_network as networks
-
-    x, y = (np.load(Path(folder, f"{name}.npy"), mmap_mode="r") for name in "xy")
-    return networks.build(network), x, y
+if __name__ == "__main__":
+    carry_out(run)

@@ -5,25 +5,30 @@ Its data sets keep the order of the samples: here it is drawn with the client.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-if TYPE_CHECKING:
-    from simulations.benchmark.peers.scripts.runner import Job
+from simulations.benchmark.peers.scripts import dense
+from simulations.benchmark.peers.scripts.job import Job, carry_out, lap
 
 
-def run(job: Job, lap: Callable[[], None]) -> list[Any]:
+def run(job: Job) -> list[Any]:
     """Train with FedAvg."""
-    import torch_network as networks
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging
+    from pfl.callback.base import TrainingProcessCallback
+    from pfl.data.federated_dataset import FederatedDataset
+    from pfl.data.pytorch import PyTorchTensorDataset
+    from pfl.data.sampling import get_user_sampler
     from pfl.hyperparam import NNTrainHyperParams
+    from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
+
+    x, y = (torch.from_numpy(np.array(job.load(name))) for name in "xy")
 
     class Model(nn.Sequential):
         def loss(self, x: Any, y: Any) -> Any:
@@ -32,10 +37,19 @@ def run(job: Job, lap: Callable[[], None]) -> list[Any]:
         def metrics(self, x: Any, y: Any) -> dict[str, Any]:
             return {}
 
-    network = Model(*networks.build(job.network))
-    networks.load(network, job.start()[0])
+    class Lap(TrainingProcessCallback):  # type: ignore[misc]
+        def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Any]:
+            lap()
+            return False, Metrics()
+
+    def draw(client: int) -> Any:
+        order = torch.randperm(len(y[client]))
+        return PyTorchTensorDataset([x[client][order], y[client][order]])
+
+    network = Model(*dense.build(job.shapes))
+    dense.load(network, job.load("start")[0])
+    data = FederatedDataset(draw, get_user_sampler("random", list(range(len(y)))))
     server = torch.optim.SGD(network.parameters(), 1.0)
-    data = _data(job)
     FederatedAveraging().run(
         # It tests when the round's number is a multiple of this: never.
         NNAlgorithmParams(job.rounds, job.rounds + 1, job.participants, None),
@@ -46,33 +60,10 @@ def run(job: Job, lap: Callable[[], None]) -> list[Any]:
             local_learning_rate=job.learning_rate,
             local_batch_size=job.batch_size,
         ),
-        callbacks=[_callback(lap)],
+        callbacks=[Lap()],
     )
-    return [networks.vector(network)]
+    return [dense.vector(network)]
 
 
-def _data(job: Job) -> Any:
-    """Return all clients, drawn at random, whose samples are shuffled each time."""
-    from pfl.data.federated_dataset import FederatedDataset
-    from pfl.data.pytorch import PyTorchTensorDataset
-    from pfl.data.sampling import get_user_sampler
-
-    x, y = (torch.from_numpy(np.array(part)) for part in job.data())
-
-    def draw(client: int) -> Any:
-        order = torch.randperm(len(y[client]))
-        return PyTorchTensorDataset([x[client][order], y[client][order]])
-
-    return FederatedDataset(draw, get_user_sampler("random", list(range(len(y)))))
-
-
-def _callback(lap: Callable[[], None]) -> Any:
-    from pfl.callback.base import TrainingProcessCallback
-    from pfl.metrics import Metrics
-
-    class Lap(TrainingProcessCallback):  # type: ignore[misc]
-        def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Any]:
-            lap()
-            return False, Metrics()
-
-    return Lap()
+if __name__ == "__main__":
+    carry_out(run)

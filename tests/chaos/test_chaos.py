@@ -1,21 +1,16 @@
-"""A run of devices is judged by what its records say, and by the same run once more."""
+"""A disturbed run ends as its replay; a result that was counted wrongly is found."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cfl_flower.runs.reading import read_lines
-from simulations.chaos.replay import (
-    ReplayGrid,
-    counted_twice,
-    judge,
-    losses,
-    unexplained,
-)
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
     LOW,
@@ -23,8 +18,13 @@ from tests.cfl_flower.client.test_node_config import (
     add_samples,
     node_config,
 )
+from tests.chaos import devices as on_devices
+from tests.chaos.ledger import EQUAL, Ledger
+from tests.chaos.replay import ReplayGrid, judge, losses
 from tests.conftest import Runner
 
+SEED = 5
+"""Of faults of both servers and of devices that die and answer otherwise."""
 LOST = [(2, "train", "site-a"), (3, "evaluate", "site-b"), (3, "train", "site-b")]
 STRIKES = {"site-a": [(2, 2)], "site-b": [(3, 3)]}
 RUN = ["strategy=fielding", *SITES, "rounds=3", "strategy.local.epochs=1"]
@@ -63,24 +63,24 @@ def test_a_result_that_entered_although_it_failed_is_found(
     assert "checkpoint: other models" in found
 
 
-def test_a_client_with_two_rows_in_a_round_is_named() -> None:
-    rows = [{"round": 1, "client": "site-a"}] * 2 + [{"round": 2, "client": "site-a"}]
-    assert counted_twice(rows) == ["clients.jsonl: site-a has 2 rows in round 1"]
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_run_under_chaos_ends_with_the_same_bits() -> None:
+    command = [sys.executable, "-m", "tests.chaos", "--minutes", "0", "--seed=16"]
+    asked = [*command, "--strategies", "fielding"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 equal to the bit" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("strikes", "good"),
-    [
-        ({"site-a": [(3, 3)]}, True),  # in the round of the first failure
-        ({"site-a": [(2, 2)]}, True),  # in the last one in which all was well
-        ({"site-a": [(1, 1)]}, False),
-        ({"site-a": [(5, 5)]}, False),
-        ({"site-a": [(1, 3)]}, True),  # an order that was carried out in between
-        ({"site-b": [(3, 3)]}, False),
-    ],
-)
-def test_failures_are_explained_by_a_fault_since_all_was_well(
-    strikes: dict[str, list[tuple[int, int]]], good: bool
+@pytest.mark.slow
+@pytest.mark.devices
+def test_a_run_on_devices_under_chaos_is_as_its_replay(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failed = [(3, "train", "site-a"), (4, "train", "site-a")]
-    assert (unexplained(failed, strikes) == []) is good
+    monkeypatch.setattr(on_devices, "ROUNDS", 3)
+    ledger = Ledger()
+    assert len([*on_devices.disturb_all(["fielding"], 0, SEED, ledger)]) == 1
+    assert ledger.problems == []
+    assert ledger.ends == {EQUAL: 1}
+    assert ledger.faults.total() >= 3

@@ -44,7 +44,7 @@ def prepare(folder: Path) -> str:
         # No other process is held up by what this imports.
         f"if any(word in ' '.join(sys.orig_argv) for word in {(NODE, APP)}):",
         "    from pathlib import Path",
-        "    from simulations.chaos.echo import obey",
+        "    from tests.chaos.echo import obey",
         f"    obey(Path({str(folder)!r}))",
     )
     (folder / "sitecustomize.py").write_text("\n".join(lines) + "\n")

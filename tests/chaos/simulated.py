@@ -18,7 +18,8 @@ import psutil
 
 from cfl_flower.runs.reading import read_rounds
 from cfl_flower.seeding import generator
-from simulations.chaos.ledger import (
+from simulations.engines.superlink import PROJECT
+from tests.chaos.ledger import (
     PATIENCE,
     Ledger,
     family,
@@ -26,8 +27,7 @@ from simulations.chaos.ledger import (
     kill_all,
     wait_for_end,
 )
-from simulations.chaos.results import differences, lost_results
-from simulations.engines.superlink import PROJECT
+from tests.chaos.results import differences, lost_results
 
 STRATEGIES = ("fielding", "stocfl", "fedccfa", "ccfl")
 ROUNDS = 24

@@ -15,7 +15,10 @@ import psutil
 
 from cfl_flower.runs.reading import read_rounds
 from cfl_flower.seeding import generator
-from simulations.chaos.device import (
+from simulations.deploy import samples
+from simulations.deploy.loopback import CONNECTION, Deployment, wait_for
+from simulations.deploy.supernode import node_config
+from tests.chaos.device import (
     DEVICE_KINDS,
     ORDERS,
     SERVER_KINDS,
@@ -24,11 +27,8 @@ from simulations.chaos.device import (
     Fault,
     draw_faults,
 )
-from simulations.chaos.ledger import Ledger, family, judge_words, kill_all
-from simulations.chaos.replay import judge, losses
-from simulations.deploy import samples
-from simulations.deploy.loopback import CONNECTION, Deployment, wait_for
-from simulations.deploy.supernode import node_config
+from tests.chaos.ledger import Ledger, family, judge_words, kill_all
+from tests.chaos.replay import judge, losses
 
 KINDS = (*DEVICE_KINDS, *SERVER_KINDS)
 STRATEGIES = ("fielding", "fedavg")

@@ -20,8 +20,8 @@ from cfl_flower.client.node_config import CLIENT_ID
 from cfl_flower.config.compose import compose_config
 from cfl_flower.runs.reading import read_rounds, read_tests
 from cfl_flower.server_app import execute
-from simulations.chaos.results import TIMED, differences
 from simulations.engines.inprocess import InProcessGrid
+from tests.chaos.results import TIMED, differences
 
 Loss: TypeAlias = tuple[int, str, str]
 """Round, phase and client of a result that failed."""
