@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from axe_core_python.selenium import Axe
@@ -18,10 +17,10 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from simulations.report import main
+from tests.conftest import Runner
 
 pytestmark = pytest.mark.slow
 
-Runner = Callable[..., Any]
 WIDE = "return document.documentElement.scrollWidth"
 
 

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from cfl_flower.data.worlds.stream import Stream
@@ -12,8 +9,7 @@ from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
 from cfl_flower.state import ClusteredState
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 def test_fedavg_equals_a_plain_loop_to_the_bit(run_small: Runner) -> None:

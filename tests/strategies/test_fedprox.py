@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.models import initial_vector
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.state import ClusteredState
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 def test_fedprox_without_the_proximal_term_is_fedavg(run_small: Runner) -> None:
