@@ -374,6 +374,7 @@ def test_metrics_that_a_method_or_an_option_reads_are_checked(
     tried: Attacks,
     run_small: Runner,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     # Who sends uploads is asked again at once.
     monkeypatch.setattr(asynchronous, "LOOK_AROUND", 1e-3)
@@ -383,6 +384,8 @@ def test_metrics_that_a_method_or_an_option_reads_are_checked(
     failures = [f for row in run.rounds for f in row["failures"]]
     assert {f["client"] for f in failures} == {VILLAIN}
     assert {f["reason"] for f in failures} == {reason for reason, _ in tried}
+    if tried is UPLOADS:
+        assert "stamp=1000000," in caplog.text
 
 
 def test_additional_metrics_of_an_upload_are_checkpointed(
