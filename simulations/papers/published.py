@@ -1,20 +1,23 @@
 """The tables and figures of the papers, and how a run's figure is compared with them.
 
-The data are in published.yaml, with their sources. What the papers show and
+The data are in published.yaml, with their sources. They are checked as they are read:
+what does not fit together is a `ValueError`. What the papers show and
 `simulations.reproduce` does not run is listed there, too, as ``elsewhere``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Annotated, Any, Self
 
 import yaml
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
 
 from cfl_flower.analysis.drift_metrics import make_reference, score
 from cfl_flower.models import initial_vector
@@ -44,6 +47,22 @@ AVERAGES = {"last": lambda known: known[-1], "mean": fmean, "median": median}
 """How the values of all rounds become one."""
 
 
+def _flatten(overrides: Any) -> list[str]:
+    """Unpack lists within lists, as YAML's aliases leave them."""
+    found: list[str] = []
+    for each in overrides:
+        found += _flatten(each) if isinstance(each, list) else [each]
+    return found
+
+
+KNOWN_KEYS = ConfigDict(extra="forbid")
+Overrides = Annotated[list[str], BeforeValidator(_flatten)]
+State = Annotated[str, Field(pattern=f"^({'|'.join(STATES)})$")]
+Measure = Annotated[
+    str, Field(pattern=rf"^(final|best|bytes|({'|'.join(AVERAGES)}|{SPEEDUP}) \w+)$")
+]
+
+
 @dataclass(frozen=True)
 class Cell:
     """One published figure, and what reproduces it."""
@@ -57,14 +76,25 @@ class Cell:
     """Where its runs are kept, below `--output`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=KNOWN_KEYS)
+class Row:
+    """A row of a table."""
+
+    values: list[float | None]
+    """In the order of the columns."""
+    overrides: Overrides = field(default_factory=list)
+    methods: dict[str, Overrides] = field(default_factory=dict)
+    """Its own further overrides of some methods."""
+
+
+@dataclass(frozen=True, config=KNOWN_KEYS)
 class PublishedTable:
     """A table of a paper."""
 
     name: str
     title: str
     source: str
-    measure: str
+    measure: Measure
     """What is compared: ``final``, the accuracy in `summary.json`; ``best``, that of
     the best round after as many as everyone needs to take part once, as the code of
     FlexCFL has it, which counts no round before all clients were included;
@@ -72,25 +102,34 @@ class PublishedTable:
     `rounds.jsonl`; ``bytes``, both ways, relative to the models of a FedAvg of as many
     rounds; or ``speed-up KEY``, how many times sooner than the reference run it stays
     at the reference's last value."""
-    tolerance: float
+    tolerance: Annotated[float, Field(gt=0)]
     """The largest difference that counts as reproduced."""
-    methods: Mapping[str, list[str]]
+    methods: dict[str, Overrides]
     """The overrides of each method."""
     columns: list[str]
     """The methods that have figures; others only serve as references."""
-    rows: Mapping[str, Mapping[str, Json]]
-    """The ``values`` of each row in the order of the columns, its ``overrides``, and
-    its own further overrides of some ``methods``."""
-    overrides: Sequence[str] = ()
+    rows: dict[str, Row]
+    """By name."""
+    overrides: Overrides = field(default_factory=list)
     """Those of all rows."""
     runs: str | None = None
     """The table whose runs these are, measured in another way."""
     against: str | None = None
     """The reference runs: a method of this table, or another table."""
-    state: str = "not run"
+    state: State = "not run"
     """How it stands here, of `STATES`."""
     evidence: str = ""
     """What that rests on."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Refuse columns of unknown methods, and rows of another width."""
+        if unknown := {*self.columns} - self.methods.keys():
+            raise ValueError(f"{self.name} has no overrides of {sorted(unknown)}")
+        for name, row in self.rows.items():
+            if len(row.values) != len(self.columns):
+                raise ValueError(f"{self.name}, {name}: one value for each column")
+        return self
 
     @property
     def folder(self) -> str:
@@ -182,14 +221,14 @@ class PublishedTable:
     def cell(self, row: str, method: str) -> Cell:
         """Return one cell; a method that is no column has no published figure."""
         own = self.rows[row]
-        values = dict(zip(self.columns, own["values"], strict=True))
+        values = dict(zip(self.columns, own.values, strict=True))
         overrides = [
-            self.overrides,
-            own.get("overrides", []),
-            self.methods[method],
-            own.get("methods", {}).get(method, []),
+            *self.overrides,
+            *own.overrides,
+            *self.methods[method],
+            *own.methods.get(method, []),
         ]
-        return Cell(row, method, values.get(method), _flatten(overrides), self.folder)
+        return Cell(row, method, values.get(method), overrides, self.folder)
 
     def reference(
         self, cell: Cell, tables: Mapping[str, PublishedTable]
@@ -200,14 +239,6 @@ class PublishedTable:
         if self.against in self.methods:
             return self.cell(cell.row, self.against)
         return tables[self.against].cell(cell.row, cell.method)
-
-
-def _flatten(overrides: Iterable[Any]) -> list[str]:
-    """Unpack lists within lists, as YAML's aliases leave them."""
-    found: list[str] = []
-    for each in overrides:
-        found += [each] if isinstance(each, str) else _flatten(each)
-    return found
 
 
 def _share_of_bytes(run: Finished) -> float:
@@ -236,9 +267,11 @@ def _best(run: Finished) -> float:
 def load_tables() -> dict[str, PublishedTable]:
     """Return all tables by name."""
     found: dict[str, dict[str, Json]] = {}
-    for name, own in _read().items():
-        if name == ELSEWHERE:
-            continue
+    read = _read()
+    elsewhere = {each["name"] for each in read.pop(ELSEWHERE, [])}
+    if twice := elsewhere & read.keys():
+        raise ValueError(f"{sorted(twice)}: tables that are shown elsewhere, too")
+    for name, own in read.items():
         base = found.get(own.pop("like", own.get("runs")), {})
         rows = {
             row: {
@@ -249,16 +282,35 @@ def load_tables() -> dict[str, PublishedTable]:
         }
         inherited = {key: base[key] for key in INHERITED if key in base}
         found[name] = {**inherited, **own, "rows": rows}
-    return {name: PublishedTable(name, **table) for name, table in found.items()}
+    tables = {name: PublishedTable(name, **table) for name, table in found.items()}
+    for table in tables.values():
+        _check_references(table, tables)
+    return tables
 
 
-@dataclass(frozen=True)
+def _check_references(
+    table: PublishedTable, tables: Mapping[str, PublishedTable]
+) -> None:
+    """Refuse a reference to nothing, and other overrides than those of `runs`."""
+    if table.against not in table.methods.keys() | tables.keys() | {None}:
+        raise ValueError(f"{table.name}: nothing is named {table.against}")
+    if table.runs is None:
+        return
+    other = tables[table.runs]
+    for row in table.rows:
+        for method in table.methods.keys() & other.methods.keys():
+            mine = table.cell(row, method).overrides
+            if mine != other.cell(row, method).overrides:
+                raise ValueError(f"{table.name}, {row} {method}: not {table.runs}'s")
+
+
+@dataclass(frozen=True, config=KNOWN_KEYS)
 class Elsewhere:
     """What is not reproduced by a run: where to see it, and how it stands here."""
 
     name: str
     where: str
-    state: str = "not run"
+    state: State = "not run"
     evidence: str = ""
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +13,9 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import open_stream
 from cfl_flower.settings import locate
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import Runner
 
 pytestmark = pytest.mark.contract
-
-Runner = Callable[..., Any]
 
 QUICK = [
     ("fielding", "oort", "yogi"),

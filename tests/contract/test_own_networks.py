@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.models import build_network
 from simulations.export import export
 from simulations.reporting.saved import load_run
+from tests.conftest import Runner
 
 OWN = """
 from torch import nn
@@ -56,8 +55,6 @@ class Normalised:
 
 TRAINED = 16 * 8 + 8 + 8 * 10 + 10
 PARTICIPANTS = 6
-
-Runner = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)

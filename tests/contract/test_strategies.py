@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from cfl_flower.learning.training import TrainingJob
 from cfl_flower.server_app import execute
 from cfl_flower.settings import locate
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Run
+from tests.conftest import Run, Runner
 
 pytestmark = pytest.mark.contract
 
@@ -82,8 +81,6 @@ SUMMARY_KEYS = {
     "versions",
     "code_changed_after",
 }
-
-Runner = Callable[..., Any]
 
 
 EXTRACTOR = ["model=mlp", "model.hidden=16"]

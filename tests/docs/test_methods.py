@@ -29,13 +29,8 @@ def test_every_method_has_a_page_and_every_page_a_method() -> None:
     hint = f"write docs/methods/NAME.md as docs/methods/ditto.md is: {missing}"
     assert not missing, hint
     assert pages == set(METHODS)
-
-
-def test_the_index_names_only_existing_methods() -> None:
-    # A new method is found by its page; its author need not edit the index.
-    index = (PAGES / "README.md").read_text()
-    named = re.findall(r"\]\((\w+)\.md\)", index)
-    assert set(named) <= set(METHODS)
+    # Its author need not name a new method there; test_links follows what is named.
+    named = re.findall(r"\]\((\w+)\.md\)", (PAGES / "README.md").read_text())
     assert {"fedavg", "fielding", "flexcfl", "stocfl", "fedccfa", "ccfl"} <= set(named)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from simulations.reporting.saved import load_run
 from simulations.serving.assignment import assign, open_run
 from strategies.stocfl.method import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 OPTIONS = ["drift.rounds=[]", "clients=12", "rounds=4", "strategy.local.epochs=5"]
 
 

@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -27,8 +26,8 @@ from simulations.reporting.saved import SavedRun, find_runs, group_seeds, load_r
 from simulations.reporting.streams import divide
 from simulations.reporting.tables import _escape
 from simulations.run import main as run_main
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from axe_core_python.selenium import Axe
@@ -18,10 +17,10 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from simulations.report import main
+from tests.conftest import Runner
 
 pytestmark = pytest.mark.slow
 
-Runner = Callable[..., Any]
 WIDE = "return document.documentElement.scrollWidth"
 
 
@@ -104,24 +103,12 @@ def test_phone_has_all_of_it_without_overflow(browser: webdriver.Chrome) -> None
     check_accessibility(browser)
 
 
-def test_desktop_shows_all_columns_and_the_keyboard_reaches_all(
-    browser: webdriver.Chrome,
-) -> None:
-    show(browser, 1440)
-    assert browser.execute_script(WIDE) <= 1440
-    seen = "const [e] = arguments, r = e.getBoundingClientRect();"
-    seen += "return [e.scrollWidth - e.clientWidth, r.left, innerWidth - r.right]"
-    for table in all_of(browser, "#stream-1 > .scroll"):
-        hidden, left, right = browser.execute_script(seen, table)
-        assert hidden == 0
-        assert min(left, right) >= 0
-    check_keyboard(browser)
-
-
-def test_charts_tell_the_values_of_what_is_pointed_at(
+def test_desktop_sorts_explains_and_shows_one_stream_at_a_time(
     browser: webdriver.Chrome, folders: list[Path]
 ) -> None:
     show(browser, 1440)
+    assert browser.execute_script(WIDE) <= 1440
+    check_sorting(browser)
     told = point_at(browser, 0)
     name, round, *_ = told.splitlines()
     method, number = name.removeprefix("method "), int(round.removeprefix("round "))
@@ -133,6 +120,7 @@ def test_charts_tell_the_values_of_what_is_pointed_at(
         *("client", "rounds", "cluster"),
     ]
     assert "cluster 0" in told  # of FedAvg
+    check_tabs(browser)
 
 
 def point_at(browser: webdriver.Chrome, number: int) -> str:
@@ -149,7 +137,8 @@ def point_at(browser: webdriver.Chrome, number: int) -> str:
     return tooltip.text
 
 
-def test_streams_of_data_are_tabs_and_all_on_paper(browser: webdriver.Chrome) -> None:
+def check_tabs(browser: webdriver.Chrome) -> None:
+    """Show one stream after the other, and all of them on paper."""
     show(browser, 1000, scheme="dark")
     one, two = all_of(browser, "[role=tabpanel]")
     tabs = all_of(browser, "[role=tablist] > [role=tab]")
@@ -168,8 +157,8 @@ def test_streams_of_data_are_tabs_and_all_on_paper(browser: webdriver.Chrome) ->
     assert browser.execute_script(WIDE) <= 700
 
 
-def test_click_on_a_heading_sorts(browser: webdriver.Chrome) -> None:
-    show(browser, 1440)
+def check_sorting(browser: webdriver.Chrome) -> None:
+    """Click twice on a heading: descending, then ascending."""
     table = all_of(browser, "#stream-1 table")[0]
     *_, head = table.find_elements(By.CSS_SELECTOR, "thead th")
     found = []
@@ -193,19 +182,3 @@ def check_accessibility(browser: webdriver.Chrome) -> None:
     assert said == []
     passed = {each["id"] for each in found["passes"]}
     assert {"color-contrast", "document-title", "svg-img-alt", "heading-order"} < passed
-
-
-def check_keyboard(browser: webdriver.Chrome) -> None:
-    """Reach everything that scrolls, folds or leads somewhere by the tabulator."""
-    wanted = "a[href]:not([tabindex='-1']), summary, [tabindex='0']"
-    shown = "return [...document.querySelectorAll(arguments[0])].filter("
-    shown += "e => e.checkVisibility()).length"
-    count = browser.execute_script(shown, wanted)
-    browser.execute_script("window.scrollTo(0, 0); document.activeElement.blur()")
-    browser.execute_script("document.body.focus()")
-    reached = set()
-    for _ in range(3 * count):
-        ActionChains(browser).send_keys(Keys.TAB).perform()
-        reached.add(browser.switch_to.active_element.id)
-    body = browser.find_element(By.TAG_NAME, "body").id
-    assert len(reached - {body}) >= count

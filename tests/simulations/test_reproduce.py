@@ -6,10 +6,14 @@ import io
 import json
 import re
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
 from cfl_flower.config.compose import compose_config
@@ -25,7 +29,6 @@ from simulations.papers import published
 from simulations.papers.published import (
     Cell,
     PublishedTable,
-    load_elsewhere,
     load_tables,
 )
 from simulations.reproduce import Outcome, find_row_leads, main
@@ -99,14 +102,34 @@ elsewhere:
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
-def test_every_setting_of_a_table_composes_if_its_data_are_present(name: str) -> None:
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the small tables where the published ones are looked for."""
+    path = tmp_path / "published.yaml"
+    path.write_text(SMALL)
+    monkeypatch.setattr(published, "PUBLISHED", path)
+    return path
+
+
+def with_new_settings() -> dict[str, list[Cell]]:
+    """Return the cells by table that have settings which no cell before them has."""
     seen = set[str]()
-    for cell in TABLES[name].cells([], []):
-        if seen.issuperset(cell.overrides):
-            continue  # All of its settings were in cells before.
-        seen.update(cell.overrides)
+    found: dict[str, list[Cell]] = {}
+    for name, table in TABLES.items():
+        for cell in table.cells([], []):
+            if not seen.issuperset(cell.overrides):
+                found.setdefault(name, []).append(cell)
+            seen.update(cell.overrides)
+    return found
+
+
+NEW = with_new_settings()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NEW)
+def test_every_setting_of_a_table_composes_if_its_data_are_present(name: str) -> None:
+    for cell in NEW[name]:
         try:
             config = compose_config(cell.overrides)
         except ConfigError as error:
@@ -132,12 +155,19 @@ def test_every_cell_starts_from_a_preset_and_every_preset_serves_a_cell() -> Non
     assert not used & BASES
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_a_column_named_as_a_method_is_the_preset_with_that_method(name: str) -> None:
-    for method, overrides in TABLES[name].methods.items():
-        if f"strategy={method}" in overrides:
-            assert overrides == [f"strategy={method}"]
-
+FLEXCFL = [
+    # Clients, groups, the learning rate, and mu of FedProx.
+    ("mnist_mclr", (1000, 3, 0.03, 1)),
+    ("mnist_mlp", (1000, 3, 0.03, 1)),
+    ("mnist_cnn", (1000, 3, 0.03, 1)),
+    ("femnist_mclr", (200, 5, 0.003, 1)),
+    ("femnist_mlp", (200, 5, 0.003, 1)),
+    ("femnist_cnn", (200, 5, 0.003, 1)),
+    ("synthetic_mclr", (100, 5, 0.01, 1)),
+    ("fashion_mnist_cnn", (500, 5, 0.005, 1)),
+    ("sent140_gru", (772, 5, 0.3, 0.01)),
+    ("sent140_lstm", (772, 5, 0.3, 0.01)),
+]
 
 FEDCCFAS_BASELINES = {
     "fedprox": {"local.mu": 0.01, "local.momentum": 0.9},
@@ -148,129 +178,99 @@ FEDCCFAS_BASELINES = {
     "fedccfa": {"start": 20, "local.momentum": 0.9},
 }
 
-
-@pytest.mark.parametrize("name", FEDCCFAS_BASELINES)
-@pytest.mark.parametrize("number", [1, 2, 13])
-def test_a_preset_has_the_tables_settings_of_each_baseline(
-    number: int, name: str
-) -> None:
-    preset = [f"experiment=fedccfa_table{number}", f"strategy={name}"]
-    node = compose_plain(preset).settings["strategy"]
-    for key, value in FEDCCFAS_BASELINES[name].items():
-        first, _, second = key.partition(".")
-        assert (node[first][second] if second else node[first]) == value, key
+PLAIN = {
+    "fielding_figure4": "fashion_mnist",
+    "fielding_figure7": "mnist_50",
+    "fielding_figure10": "mnist_01",
+    "stocfl_table4": "femnist",
+}
+"""Where the authors' code weights all methods alike."""
 
 
-def test_methods_that_are_compared_are_weighted_as_in_the_authors_code() -> None:
-    for table, row, weighting in (
-        ("fielding_figure4", "fashion_mnist", "plain"),
-        ("fielding_figure7", "mnist_50", "plain"),
-        ("fielding_figure10", "mnist_01", "plain"),
-        ("stocfl_table4", "femnist", "plain"),
-    ):
-        for method in TABLES[table].methods:
-            plain = compose_plain(TABLES[table].cell(row, method).overrides).settings
-            assert plain["strategy"]["weighting"] == weighting, (table, method)
+def papers_settings() -> Iterator[tuple[list[str], dict[str, object]]]:
+    """Yield overrides of runs, and the papers' settings of them, by dotted key."""
+    for row, (clients, clusters, rate, mu) in FLEXCFL:
+        local = {"epochs": 10, "batch_size": 10, "learning_rate": rate, "mu": mu}
+        # Keras' l2(0.001) of the softmax regression and of the perceptrons.
+        local["weight_decay"] = 0.002 if row.endswith(("mclr", "mlp")) else 0
+        run = {"clients": clients, "clusters": clusters, "participants": 20}
+        run["rounds"] = 800 if row.startswith("sent140") else 300
+        own = {f"strategy.local.{key}": value for key, value in local.items()}
+        yield TABLES["flexcfl_table3"].cell(row, "fedprox").overrides, run | own
+    for number, (name, own) in product((1, 2, 13), FEDCCFAS_BASELINES.items()):
+        preset = [f"experiment=fedccfa_table{number}", f"strategy={name}"]
+        yield preset, {f"strategy.{key}": value for key, value in own.items()}
+    for name, row in PLAIN.items():
+        for method in TABLES[name].methods:
+            cell = TABLES[name].cell(row, method)
+            yield cell.overrides, {"strategy.weighting": "plain"}
+    # Clusters are chosen by Algorithm 3.
+    algorithm = {"strategy.scan.substantial": 0, "strategy.significance": 0}
+    fieldings = sorted(name for name in PRESETS if name.startswith("fielding"))
+    for name, method in product(fieldings, ("fielding", "static")):
+        yield [f"experiment={name}", f"strategy={method}"], algorithm
+    drifts = {2: [101], 9: [101, 111, 121], 10: [101, 151]}
+    for number, rounds in drifts.items():
+        table = TABLES[f"fedccfa_table{number}"]
+        assert len(table.rows) == 6
+        for row in table.rows:
+            run = {"drift.rounds": rounds, "clients": int(row.rpartition("_")[2])}
+            yield table.cell(row, "fedavg").overrides, run
+    incremental = [row for row in TABLES["flexcfl_table4"].rows if "incremental" in row]
+    assert len(incremental) == 10
+    for row in incremental:
+        overrides = TABLES["flexcfl_table4"].cell(row, "fedavg").overrides
+        assert overrides[-3] == "drift=incremental"
+        yield overrides, {"drift.every": 50}
+    run = {"clients": 1200, "participants": 120, "rounds": 100, "model.hidden": 2048}
+    own = {"threshold": 0.5, "regularisation": 0.05, "local.epochs": 5}
+    stocfl = {f"strategy.{key}": value for key, value in own.items()}
+    (cell,) = TABLES["stocfl_table1"].cells(["rotated_mnist_1200_10"], ["stocfl"])
+    yield cell.overrides, run | stocfl
 
 
-@pytest.mark.parametrize("method", ["fielding", "static"])
-def test_fieldings_presets_choose_clusters_by_algorithm_3(method: str) -> None:
-    for name in sorted(PRESETS):
-        if name.startswith("fielding"):
-            preset = [f"experiment={name}", f"strategy={method}"]
-            node = compose_plain(preset).settings["strategy"]
-            assert (node["scan"]["substantial"], node["significance"]) == (0, 0), name
+def test_runs_of_tables_have_the_papers_settings() -> None:
+    for overrides, expected in papers_settings():
+        plain = compose_plain(overrides).settings
+        for key, value in expected.items():
+            node: Any = plain
+            for part in key.split("."):
+                node = node[part]
+            assert node == value, (overrides, key)
+
+
+def test_our_rule_stands_beside_the_one_of_fieldings_paper() -> None:
     ours = TABLES["fielding_figure4"].cell("mnist", "fielding_substantial").overrides
     node = compose_plain(ours).settings["strategy"]
     default = compose_plain(["strategy=fielding"]).settings["strategy"]
-    assert node["scan"] == default["scan"], "our rule, beside the paper's"
+    assert node["scan"] == default["scan"]
     assert node["significance"] == default["significance"]
 
 
-def test_every_row_has_a_value_per_column() -> None:
-    for table in TABLES.values():
-        for row in table.rows.values():
-            assert len(row["values"]) == len(table.columns)
-
-
-def test_tables_of_the_same_runs_have_the_same_overrides() -> None:
-    shared = [table for table in TABLES.values() if table.runs]
-    assert len(shared) >= 10
-    for table in shared:
-        other = TABLES[str(table.runs)]
-        for row in table.rows:
-            for method in table.methods.keys() & other.methods.keys():
-                mine, theirs = table.cell(row, method), other.cell(row, method)
-                assert (mine.folder, mine.overrides) == (
-                    theirs.folder,
-                    theirs.overrides,
-                )
-
-
-SETTINGS = {
-    # clients, m, rounds, learning rate, mu of FedProx
-    "mnist_mclr": (1000, 3, 300, 0.03, 1),
-    "mnist_mlp": (1000, 3, 300, 0.03, 1),
-    "mnist_cnn": (1000, 3, 300, 0.03, 1),
-    "femnist_mclr": (200, 5, 300, 0.003, 1),
-    "femnist_mlp": (200, 5, 300, 0.003, 1),
-    "femnist_cnn": (200, 5, 300, 0.003, 1),
-    "synthetic_mclr": (100, 5, 300, 0.01, 1),
-    "fashion_mnist_cnn": (500, 5, 300, 0.005, 1),
-    "sent140_gru": (772, 5, 800, 0.3, 0.01),
-    "sent140_lstm": (772, 5, 800, 0.3, 0.01),
-}
-
-
-@pytest.mark.parametrize("row", SETTINGS)
-def test_every_row_of_flexcfls_table_has_the_papers_settings(row: str) -> None:
-    clients, clusters, rounds, rate, mu = SETTINGS[row]
-    (cell,) = TABLES["flexcfl_table3"].cells([row], ["fedprox"])
-    plain = compose_plain(cell.overrides).settings
-    found = plain["clients"], plain["clusters"], plain["rounds"], plain["participants"]
-    assert found == (clients, clusters, rounds, 20)
-    local = plain["strategy"]["local"]
-    assert (local["epochs"], local["batch_size"]) == (10, 10)
-    assert (local["learning_rate"], local["mu"]) == (rate, mu)
-    # Keras' l2(0.001) of the softmax regression and of the perceptrons.
-    decays = row.endswith(("mclr", "mlp"))
-    assert local["weight_decay"] == (0.002 if decays else 0)
-
-
 @pytest.mark.parametrize(
-    ("number", "rounds"), [(2, [101]), (9, [101, 111, 121]), (10, [101, 151])]
+    ("wrong", "said"),
+    [
+        ("tiny: {columns: [fedavg, other]}", "no overrides of .'other'"),
+        ("tiny: {columns: [fedavg]}", "digits: one value for each column"),
+        ("tiny: {measure: first}", "measure"),
+        ("tiny: {tolerance: 0}", "tolerance"),
+        ("tiny: {state: unknown}", "state"),
+        ("tiny: {value: 1}", "value"),
+        ("tiny: {rows: {digits: {value: [1]}}}", "value"),
+        ("gain: {against: other}", "nothing is named other"),
+        ("gain_time: {methods: {fedavg: [], local: []}}", "digits local: not gain's"),
+        ("picture: {}", "shown elsewhere"),
+    ],
 )
-def test_fedccfas_drifts_are_in_the_authors_rounds(
-    number: int, rounds: list[int]
+def test_tables_that_do_not_fit_together_are_not_read(
+    wrong: str, said: str, small: Path
 ) -> None:
-    table = TABLES[f"fedccfa_table{number}"]
-    assert len(table.rows) == 6
-    for row in table.rows:
-        plain = compose_plain(table.cell(row, "fedavg").overrides).settings
-        assert plain["drift"]["rounds"] == rounds
-        assert plain["clients"] == int(row.rpartition("_")[2])
-
-
-def test_flexcfls_samples_arrive_every_50_rounds() -> None:
-    table = TABLES["flexcfl_table4"]
-    rows = [row for row in table.rows if row.endswith("incremental")]
-    assert len(rows) == 10
-    for row in rows:
-        overrides = table.cell(row, "fedavg").overrides
-        assert overrides[-3:] == [
-            "drift=incremental",
-            "drift.every=50",
-            "strategy=fedavg",
-        ]
-
-
-def test_synthetic_composes_as_in_the_paper() -> None:
-    (cell,) = TABLES["flexcfl_table3"].cells(["synthetic"], ["flexcfl_mixing"])
-    assert cell.published == 80.3
-    config = compose_config(cell.overrides)
-    assert (config.clients, config.participants, config.rounds) == (100, 20, 300)
-    assert config.strategy.clusters == 5
-    assert config.strategy.mixing == 0.1
+    tables = yaml.safe_load(SMALL)
+    for name, change in yaml.safe_load(wrong).items():
+        tables[name] = {**tables.get(name, {}), **change}
+    small.write_text(yaml.safe_dump(tables))
+    with pytest.raises(ValueError, match=said):
+        load_tables()
 
 
 def test_results_of_other_settings_are_not_used(tmp_path: Path) -> None:
@@ -290,22 +290,6 @@ def test_results_of_other_settings_are_not_used(tmp_path: Path) -> None:
     assert "another run" in reasons[changed.output_dir]
     assert finished(changed) is None, "the other run's numbers are not this one's"
     assert finished(config)
-
-
-def test_rotated_mnist_is_stocfls_setting() -> None:
-    table = TABLES["stocfl_table1"]
-    cell = table.cells(["rotated_mnist_1200_10"], ["stocfl"])[0]
-    assert cell.published == 96.71
-    try:
-        config = compose_config(cell.overrides)
-    except ConfigError as error:
-        pytest.skip(str(error))
-    assert (config.clients, config.participants, config.rounds) == (1200, 120, 100)
-    assert config.strategy.threshold == 0.5
-    assert config.strategy.regularisation == 0.05
-    assert config.strategy.local.epochs == 5
-    assert config.strategy.local.batch_size >= 200
-    assert config.model.hidden == 2048
 
 
 def test_rows_are_selected_by_name_or_by_the_beginning_of_their_names() -> None:
@@ -405,6 +389,15 @@ def test_bytes_are_compared_with_the_models_of_fedavg() -> None:
     assert TABLES["flexcfl_table4"].unit == "accuracy in %, best"
 
 
+def test_a_gain_is_over_another_method_of_the_same_row() -> None:
+    gain, time = TABLES["fielding_figure4"], TABLES["fielding_figure4_time"]
+    reference = gain.reference(gain.cell("fmow", "fielding"), TABLES)
+    assert reference == gain.cell("fmow", "fedavg")
+    assert reference.published is None
+    assert gain.unit == "accuracy in %, last accuracy_mean, less that of fedavg"
+    assert time.unit == "times as fast as fedavg to its last accuracy_mean"
+
+
 def test_the_cost_of_drift_is_the_difference_of_two_tables() -> None:
     without, sudden, costs = (TABLES[f"fedccfa_table{i}"] for i in (1, 2, 8))
     for cell in costs.cells([], []):
@@ -418,21 +411,6 @@ def test_the_cost_of_drift_is_the_difference_of_two_tables() -> None:
         assert cell.published == pytest.approx(gap, abs=0.006), cell
 
 
-def test_fieldings_figures_are_those_of_its_text() -> None:
-    gain, time = TABLES["fielding_figure4"], TABLES["fielding_figure4_time"]
-    rows = ("fmow", "cityscapes", "waymo", "open_images", "mnist", "cifar10")
-    gains = [gain.cell(row, "fielding").published for row in rows]
-    assert gains == [5.9, 1.9, 3.4, None, None, None]
-    times = [time.cell(row, "fielding").published for row in rows]
-    assert times == [1.27, 1.16, 2.23, None, None, None]
-    cell = gain.cell("fmow", "fielding")
-    reference = gain.reference(cell, TABLES)
-    assert reference == gain.cell("fmow", "fedavg")
-    assert reference.published is None
-    assert gain.unit == "accuracy in %, last accuracy_mean, less that of fedavg"
-    assert time.unit == "times as fast as fedavg to its last accuracy_mean"
-
-
 def test_all_representations_in_one_cluster_are_the_single_model(
     tmp_path: Path,
 ) -> None:
@@ -444,10 +422,6 @@ def test_all_representations_in_one_cluster_are_the_single_model(
     run = read_finished(config)
     assert run is not None
     assert [row["num_clusters"] for row in run.rounds] == [1, 1, 1]
-
-
-def test_no_name_is_both_a_table_and_shown_elsewhere() -> None:
-    assert not TABLES.keys() & load_elsewhere().keys()
 
 
 def test_reasons_of_failures_are_printed_below_the_table() -> None:
@@ -468,12 +442,10 @@ def test_a_shorter_run_aligns_features_as_early_as_the_whole_one(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small")
 def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "published.yaml"
-    path.write_text(SMALL)
-    monkeypatch.setattr(published, "PUBLISHED", path)
     command = ["tiny", "--rows", "digits", "--output", str(tmp_path), "--markdown"]
     assert main([*command, "--scale", "0.5", "--jobs", "2"]) == 1
     out, _ = capsys.readouterr()
@@ -491,12 +463,10 @@ def test_reproduce_runs_keeps_and_prints_a_table_with_its_failures(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small")
 def test_a_figure_can_be_relative_to_another_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "published.yaml"
-    path.write_text(SMALL)
-    monkeypatch.setattr(published, "PUBLISHED", path)
     command = ["--output", str(tmp_path), "--markdown", "-q", "--jobs", "2"]
     values = {}
     for name in ("gain", "gain_time", "gain_table"):
@@ -516,12 +486,10 @@ def test_a_figure_can_be_relative_to_another_run(
     assert not (tmp_path / "gain_table" / "digits" / "fedavg-s0").exists()
 
 
+@pytest.mark.usefixtures("small")
 def test_unreadable_and_unwritable_files_give_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "published.yaml"
-    path.write_text(SMALL)
-    monkeypatch.setattr(published, "PUBLISHED", path)
     run = tmp_path / "tiny" / "digits" / "fedavg-s0"
     run.mkdir(parents=True)
     for text in ("{", "[]", "{}", ""):
@@ -569,12 +537,10 @@ def test_missing_data_can_be_named_or_fetched(
     assert len(fetched) == 1, "once"
 
 
+@pytest.mark.usefixtures("small")
 def test_the_list_names_tables_rows_and_data(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "published.yaml"
-    path.write_text(SMALL)
-    monkeypatch.setattr(published, "PUBLISHED", path)
     run = tmp_path / "tiny" / "others"
     for name, seconds in (("fedavg-s0", 60), ("fedavg-s1", 70), ("fedavg-s0-x0.1", 1)):
         (run / name).mkdir(parents=True)

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
 from cfl_flower.engine.method import no_clusters
 from strategies.adapfedavg import AdapFedAvgSettings, AdapFedAvgState, follow
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 SETTINGS = AdapFedAvgSettings(beta1=0.7, beta2=0.3, beta3=0.7)
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,8 @@ from strategies.ccfl import (
     update_ratios,
 )
 from tests.cfl_flower.client.test_node_config import add_samples
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 CCFL_SMALL = ["strategy=ccfl", "strategy.public=30"]
 MIXED = [
     *("strategy=ccfl", "strategy.public=30", "strategy.local.epochs=1", "clients=12"),

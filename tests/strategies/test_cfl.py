@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +20,8 @@ from cfl_flower.types import Result, Vector
 from simulations.engines.inprocess import InProcessGrid
 from strategies import cfl as method
 from strategies.cfl import CFLState, bipartition, separation
-from tests.conftest import Run
+from tests.conftest import Run, Runner
 
-Runner = Callable[..., Any]
 CFL = ["strategy=cfl", "drift.rounds=[]", "participants=12", "strategy.norms=relative"]
 EAGER = [*CFL, "strategy.first=1", "strategy.eps1=0.5", "strategy.eps2=0.75"]
 """Splits as soon as it may: the groups' updates all but cancel each other."""

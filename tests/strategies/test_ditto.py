@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 def accuracies(run: Any, round: int) -> dict[int, float]:

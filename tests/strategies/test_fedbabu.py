@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cfl_flower.errors import ConfigError
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 BABU = ["strategy=fedbabu", "model=mlp", "model.hidden=16", "drift.rounds=[]"]
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +19,7 @@ from simulations.reporting.client_pictures import class_distances as draw_distan
 from simulations.reporting.plotting import to_svg
 from simulations.reporting.saved import load_run
 from strategies.fedccfa import FedCCFA, FedCCFAState
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 CCFA = [
     *("strategy=fedccfa", "model=mlp", "model.hidden=32", "partition.purity=0"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.feddrift import NEW, FedDrift, merge_closest, model_distances
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 def test_distances_by_hand() -> None:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -14,8 +11,8 @@ from cfl_flower.learning.decoupling import (
     read_anchors,
     write_presence,
 )
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 FM = ["strategy=fedfm", "model=mlp", "model.hidden=16", "drift.rounds=[]"]
 
 

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -11,8 +8,8 @@ from hypothesis import strategies as st
 
 from clients.fedpac import statistics
 from strategies.fedpac import combine, simplex_minimum
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 PAC = ["strategy=fedpac", "model=mlp", "model.hidden=16", "drift.rounds=[]"]
 
 

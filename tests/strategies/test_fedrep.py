@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
-Runner = Callable[..., Any]
+from tests.conftest import Runner
+
 REP = ["strategy=fedrep", "model=mlp", "model.hidden=16", "drift.rounds=[]"]
 EXTRACTOR = 64 * 16 + 16
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from cfl_flower.types import Result
 from clients.fedsoft import count_shares
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fedsoft import FedSoft
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 SOFT = ["strategy=fedsoft", "strategy.public=30", "participants=12"]
 
 

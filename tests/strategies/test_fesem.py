@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -11,8 +9,8 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fesem import FeSEM
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 FESEM = ["strategy=fesem", "clusters=3"]
 
 

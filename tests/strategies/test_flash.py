@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +14,8 @@ from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.adapfedavg import AdapFedAvg
 from strategies.flash import Flash, FlashSettings, flash_step
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 SETTINGS = FlashSettings()
 
 

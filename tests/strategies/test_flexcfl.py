@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,8 @@ from strategies.flexcfl import (
     mean_directions,
     mix_between,
 )
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 FLEX = ["strategy=flexcfl", "clusters=3"]
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.families.choosing import ChoosingState
 from strategies.ifca import IFCA
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 IFCA_RUN = ["strategy=ifca", "clusters=3"]
 SHIFT = [
     "drift=swap_all",

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 def test_no_model_is_communicated(run_small: Runner) -> None:

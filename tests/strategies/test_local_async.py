@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 ALONE = ["strategy=local_async", "strategy.public=30", "participants=12"]
 
 

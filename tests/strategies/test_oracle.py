@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,9 +11,7 @@ from cfl_flower.errors import ConfigError
 from cfl_flower.server_app import execute
 from simulations.compare import make_jobs
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Run
-
-Runner = Callable[..., Any]
+from tests.conftest import Run, Runner
 
 
 def test_its_clusters_are_the_true_concepts_in_every_round(run_small: Runner) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from safetensors.numpy import load_file
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 ME = ["strategy=pfedme", "drift.rounds=[]", "participants=12"]
 
 

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +10,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import initial_vector
 from clients.scaffold import control_change
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 def test_the_change_of_a_control_by_hand() -> None:

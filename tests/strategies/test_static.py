@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,8 +10,7 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.static import Static
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 def test_static_clusters_start_as_fieldings_and_never_move(run_small: Runner) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,9 +15,7 @@ from cfl_flower.config.compose import RunConfig, compose_config, compose_sweep
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.reading import read_finished
 from simulations.compare import by_settings, make_jobs
-from tests.conftest import SMALL
-
-Runner = Callable[..., Any]
+from tests.conftest import SMALL, Runner
 
 
 def swept(configs: list[RunConfig]) -> list[Table]:

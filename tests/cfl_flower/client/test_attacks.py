@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,8 +9,8 @@ from cfl_flower.client.attacks import malicious_clients, spoil_labels, spoil_rep
 from cfl_flower.client.faults import Faults
 from cfl_flower.clustering.representations import check_histogram
 from cfl_flower.errors import ConfigError
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 HONEST = np.float32([0.1, 0.2, 0.3, 0.4])
 
 

@@ -76,7 +76,7 @@ def asks_much(content: RecordDict) -> set[str]:
     return {found for text in texts for found in re.findall(r"\d{4,}", text)}
 
 
-class HostileGrid(InProcessGrid):
+class ForgingGrid(InProcessGrid):
     """Twelve devices, of whom three send what they should not."""
 
     def __init__(self, mutator: Mutator) -> None:
@@ -186,7 +186,7 @@ def test_forged_replies_and_messages_harm_nothing(
     monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.1)
     caplog.set_level(logging.CRITICAL, "cfl_flower")
     mutator = Mutator([*NAMES, "masked"].index(name))
-    fuzz, grid = Fuzz(monkeypatch, mutator), HostileGrid(mutator)
+    fuzz, grid = Fuzz(monkeypatch, mutator), ForgingGrid(mutator)
     strategy = f"strategy={name}"
     options = [strategy, *NEEDS.get(strategy, [])] if name in NAMES else MASKED
     run = run_small(*options, "system.task_timeout=5", grid=grid)

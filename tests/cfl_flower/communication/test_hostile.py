@@ -233,6 +233,25 @@ def spoil(
     return Message(attack(reply.content), reply_to=asked)
 
 
+Spoil = Callable[[Message, Message], Message]
+"""What a hostile device sends in place of its reply, by what it was asked."""
+
+
+def hostile_app(spoil: Spoil, villain: Any = VILLAIN) -> ClientApp:
+    """Return a client app of which one device spoils its replies."""
+    changed = ClientApp()
+
+    def answer(message: Message, context: Any) -> Message:
+        reply: Message = app(message, context)
+        hostile = context.node_config["client-id"] == villain
+        return spoil(reply, message) if hostile else reply
+
+    kinds = (changed.query("identify"), changed.query(), changed.train())
+    for register in (*kinds, changed.evaluate()):
+        register(answer)
+    return changed
+
+
 class HostileGrid(InProcessGrid):
     """Devices of which one is hostile, or without `tried` just fails in every round."""
 
@@ -242,21 +261,16 @@ class HostileGrid(InProcessGrid):
         devices: Sequence[dict[str, Any]] = DEVICES,
         villain: Any = VILLAIN,
     ) -> None:
-        self._tried, self._villain = tried, villain
+        self._tried = tried
         self._old: dict[str, RecordDict] = {}
-        hostile = ClientApp()
-        hostile.query("identify")(app)
-        for register in (hostile.query(), hostile.train(), hostile.evaluate()):
-            register(self._answer)
-        super().__init__(devices, hostile)
+        super().__init__(devices, hostile_app(self._spoil, villain))
 
-    def _answer(self, message: Message, context: Any) -> Message:
-        reply: Message = app(message, context)
-        if context.node_config["client-id"] != self._villain:
+    def _spoil(self, reply: Message, asked: Message) -> Message:
+        if asked.metadata.message_type == "query.identify":
             return reply
-        if not self._tried and message.metadata.group_id != "0":
+        if not self._tried and asked.metadata.group_id != "0":
             raise RuntimeError("nothing comes of it")
-        return spoil(reply, message, self._tried, self._old)
+        return spoil(reply, asked, self._tried, self._old)
 
 
 def without_failures(run: Any) -> list[dict[str, Any]]:
@@ -329,26 +343,49 @@ def with_metrics(**told: Any) -> Callable[[RecordDict], RecordDict]:
     return attack
 
 
-@pytest.mark.parametrize("strategy", ["ccfl", "fedsoft", "local_async"])
-def test_uploads_with_senseless_tests_or_stamps_are_refused(
-    strategy: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
+UPLOADS: Attacks = [
+    ("test", with_metrics(before_tested="x")),
+    ("test", with_metrics(before_tested=3, before_correct=4)),
+    ("test", with_metrics(after_tested=1, after_correct="1")),
+    ("test", with_metrics(after_loss="low")),
+    ("stamp", with_metrics(stamp=10**6)),
+    ("stamp", with_metrics(stamp="0")),
+]
+
+
+def losses(reason: str, **told: Any) -> Attacks:
+    return [(reason, with_metrics(**told))] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "tried"),
+    [
+        (["strategy=ccfl"], UPLOADS),
+        (["strategy=fedsoft"], UPLOADS),
+        (["strategy=local_async"], UPLOADS),
+        (["selection=oort"], losses("representation", start_rms="x")),
+        (["selection=oort"], losses("representation", start_rms=-1.0)),
+        (["server_optimizer=qfedavg"], losses("representation", start_loss="x")),
+        (["server_optimizer=qfedavg"], losses("shape", start_loss=None)),
+    ],
+)
+def test_metrics_that_a_method_or_an_option_reads_are_checked(
+    options: list[str],
+    tried: Attacks,
+    run_small: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # It is asked again at once.
+    # Who sends uploads is asked again at once.
     monkeypatch.setattr(asynchronous, "LOOK_AROUND", 1e-3)
     monkeypatch.setattr(backoff, "REST", 1e-3)
-    tried: Attacks = [
-        ("test", with_metrics(before_tested="x")),
-        ("test", with_metrics(before_tested=3, before_correct=4)),
-        ("test", with_metrics(after_tested=1, after_correct="1")),
-        ("test", with_metrics(after_loss="low")),
-        ("stamp", with_metrics(stamp=10**6)),
-        ("stamp", with_metrics(stamp="0")),
-    ]
-    asked = [*RUN, f"strategy={strategy}", f"rounds={len(tried)}"]
+    asked = [*RUN, "strategy=fedavg", f"rounds={len(tried)}", *options]
     run = run_small(*asked, grid=HostileGrid(tried))
     failures = [f for row in run.rounds for f in row["failures"]]
     assert {f["client"] for f in failures} == {VILLAIN}
-    assert {f["reason"] for f in failures} == {"test", "stamp"}
+    assert {f["reason"] for f in failures} == {reason for reason, _ in tried}
+    if tried is UPLOADS:
+        assert "stamp=1000000," in caplog.text
 
 
 def test_additional_metrics_of_an_upload_are_checkpointed(
@@ -365,45 +402,18 @@ def test_additional_metrics_of_an_upload_are_checkpointed(
     assert len(run.rounds) == 6
 
 
-@pytest.mark.parametrize(
-    ("told", "option"),
-    [
-        ({"start_rms": "x"}, "selection=oort"),
-        ({"start_rms": -1.0}, "selection=oort"),
-        ({"start_loss": "x"}, "server_optimizer=qfedavg"),
-        ({"start_loss": None}, "server_optimizer=qfedavg"),
-    ],
-)
-def test_losses_that_select_or_weight_results_are_checked(
-    told: dict[str, Any], option: str, run_small: Runner
-) -> None:
-    tried: Attacks = [("representation", with_metrics(**told))] * 3
-    asked = [*RUN, "strategy=fedavg", "rounds=3", option]
-    run = run_small(*asked, grid=HostileGrid(tried))
-    failures = [f for row in run.rounds for f in row["failures"]]
-    assert failures
-    assert {f["client"] for f in failures} == {VILLAIN}
+def test_representation_that_is_no_distribution_is_refused(run_small: Runner) -> None:
+    wrong = np.full(10, 0.2, np.float32).tobytes()
+    spoil = with_bytes("0.representation", wrong)
 
-
-@pytest.mark.parametrize(
-    "representation",
-    [
-        np.full(10, 0.2, np.float32),
-    ],
-)
-def test_representation_that_is_no_distribution_is_refused(
-    representation: Any, run_small: Runner
-) -> None:
-    class Liar(InProcessGrid):
-        def _call(self, message: Message) -> Message:
-            reply = super()._call(message)
-            if message.metadata.dst_node_id == 1000 + VILLAIN and reply.has_content():
-                reply.content["bytes"] = ConfigRecord(
-                    {"0.representation": representation.tobytes()}
-                )
+    def lie(reply: Message, asked: Message) -> Message:
+        """Lie from the first question on, in which others tell the truth."""
+        if asked.metadata.message_type == "query.identify":
             return reply
+        return Message(spoil(reply.content), reply_to=asked)
 
-    run = run_small(*RUN, "strategy=fielding", "rounds=2", grid=Liar(DEVICES))
+    grid = InProcessGrid(DEVICES, hostile_app(lie))
+    run = run_small(*RUN, "strategy=fielding", "rounds=2", grid=grid)
     failures = [f for row in run.rounds for f in row["failures"]]
     assert {f["client"] for f in failures} == {VILLAIN}
     assert {f["reason"] for f in failures} == {"representation"}
@@ -425,19 +435,14 @@ def test_representation_that_is_no_distribution_is_refused(
 def test_node_with_senseless_identity_is_left_out(
     hello: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    greeter = ClientApp()
-
-    @greeter.query("identify")
-    def greet(message: Message, context: Any) -> Message:
-        reply = app(message, context)
-        if context.node_config["client-id"] == VILLAIN:
-            code = reply.content.config_records["identity"]["code"]
-            told = {"code": code, **hello} if hello else {}
-            reply.content["identity"] = ConfigRecord(told)
+    def greet(reply: Message, asked: Message) -> Message:
+        code = reply.content.config_records["identity"]["code"]
+        told = {"code": code, **hello} if hello else {}
+        reply.content["identity"] = ConfigRecord(told)
         return reply
 
     asked = ["clients=3", "participants=3", f"output_dir={tmp_path}"]
-    fleet = Fleet(InProcessGrid(DEVICES, greeter), compose_config(asked))
+    fleet = Fleet(InProcessGrid(DEVICES, hostile_app(greet)), compose_config(asked))
     with caplog.at_level(logging.WARNING, "cfl_flower"):
         fleet.discover()
     assert fleet.clients == [0, 1, 2]
@@ -448,12 +453,10 @@ def test_nodes_that_all_make_no_sense_end_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cfl_flower.communication.nodes.REFUSED_TIMEOUT", 0.1)
-    greeter = ClientApp()
 
-    @greeter.query("identify")
-    def greet(message: Message, context: Any) -> Message:
-        return Message(RecordDict(), reply_to=message)
+    def mute(reply: Message, asked: Message) -> Message:
+        return Message(RecordDict(), reply_to=asked)
 
     config = compose_config([f"output_dir={tmp_path}"])
     with pytest.raises(WorkerLostError, match="a node says"):
-        Fleet(InProcessGrid(DEVICES, greeter), config).discover()
+        Fleet(InProcessGrid(DEVICES[VILLAIN:], hostile_app(mute)), config).discover()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ from cfl_flower.privacy.report_noise import (
 )
 from clients.base import ClusteredClient
 from strategies.fielding import FieldingSettings
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 NOISY = ["strategy=fielding", "strategy/privacy=laplace"]
 KINDS = {"laplace": LaplaceNoise, "gaussian": GaussianNoise}
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cfl_flower.errors import ClientFailedError
 from cfl_flower.runs.reading import effective_differences
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import Runner
 
 RAISING = """
 from clients.base import ClusteredClient
@@ -25,8 +24,6 @@ class Raising(ClusteredClient):
             return undefined_name
         return super().fit(parameters, config)
 """
-
-Runner = Callable[..., Any]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ import pytest
 from simulations.reporting import client_pictures
 from simulations.reporting.client_pictures import cluster_sizes, failures, membership
 from simulations.reporting.saved import SavedRun, load_run
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 @pytest.fixture

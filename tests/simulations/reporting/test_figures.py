@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from simulations.reporting.charts import DARK, Spec
 from simulations.reporting.figures import DASHES, LINES, Line, accuracy, traffic
 from simulations.reporting.saved import SavedRun, load_run
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 @pytest.fixture

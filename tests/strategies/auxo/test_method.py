@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +24,7 @@ from strategies.auxo.sides import (
     known_sides,
     may_split,
 )
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 GROUPS = np.array([[1.0, 0], [1, 0.1], [-1, 0], [-1, 0.1], [1, -0.1], [-1, -0.1]])
 NOBODY = np.full(6, NEITHER)

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 from flwr.app import Context, Message
@@ -14,8 +11,7 @@ from cfl_flower.runs.measures import note_discrepancies
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 def test_discrepancies_are_distances_to_the_clusters_model() -> None:

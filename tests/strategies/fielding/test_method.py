@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import ClientId, Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 # The strategy on a fleet, without training
 

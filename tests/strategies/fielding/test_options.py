@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +13,7 @@ from cfl_flower.errors import ConfigError
 from simulations.compare import by_settings
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 
 def by_shared_model(representation: str, *settings: str) -> list[str]:
