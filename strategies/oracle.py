@@ -17,11 +17,20 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.rounds import ClusteredStrategy, Disclosure, no_clusters
 from cfl_flower.errors import ConfigError, NoConceptsError
 from cfl_flower.learning.aggregation import mix_models
-from cfl_flower.state import ClusteredState
+from cfl_flower.settings import settings
+from cfl_flower.state import ClusteredState, Sampling, StrategySettings, Weighting
 from cfl_flower.types import IntArray, Result
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
+
+
+@settings("strategy")
+class OracleSettings(StrategySettings):
+    """Those of Fielding, so that only the clusters differ."""
+
+    weighting: Weighting = "plain"
+    sampling: Sampling = "clusters"
 
 
 @dataclass
@@ -36,6 +45,7 @@ class Oracle(ClusteredStrategy):
     """One cluster for each concept that exists."""
 
     State = OracleState
+    Settings = OracleSettings
     discloses = Disclosure()
 
     @classmethod

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 import yaml
 
-from cfl_flower.config.compose import Basics, _in_rounds, _nothing, _target, _typed
+from cfl_flower.config.compose import build_settings
 from cfl_flower.config.composition import GROUPS, compose_plain, list_options
 from cfl_flower.config.overrides import CONF
+from cfl_flower.settings import build
 
 FIXTURE = Path(__file__).with_name("resolved.json")
 GONE = "(no setting)"
@@ -44,17 +45,12 @@ def flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
 @cache
 def resolve(case: str) -> dict[str, Any]:
     """Return a run's settings as they are declared; no file of a dataset is needed."""
-    plain, choices, overrides = compose_plain(case.split())
-    own = {key: value for key, value in plain.items() if key not in GROUPS}
-    basics = _typed("", Basics, own)
-    if choices["drift"] == "none":
-        plain["drift"] = _nothing(plain["drift"], overrides)
-    plain["drift"] = _in_rounds(plain["drift"], basics.rounds)
-    built = {
-        group: _typed(group, _target(group, plain[group]), plain[group])
-        for group in GROUPS
+    composition = compose_plain(case.split())
+    plain, basics, built = build_settings(composition)
+    assert build(plain) == {**vars(basics), **built}
+    chosen = {
+        key: value for key, value in composition.choices.items() if "hydra" not in key
     }
-    chosen = {key: value for key, value in choices.items() if "hydra" not in key}
     return dict(flat({"": basics, **built, "choices": chosen}, ""))
 
 
