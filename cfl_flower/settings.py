@@ -15,7 +15,7 @@ import re
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, is_dataclass
+from dataclasses import field, is_dataclass, replace
 from difflib import get_close_matches
 from functools import wraps
 from inspect import isabstract
@@ -35,6 +35,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from cfl_flower.environment.moved import current_path
 from cfl_flower.environment.plugins import ALLOWED, allowed_packages
@@ -305,13 +306,81 @@ def settings_class(path: str) -> Any:
     )
 
 
-def build(node: Any) -> Any:
-    """Rebuild settings from plain data; mappings with a ``_target_`` become objects."""
+def build(node: Any, place: str = "") -> Any:
+    """Build settings from plain data; mappings with a ``_target_`` become objects.
+
+    Errors name the key below ``place``, where the data stand in the configuration.
+    """
     if not isinstance(node, Mapping):
         return node
-    hidden = ("_target_", "name") if "_target_" in node else ()
-    values = {key: build(value) for key, value in node.items() if key not in hidden}
-    return settings_class(node["_target_"])(**values) if hidden else values
+    if "_target_" not in node:
+        return {key: build(value, _below(place, key)) for key, value in node.items()}
+    cls = settings_class(node["_target_"])
+    hidden = ("_target_", "name")
+    values = {key: value for key, value in node.items() if key not in hidden}
+    inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
+    with located(place):
+        # Before the inner ones, which may refer to it: errors name the key as set.
+        built = cls(**{key: values[key] for key in values if key not in inner})
+    if not inner:
+        return built
+    parts = {key: build(value, _below(place, key)) for key, value in inner.items()}
+    with located(place):
+        return replace(built, **parts)
+
+
+def _below(place: str, key: str) -> str:
+    return f"{place}.{key}" if place else key
+
+
+def declared(node: Any, built: Any) -> Any:
+    """Return plain settings with the values that their declarations made of them.
+
+    100.0 and "100" are 100 where a whole number is meant.
+    """
+    if not isinstance(node, Mapping):
+        return as_declared(node, built)
+    values = built if isinstance(built, Mapping) else vars(built)
+    return {key: declared(node[key], values.get(key, node[key])) for key in node}
+
+
+def with_defaults(node: Any, base: object = None) -> Any:
+    """Return plain settings with the defaults of their class, and of those inside.
+
+    What ``base`` holds, the default of the setting above, comes before the defaults of
+    its class. Settings of a class that may not be imported stay as they are.
+
+    Examples
+    --------
+    >>> with_defaults({"_target_": "cfl_flower.models.Recurrent", "cell": "lstm"})
+    {'_target_': 'cfl_flower.models.Recurrent', 'cell': 'lstm'}
+    >>> system = {"_target_": "cfl_flower.settings.System", "task_timeout": 5.0}
+    >>> with_defaults(system)["evaluate_every"]
+    1
+    """
+    if not isinstance(node, Mapping):
+        return node
+    target = node.get("_target_")
+    if target is None and is_dataclass(base):
+        target = f"{type(base).__module__}.{type(base).__qualname__}"
+    try:
+        cls = settings_class(target) if isinstance(target, str) else None
+    except ConfigError:
+        cls = None
+    if cls is None:
+        return {key: with_defaults(value) for key, value in node.items()}
+    found = {"_target_": target}
+    for name, declared in cls.__pydantic_fields__.items():
+        default = declared.get_default(call_default_factory=True)
+        if type(base) is cls:
+            default = getattr(base, name)
+        if name in node:
+            found[name] = with_defaults(node[name], default)
+        elif is_dataclass(default):
+            found[name] = with_defaults({}, default)
+        elif default is not PydanticUndefined:
+            found[name] = list(default) if isinstance(default, tuple) else default
+    return found | {key: node[key] for key in node if key not in found}
 
 
 def require(condition: bool, field: str, value: object, allowed: str) -> None:

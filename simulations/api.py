@@ -127,7 +127,8 @@ class Run:
         A folder decides no import: `ConfigError` if it names a class of a package that
         this process does not allow (`cfl_flower.environment.plugins`).
         """
-        for path in targets(compose_plain(self.saved.overrides).settings):
+        composed = compose_plain(self.saved.overrides, own_parts=False)
+        for path in targets(composed.settings):
             locate(path)
         place = {"output_dir": self.folder.absolute(), "resume": True}
         asked: dict[str, Any] = {**settings, **place}

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 import hydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 from rich.table import Table
 
-from cfl_flower.config.composition import compose_plain
+from cfl_flower.config.composition import chosen_options, compose_plain
 from cfl_flower.config.overrides import (
     expand,
     first_line,
@@ -200,12 +200,18 @@ def main(arguments: Sequence[str]) -> None:
                     f"interrupted; go on by {again} resume=true"
                 ) from error
         return
+    values = [each for each in arguments if "=" in each and not each.startswith("-")]
+    if {"job", "--cfg=job"}.intersection(arguments):
+        sys.stdout.write(OmegaConf.to_yaml(compose_plain(values).settings))
+        return
+    # Hydra knows the options of groups, and not what their classes declare.
+    chosen = chosen_options(values)
     own = [f"--config-dir={folder}" for folder in conf_folders()[1:]]
-    sys.argv[1:] = [*arguments, *own]
+    sys.argv[1:] = [*(each for each in arguments if each not in values), *chosen, *own]
     try:
         _inform()
     finally:  # Hydra leaves by SystemExit after its help.
-        chosen = [each for each in arguments if each.startswith("strategy=")]
+        chosen = [each for each in chosen if each.startswith("strategy=")]
         if chosen and {"--help", "-h"}.intersection(arguments):
             explain_settings(chosen)
 
@@ -213,14 +219,14 @@ def main(arguments: Sequence[str]) -> None:
 def explain_settings(chosen: Sequence[str]) -> None:
     """Print the settings of the chosen method, as their declarations have them."""
     # For every run it would be half a second: it knows all groups of settings.
-    from cfl_flower.config.reference import method_settings
+    from cfl_flower.config.reference import option_settings
 
     method = compose_plain(chosen).choices["strategy"]
     table = Table(title=f"strategy={method}", title_justify="left")
     table.add_column("strategy.", no_wrap=True)
     for heading in ("default", "allowed", "meaning"):
         table.add_column(heading, overflow="fold")
-    for row in method_settings(method):
+    for row in option_settings("strategy", method):
         table.add_row(*map(escape, row))
     make_console().print(table)
 

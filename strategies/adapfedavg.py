@@ -29,6 +29,7 @@ from cfl_flower.types import Plan, Vector
 class AdapFedAvgSettings(StrategySettings):
     """Adaptive-FedAvg's settings."""
 
+    client: str = "clients.adapfedavg.AdapFedAvgClient"
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.7
     """Memory of the moving average of the model."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.3

@@ -39,6 +39,7 @@ MIN: Final = "min"
 class CCFLSettings(SoftSettings):
     """CCFL's settings, by the paper's symbols."""
 
+    client: str = "clients.families.asynchronous.AsynchronousClient"
     tolerance: NonNegative | None = None
     """tau_0: uploads that are staler change nothing; in the unit of `staleness`. null:
     with `staleness=epochs` the number of clients (the paper's), with `cycles` two."""

@@ -30,6 +30,7 @@ from cfl_flower.engine.method import (
 )
 from cfl_flower.learning.aggregation import RunningMean
 from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
+from cfl_flower.state import Weighting
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
@@ -40,6 +41,8 @@ BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
 class CFLSettings(StrategySettings):
     """CFL's settings."""
 
+    client: str = "clients.cfl.CFLClient"
+    weighting: Weighting = "plain"
     eps1: NonNegative | None = None
     """A cluster is split if its mean update is shorter than this; null: 0.4, or 0.2
     with relative norms."""

@@ -23,6 +23,7 @@ from strategies.families.decoupled import DecoupledSettings, DecoupledStrategy
 class FedBABUSettings(DecoupledSettings):
     """FedBABU's settings; of the classifier's, only those of fine-tuning are used."""
 
+    client: str = "clients.fedbabu.FedBABUClient"
     fine_tuning: Natural = 5
     """Epochs of the whole model on the client's training data before a test."""
 

@@ -44,6 +44,7 @@ from strategies.families.decoupled import (
 class FedCCFASettings(DecoupledSettings):
     """FedCCFA's settings."""
 
+    client: str = "clients.fedccfa.FedCCFAClient"
     balanced_steps: Count = 5
     """s, full-batch steps of the balanced classifier."""
     balanced_samples: Count = 5

@@ -43,6 +43,7 @@ NEW = -1
 class FedDriftSettings(StrategySettings):
     """FedDrift's settings."""
 
+    client: str = "clients.feddrift.FedDriftClient"
     delta: Positive = 0.5
     """The rise of the loss that is a drift, and the distance below which models
     merge."""

@@ -28,6 +28,7 @@ from strategies.families.decoupled import AnchorState
 class FedFMSettings(StrategySettings):
     """FedFM's settings."""
 
+    client: str = "clients.fedfm.FedFMClient"
     needs_extractor: ClassVar[bool] = True
 
     alignment_weight: NonNegative = 1.0

@@ -39,6 +39,7 @@ SMALLEST = 1e-3
 class FedPACSettings(DecoupledSettings):
     """FedPAC's settings."""
 
+    client: str = "clients.fedpac.FedPACClient"
     alignment_weight: NonNegative = 1.0
     """lambda, weight of the squared distance to the anchors."""
 

@@ -11,10 +11,20 @@ Server keeps: the extractor. Leaves the device: the extractor of a participant.
 from __future__ import annotations
 
 from cfl_flower.engine.method import Disclosure
-from strategies.families.decoupled import DecoupledStrategy
+from cfl_flower.settings import settings
+from cfl_flower.state import Weighting
+from strategies.families.decoupled import DecoupledSettings, DecoupledStrategy
+
+
+@settings("strategy")
+class FedRepSettings(DecoupledSettings):
+    """FedRep's settings."""
+
+    weighting: Weighting = "plain"
 
 
 class FedRep(DecoupledStrategy):
     """Extractors are averaged, classifiers stay at home."""
 
+    Settings = FedRepSettings
     discloses = Disclosure()

@@ -15,13 +15,24 @@ import numpy as np
 from cfl_flower.clustering.similarity import nearest_model
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import Disclosure
+from cfl_flower.settings import settings
+from cfl_flower.state import Weighting
 from cfl_flower.types import Result
-from strategies.families.choosing import ChoosingStrategy
+from strategies.families.choosing import ChoosingSettings, ChoosingStrategy
+
+
+@settings("strategy")
+class FeSEMSettings(ChoosingSettings):
+    """FeSEM's settings."""
+
+    client: str = "clients.fesem.FeSEMClient"
+    weighting: Weighting = "plain"
 
 
 class FeSEM(ChoosingStrategy):
     """Stochastic expectation maximisation over m centres."""
 
+    Settings = FeSEMSettings
     discloses = Disclosure(singly=True)
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:

@@ -33,6 +33,7 @@ from cfl_flower.types import FloatArray, Vector
 class FlashSettings(StrategySettings):
     """Flash's settings."""
 
+    client: str = "clients.flash.FlashClient"
     server_rate: Positive = 0.01
     """eta_g, the server's learning rate."""
     tau: Positive = 0.001

@@ -55,6 +55,7 @@ from strategies.families.downloads import KeptModels
 class FlexCFLSettings(ChoosingSettings):
     """FlexCFL's settings."""
 
+    client: str = "clients.flexcfl.FlexCFLClient"
     migration: bool = True
     """Clients whose label counts have shifted do the cold start again (eq. 9)."""
     alpha: Annotated[float, Field(ge=1)] = 20.0

@@ -18,6 +18,7 @@ import numpy as np
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import with_all_models
 from cfl_flower.settings import require, settings
+from cfl_flower.state import Weighting
 from cfl_flower.types import Plan, Result
 from strategies.families.choosing import ChoosingSettings, ChoosingStrategy
 
@@ -26,6 +27,8 @@ from strategies.families.choosing import ChoosingSettings, ChoosingStrategy
 class IFCASettings(ChoosingSettings):
     """IFCA's settings."""
 
+    client: str = "clients.ifca.IFCAClient"
+    weighting: Weighting = "plain"
     tested: Literal["last", "best"] = "last"
     """Clients are tested with the model that they chose when they last trained, or with
     the one that has the smallest loss on their training data now."""

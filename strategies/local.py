@@ -10,12 +10,22 @@ import numpy as np
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Published
+from cfl_flower.settings import settings
+from cfl_flower.state import StrategySettings
 from cfl_flower.types import Plan, Result, Task
+
+
+@settings("strategy")
+class LocalSettings(StrategySettings):
+    """The settings of every method; nothing is averaged."""
+
+    client: str = "clients.local.LocalClient"
 
 
 class Local(ClusteredStrategy):
     """Each client is a cluster of its own, whose model never leaves it."""
 
+    Settings = LocalSettings
     published = Published(incomplete="each client's model is its own and never left it")
     discloses = Disclosure(models=0)
 

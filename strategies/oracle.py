@@ -8,7 +8,7 @@ Fielding's global re-clustering, so that only the clusters differ.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +22,17 @@ from cfl_flower.engine.method import (
 )
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import mix_models
-from cfl_flower.state import ClusteredState
+from cfl_flower.settings import settings
+from cfl_flower.state import ClusteredState, Sampling, StrategySettings, Weighting
 from cfl_flower.types import IntArray, Result
 
-if TYPE_CHECKING:
-    pass
+
+@settings("strategy")
+class OracleSettings(StrategySettings):
+    """Those of Fielding, so that only the clusters differ."""
+
+    weighting: Weighting = "plain"
+    sampling: Sampling = "clusters"
 
 
 @dataclass
@@ -41,6 +47,7 @@ class Oracle(ClusteredStrategy):
     """One cluster for each concept that exists."""
 
     State = OracleState
+    Settings = OracleSettings
     supports = Supports(one_concept=False)
     discloses = Disclosure()
 

@@ -21,6 +21,7 @@ from cfl_flower.engine.method import (
     Supports,
 )
 from cfl_flower.settings import Count, Positive, settings
+from cfl_flower.state import Weighting
 from cfl_flower.types import Plan, Task
 
 
@@ -28,6 +29,8 @@ from cfl_flower.types import Plan, Task
 class PFedMeSettings(StrategySettings):
     """pFedMe's settings."""
 
+    client: str = "clients.pfedme.PFedMeClient"
+    weighting: Weighting = "plain"
     inner_steps: Count = 5
     """K, steps of SGD on the personal model for each mini-batch."""
     attraction: Positive = 1.0

@@ -25,7 +25,7 @@ from cfl_flower.engine.method import (
     no_clusters,
 )
 from cfl_flower.settings import Positive, require, settings
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, Weighting
 from cfl_flower.types import Plan, Vector
 
 
@@ -33,6 +33,8 @@ from cfl_flower.types import Plan, Vector
 class ScaffoldSettings(StrategySettings):
     """SCAFFOLD's settings."""
 
+    client: str = "clients.scaffold.ScaffoldClient"
+    weighting: Weighting = "plain"
     global_rate: Positive = 1.0
     """eta_g, the server's learning rate."""
 

@@ -6,7 +6,7 @@ Both entry points use it: `simulations.run` and the server app.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,6 @@ from cfl_flower.data.worlds.holdings import Holdings
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.checks import check_method
-from cfl_flower.environment.plugins import allow
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
@@ -43,12 +42,11 @@ from cfl_flower.settings import (
     Natural,
     NonNegative,
     System,
-    as_declared,
+    build,
+    declared,
     locate,
-    located,
     require,
     settings,
-    settings_class,
 )
 from cfl_flower.simulated_devices import Devices
 from cfl_flower.types import Json
@@ -179,35 +177,9 @@ def compose_sweep(text: str) -> list[RunConfig]:
 
 def check_settings(composition: Composition) -> RunConfig:
     """Build the typed settings of one run, or raise a `ConfigError`."""
-    plain, choices, overrides = composition
-    allow(plain)
-    for group in GROUPS:
-        if group not in choices:
-            raise ConfigError(
-                f"~{group} is not allowed, since every run needs one; write {group}= "
-                f"with an option, or {group}._target_= with a class"
-            )
-    own = {key: value for key, value in plain.items() if key not in GROUPS}
-    basics = _typed("", Basics, own)
-    plain.update(own)
-    if choices["drift"] == "none":
-        plain["drift"] = _nothing(plain["drift"], overrides)
-    plain["drift"] = _in_rounds(plain["drift"], basics.rounds)
-    groups = {
-        group: _typed(group, _target(group, plain.get(group)), plain[group])
-        for group in GROUPS
-    }
-    for group, typed in groups.items():
-        ok = hasattr(typed, GROUPS[group])
-        require(ok, f"{group}._target_", type(typed).__name__, f"a kind of {group}")
-    groups["strategy"].check_run(basics.clients)
-    names = {group: choices[group] for group in GROUPS}
-    require(
-        basics.data_dir is None or Path(basics.data_dir).expanduser().is_dir(),
-        "data_dir",
-        basics.data_dir,
-        "an existing folder in torchvision's layout, or leave it out",
-    )
+    plain, basics, groups = build_settings(composition)
+    names = {group: composition.choices[group] for group in GROUPS}
+    _check_folder(basics.data_dir)
     paths = _paths(basics, names)
     groups["dataset"] = _known_dataset(groups["dataset"], paths["data_dir"], plain)
     groups["devices"].check(paths["data_dir"])
@@ -216,9 +188,9 @@ def check_settings(composition: Composition) -> RunConfig:
     dataset = groups["dataset"]
     network = check_network(groups["model"], dataset.shape, dataset.classes)
     _check_batches(groups["strategy"].local.batch_size, network, dataset)
-    plain.update(paths)
+    plain |= paths
     resolved = {
-        key: _with_names(key, value, choices) if key in GROUPS else value
+        key: _with_names(key, value, composition.choices) if key in GROUPS else value
         for key, value in plain.items()
     }
     config = RunConfig(
@@ -227,10 +199,79 @@ def check_settings(composition: Composition) -> RunConfig:
         timeline=timeline,
         names=names,
         resolved=resolved,
-        overrides=overrides,
+        overrides=composition.overrides,
     )
     check_method(locate(plain["strategy"]["_target_"]), config)
     return config
+
+
+def build_settings(
+    composition: Composition,
+) -> tuple[dict[str, Any], Basics, dict[str, Any]]:
+    """Build the settings of one run from nothing but what was composed.
+
+    Returns
+    -------
+    plain
+        All settings as plain data, with the values that were declared.
+    basics
+        Those at the top level.
+    groups
+        Those of each group.
+
+    Raises
+    ------
+    ConfigError
+    """
+    settings, choices, overrides = composition
+    for group in GROUPS:
+        if group not in choices:
+            raise ConfigError(
+                f"~{group} is not allowed, since every run needs one; write {group}= "
+                f"with an option, or {group}._target_= with a class"
+            )
+    own = {key: value for key, value in settings.items() if key not in GROUPS}
+    basics = Basics(**own)
+    of_groups = {group: settings[group] for group in GROUPS}
+    if choices["drift"] == "none":
+        of_groups["drift"] = _nothing(of_groups["drift"], overrides)
+    of_groups["drift"] = _in_rounds(of_groups["drift"], basics.rounds)
+    groups = {}
+    for group, node in of_groups.items():
+        _require_classes(group, node)
+        built = build(node, group)
+        ok = hasattr(built, GROUPS[group])
+        require(ok, f"{group}._target_", type(built).__name__, f"a kind of {group}")
+        groups[group] = built
+    groups["strategy"].check_run(basics.clients)
+    plain = declared(own, basics) | declared(of_groups, groups)
+    return plain, basics, groups
+
+
+def _require_classes(place: str, node: Any) -> None:
+    """Require that settings, and those inside of them, name their classes."""
+    path = node.get("_target_") if isinstance(node, Mapping) else None
+    options = list_options(place)
+    known = f"one of {', '.join(options)}, " if options else ""
+    allowed = f"{known}settings with a _target_"
+    require(isinstance(path, str), place, node, allowed)
+    for key, value in node.items():
+        if isinstance(value, Mapping) and "_target_" in value:
+            _require_classes(f"{place}.{key}", value)
+        elif isinstance(value, Mapping) and any(
+            isinstance(part, Mapping) for part in value.values()
+        ):
+            for name, part in value.items():
+                _require_classes(f"{place}.{key}.{name}", part)
+
+
+def _check_folder(data_dir: str | None) -> None:
+    require(
+        data_dir is None or Path(data_dir).expanduser().is_dir(),
+        "data_dir",
+        data_dir,
+        "an existing folder in torchvision's layout, or leave it out",
+    )
 
 
 def _with_names(
@@ -337,45 +378,6 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
             "images, or a partition and a drift without rotations",
         )
     return timeline
-
-
-def _target(group: str, node: Json) -> Any:
-    """Return the settings class of a group."""
-    path = node.get("_target_") if isinstance(node, Mapping) else None
-    known = f"one of {', '.join(list_options(group))}, " if list_options(group) else ""
-    allowed = f"{known}settings with a _target_"
-    require(isinstance(path, str), group, node, allowed)
-    return settings_class(str(path))
-
-
-def _typed(where: str, cls: Any, node: dict[str, Json]) -> Any:
-    """Build settings from plain data, nested ones included.
-
-    The data become what was declared: 100.0 and "100" are 100 where a whole number is
-    meant.
-    """
-    inner = {key: value for key, value in node.items() if isinstance(value, dict)}
-    outer = {key: value for key, value in node.items() if key not in inner}
-    outer.pop("_target_", None)
-    with located(where):
-        # Before the inner ones, which may refer to it: errors name the key as set.
-        typed = cls(**outer)
-    for key, value in outer.items():
-        node[key] = as_declared(value, getattr(typed, key, value))
-    nested = {}
-    for key, value in inner.items():
-        place = f"{where}.{key}"
-        if "_target_" in value:
-            nested[key] = _typed(place, settings_class(value["_target_"]), value)
-        elif not any(isinstance(part, Mapping) for part in value.values()):
-            nested[key] = dict(value)
-        else:
-            nested[key] = {
-                name: _typed(f"{place}.{name}", _target(f"{place}.{name}", part), part)
-                for name, part in value.items()
-            }
-    with located(where):
-        return replace(typed, **nested)
 
 
 def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """From Hydra overrides to plain settings: the options of groups, and their keys.
 
-Whether values are allowed is for `cfl_flower.config.compose`, which imports the classes
-of all groups and with them torch. A misspelt key is found here, in a second less.
+Hydra composes the chosen options; what their files do not say are the defaults of their
+classes. Whether values are allowed is for `cfl_flower.config.compose`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -28,9 +28,9 @@ from cfl_flower.config.overrides import (
     split,
     with_folder,
 )
-from cfl_flower.environment.plugins import CONF, CONFIGURATION, conf_folders
+from cfl_flower.environment.plugins import CONF, CONFIGURATION, allow, conf_folders
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import known_names, require, settings_class
+from cfl_flower.settings import known_names, require, with_defaults
 from cfl_flower.types import Json
 
 GROUPS = {
@@ -65,24 +65,27 @@ class Composition(NamedTuple):
     """As given by the user."""
 
 
-def compose_plain(overrides: Sequence[str]) -> Composition:
+def compose_plain(overrides: Sequence[str], own_parts: bool = True) -> Composition:
     """Compose one run, from overrides in Hydra's grammar: ``["strategy=fedavg"]``.
 
-    Raises `ConfigError`, one line, for a key or option that does not exist.
+    Settings that no file names have the defaults of their classes. Those of classes
+    outside of what may be imported are known only with ``own_parts``, which the user's
+    own command may import. Raises `ConfigError`, one line, for a key or option that
+    does not exist.
     """
     parsed = parse(overrides)
     _refuse_hydras(parsed)
     _check_options(parsed)
     try:
-        node, choices = _compose(overrides)
-        if own := list(_of_options(node, choices)):
-            node, choices = _compose([*own, *overrides])
+        node, choices = _choose(parsed)
         _refuse_doubles(choices)
+        own = parse(list(_of_options(node, choices)))
         kept = [str(key) for key in node if key not in ("hydra", OPTIONS)]
         run = OmegaConf.masked_copy(node, kept)
+        values = [*own, *filter(_is_value, parsed)]
+        _refuse_options(values, choices)
+        _set_values(run, values, choices, own_parts)
         plain: Any = OmegaConf.to_container(run, resolve=True)
-    except ConfigCompositionException as error:
-        raise ConfigError(_unknown_key(parsed, error)) from error
     except InterpolationKeyError as error:
         raise ConfigError(_too_few(run, error)) from error
     except (HydraException, OmegaConfBaseException) as error:
@@ -93,13 +96,81 @@ def compose_plain(overrides: Sequence[str]) -> Composition:
     return Composition(plain, choices, list(overrides))
 
 
-def _compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """Let Hydra compose; return the settings and the chosen option of each group."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        lines = [*overrides, search_path()]
-        node = compose("config", lines, return_hydra_config=True)
+def _is_value(override: Override) -> bool:
+    """Return whether an override sets a value, and chooses no option of a group."""
+    key = override.key_or_group
+    return "/" not in key and not list_options(key)
+
+
+def _choose(overrides: Sequence[Override]) -> tuple[DictConfig, dict[str, str]]:
+    """Let Hydra compose the chosen options; return the settings and these options."""
+    lines = [each.input_line or "" for each in overrides if not _is_value(each)]
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            lines.append(search_path())
+            node = compose("config", lines, return_hydra_config=True)
+    except ConfigCompositionException as error:
+        match = re.search(r"Could not override '((\w+)/[^']+)'", str(error))
+        if match is None:
+            cause = error.__cause__
+            said = cause if isinstance(cause, Exception) else error
+            raise ConfigError(first_line(said)) from error
+        key, group = match.groups()
+        raise ConfigError(
+            f"{key} has no effect with this {group}; leave it out"
+        ) from error
     choices = node.hydra.runtime.choices
     return node, {key: str(value) for key, value in choices.items()}
+
+
+def _set_values(
+    run: DictConfig,
+    overrides: Sequence[Override],
+    choices: Mapping[str, str],
+    own_parts: bool,
+) -> None:
+    """Set values as Hydra does, which refuses a key that is not there yet.
+
+    Defaults are added before where a key may be one of them, and at the end everywhere:
+    their classes import torch, without which other mistakes are found.
+    """
+    keys = [each.key_or_group for each in overrides]
+    first = [each for each in overrides if _before_defaults(each)]
+    _apply(first, run, choices)
+    _add_defaults(run, {key.partition(".")[0] for key in keys if "." in key}, own_parts)
+    _apply([each for each in overrides if each not in first], run, choices)
+    _add_defaults(run, GROUPS, own_parts)
+
+
+def _before_defaults(override: Override) -> bool:
+    """Return whether an override names a class, or has a plus, as before no default."""
+    return override.is_add() or override.key_or_group.endswith("._target_")
+
+
+def _apply(
+    overrides: Sequence[Override], run: DictConfig, choices: Mapping[str, str]
+) -> None:
+    OmegaConf.set_struct(run, True)
+    for override in overrides:
+        try:
+            ConfigLoaderImpl._apply_overrides_to_config([override], run)
+        except ConfigCompositionException as error:
+            key = override.key_or_group
+            if any(each.is_delete() and each.key_or_group == key for each in overrides):
+                said = f"~{key} deletes what {key}= sets; leave one of them out"
+            else:
+                said = _unknown_key(key, error, run, choices)
+            raise ConfigError(said) from error
+
+
+def _add_defaults(run: DictConfig, groups: Iterable[str], own_parts: bool) -> None:
+    """Add what the classes of groups declare and no file or override says."""
+    plain: Any = OmegaConf.to_container(run)
+    if own_parts:
+        allow(plain)
+    for group in groups:
+        if isinstance(plain.get(group), Mapping):
+            run[group] = with_defaults(plain[group])
 
 
 def _of_options(node: DictConfig, choices: Mapping[str, str]) -> Iterator[str]:
@@ -155,11 +226,6 @@ def chosen_options(overrides: Iterable[str]) -> list[str]:
     return [each for each in overrides if re.split("[=/]", each)[0] in groups]
 
 
-def _chosen(overrides: Sequence[Override]) -> Composition:
-    """Return the chosen options as they are, without the settings of the overrides."""
-    return compose_plain(chosen_options(each.input_line or "" for each in overrides))
-
-
 def settings_at(key: str, settings: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the settings below a key; empty for a value."""
     node: Any = settings
@@ -182,18 +248,23 @@ def _check_options(overrides: Sequence[Override]) -> None:
     """Require a known option for every override of a group."""
     for item in overrides:
         group = item.key_or_group
-        known = list_options(item.key_or_group)
-        path = group.replace(".", "/")
-        options = list_options(path) if path != group and not item.is_delete() else []
-        if options and settings_at(group, _chosen(overrides).settings):
-            allowed = f"{path}= with one of {', '.join(options)}"
-            require(False, group, item.get_value_element_as_str(), allowed)
+        known = list_options(group)
         if not known or item.is_delete() or item.is_sweep_override():
             continue
         asked = item.get_value_element_as_str()
         if item.value() not in known:
             hint = known_names(asked, known)
             raise ConfigError(f"{group}={asked} is not allowed; {hint}")
+
+
+def _refuse_options(overrides: Iterable[Override], choices: Mapping[str, str]) -> None:
+    """Refuse values for chosen groups, whose options are named with a slash."""
+    for item in overrides:
+        key = item.key_or_group
+        path = key.replace(".", "/")
+        allowed = f"{path}= with one of {', '.join(list_options(path))}"
+        ok = path == key or path not in choices or item.is_delete()
+        require(ok, key, item.get_value_element_as_str(), allowed)
 
 
 def _refuse_doubles(choices: Mapping[str, str]) -> None:
@@ -240,39 +311,25 @@ def option_files(
     return found
 
 
-def _unknown_key(overrides: Sequence[Override], error: Exception) -> str:
+def _unknown_key(
+    key: str, error: Exception, run: DictConfig, choices: Mapping[str, str]
+) -> str:
+    """Say why Hydra does not set a key."""
     text = str(error)
-    if match := re.search(r"An item is already at '([^']+)'", text):
-        return f"+{match[1]} is a setting already; write {match[1]}= without the plus"
-    match = re.search(r"Could not override '([^']+)'", text)
-    if match is None:
+    if "An item is already at" in text:
+        return f"+{key} is a setting already; write {key}= without the plus"
+    if "Could not override" not in text:
         cause = error.__cause__
         return first_line(cause if isinstance(cause, Exception) else error)
-    key = match[1]
-    if "/" in key:
-        group = key.partition("/")[0]
-        return f"{key} has no effect with this {group}; leave it out"
-    if any(each.is_delete() and each.key_or_group == key for each in overrides):
-        return f"~{key} deletes what {key}= sets; leave one of them out"
-    composition = _chosen(overrides)
     parent, _, name = key.rpartition(".")
-    there = settings_at(parent, composition.settings)
-    allowed = sorted(each for each in there if each != "_target_")
-    hint = known_names(name, allowed)
-    if option := composition.choices.get(parent):
+    plain: Any = OmegaConf.to_container(run)
+    there = settings_at(parent, plain)
+    hint = known_names(name, sorted(each for each in there if each != "_target_"))
+    if option := choices.get(parent):
         others = [f"{parent}={each}" for each in _options_with(parent, name)]
         also = f"it belongs to {' and '.join(others)}; " if others else ""
-        if others and name in _fields_of(there):
-            also = f"write +{key}= to set it; "
         return f"{key} is not a setting of {parent}={option}; {also}{hint}"
     return f"{key} is not a setting; {hint}"
-
-
-def _fields_of(node: Mapping[str, Json]) -> set[str]:
-    """Return all settings of an option's class, those outside of its file included."""
-    if "_target_" not in node:
-        return set()
-    return {field.name for field in fields(settings_class(node["_target_"]))}
 
 
 def _too_few(settings: DictConfig, error: InterpolationKeyError) -> str:
@@ -291,10 +348,10 @@ def _too_few(settings: DictConfig, error: InterpolationKeyError) -> str:
 
 
 def _options_with(group: str, name: str) -> list[str]:
-    """Return the options of a group whose own file has a setting."""
+    """Return the options of a group whose own file, or its class, has a setting."""
     found = []
     for path in option_files(group, "*"):
-        node = yaml.safe_load(path.read_text(encoding="utf-8"))
+        node = with_defaults(yaml.safe_load(path.read_text(encoding="utf-8")))
         if isinstance(node, Mapping) and name in node:
             found.append(path.stem)
     return found

@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 from cfl_flower.client.upload_policy import UploadPolicy
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.config.composition import compose_plain, list_options
-from cfl_flower.environment.plugins import CONF, allow
+from cfl_flower.environment.plugins import CONF
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.privacy.settings import CentralPrivacy
 from cfl_flower.settings import allowed_values, settings_class, show_value
@@ -76,9 +76,7 @@ def option_settings(group: str, option: str, own: bool = False) -> list[Setting]
 
     Of a method's ``own`` are not those of every method with their common defaults.
     """
-    chosen = [f"{group}={option}"]
-    allow(compose_plain(chosen).settings)
-    return list(_walk(chosen, group, own))
+    return list(_walk([f"{group}={option}"], group, own))
 
 
 def group_settings(group: str) -> list[Setting]:
@@ -99,8 +97,7 @@ def _walk(overrides: list[str], group: str, own: bool) -> Iterator[Setting]:
     common = {field.name: _default(field) for base in shared for field in fields(base)}
     prefix = "".join(f"{part}." for part in group.split("/")[1:])
     for field in fields(cls):
-        # A preset may leave out what it does not change.
-        value = node.get(field.name, _default(field))
+        value = node[field.name]
         inner = f"{group}/{field.name}"
         if isinstance(value, Mapping) and len(list_options(inner)) > 1:
             row = _setting(cls, field, choices[inner], "")

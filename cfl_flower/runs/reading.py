@@ -18,7 +18,7 @@ from cfl_flower.environment.files import link_out
 from cfl_flower.environment.moved import current_settings
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.lines import check_client, check_round
-from cfl_flower.settings import SCALARS, settings_class
+from cfl_flower.settings import with_defaults
 from cfl_flower.types import Json
 
 if TYPE_CHECKING:
@@ -146,34 +146,15 @@ def differences(
         yield from differences(one.get(inner), two.get(inner), path)
 
 
-def with_added(settings: Any) -> Any:
-    """Return a run's settings with the defaults of those that it does not name.
-
-    They were added since, with defaults that change nothing.
-    """
-    if not isinstance(settings, Mapping):
-        return settings
-    complete = {key: with_added(value) for key, value in settings.items()}
-    if "_target_" in complete:
-        try:
-            declared = settings_class(complete["_target_"]).__pydantic_fields__
-        except ConfigError:
-            # It was of a package that is not here: there is nothing to compare with.
-            return complete
-        for name, field in declared.items():
-            if name not in complete and isinstance(
-                field.default, (*SCALARS, type(None))
-            ):
-                complete[name] = field.default
-    return complete
-
-
 def effective_differences(
     saved: Mapping[str, Json], resolved: Mapping[str, Json]
 ) -> Iterator[tuple[str, object, object]]:
-    """Yield the `differences` that affect the numbers of finished rounds."""
-    old = with_added(current_settings(saved))
-    new = with_added(resolved)
+    """Yield the `differences` that affect the numbers of finished rounds.
+
+    Settings that were added since have defaults that change nothing.
+    """
+    old = with_defaults(current_settings(saved))
+    new = with_defaults(resolved)
     for group, option in ADDED.items():
         if group not in old and new.get(group, {}).get("name") == option:
             old[group] = new[group]

@@ -1,7 +1,7 @@
 """What an override may go on with, for the shell's completion.
 
-Keys, groups and their options are read from the configuration, without torch; what the
-line has chosen already counts: after ``strategy=stocfl``, its settings are known.
+What the line has chosen already counts: after ``strategy=stocfl``, its settings are
+known.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def complete_override(words: Sequence[str], begun: str) -> list[str]:
     """
     whole, begun, cut = _rejoined(words, begun)
     try:
-        composition = compose_plain(chosen_options(whole))
+        composition = compose_plain(chosen_options(whole), own_parts=False)
     except ConfigError:
         return []  # A mistake before: the command will say so.
     found = _step(begun, composition)

@@ -28,7 +28,7 @@ from cfl_flower.engine.method import (
     cluster_plan,
 )
 from cfl_flower.settings import Count, Fraction, Positive, settings
-from cfl_flower.state import ClusteredState, Weighting
+from cfl_flower.state import ClusteredState, Sampling, Weighting
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
 from strategies.auxo.sides import (
     NEITHER,
@@ -47,6 +47,7 @@ class AuxoSettings(StrategySettings):
 
     weighting: Weighting = "plain"
     """Weights of a cohort's mean: the clients' training samples, or all alike."""
+    sampling: Sampling = "clusters"
     split_rounds: list[Count] = field(default_factory=lambda: [50, 100])
     """A cohort's own rounds in which it splits; empty: whenever it has `split_at`
     members and both sides are large enough."""

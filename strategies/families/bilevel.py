@@ -16,6 +16,7 @@ from cfl_flower.state import StrategySettings
 class BilevelSettings(StrategySettings):
     """The settings of methods with a global model and others near it."""
 
+    client: str = "clients.ditto.DittoClient"
     regularisation: NonNegative = 0.05
     """lambda, how strongly models are held near the global model omega. For plain SGD
     to converge, lambda * eta must stay below 2."""

@@ -33,6 +33,7 @@ from cfl_flower.types import BoolArray, ClientId, FloatArray, Plan, Result, Task
 class DecoupledSettings(StrategySettings):
     """The settings of all methods with personal classifiers."""
 
+    client: str = "clients.families.decoupled.DecoupledClient"
     needs_extractor: ClassVar[bool] = True
 
     classifier_epochs: Count = 1

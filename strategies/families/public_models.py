@@ -39,7 +39,7 @@ class PublicSettings(AsynchronousSettings):
 
     clusters: Count | None = None
     """K; null for the number of public sets, and no other number is allowed."""
-    public: Count = 2000
+    public: Count = 100
     """Samples of each public set, drawn from those that simulated clients train on."""
     public_dir: str | None = None
     """A real server's own: a folder with a folder for each public set."""

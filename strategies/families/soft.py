@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from pydantic import Field
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
 from cfl_flower.engine.method import Published, no_clusters
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
+from cfl_flower.learning.training import LocalTraining
 from cfl_flower.settings import NonNegative, require, settings
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
 from strategies.families.public_models import PublicModels, PublicSettings
@@ -26,6 +28,8 @@ from strategies.families.public_models import PublicModels, PublicSettings
 class SoftSettings(PublicSettings):
     """The settings that CCFL and FedSoft share."""
 
+    client: str = "clients.fedsoft.FedSoftClient"
+    local: LocalTraining = field(default_factory=partial(LocalTraining, mu=0.1))
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.025
     """alpha_0, the largest update ratio."""
     a: NonNegative = 10.0

@@ -43,7 +43,7 @@ from cfl_flower.engine.method import (
 from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.privacy.report_noise import NoNoise, Privacy
 from cfl_flower.settings import Fraction, NonNegative, require, settings
-from cfl_flower.state import no_clusters
+from cfl_flower.state import Sampling, Weighting, no_clusters
 from cfl_flower.types import ClientId, IntArray, Plan, Result, Task
 from strategies.fielding.representations import LabelHistogram, Representation
 from strategies.fielding.robustness import PlainMeans, Robustness
@@ -60,6 +60,9 @@ from strategies.fielding.triggers import CentreTrigger, PairwiseTrigger, Trigger
 class FieldingSettings(StrategySettings):
     """Fielding's settings."""
 
+    client: str = "clients.fielding.FieldingClient"
+    weighting: Weighting = "plain"
+    sampling: Sampling = "clusters"
     distance: Distance = "l1"
     """D, between representations; `js` is for label histograms, `l2` is squared."""
     threshold: NonNegative = 1 / 3

@@ -33,6 +33,7 @@ from cfl_flower.engine.method import (
 )
 from cfl_flower.learning.aggregation import RunningMean, merge_models
 from cfl_flower.settings import Count, Natural, require, settings
+from cfl_flower.state import Weighting
 from cfl_flower.types import (
     BoolArray,
     FloatArray,
@@ -61,6 +62,8 @@ OMEGA = 1
 class StoCFLSettings(BilevelSettings):
     """StoCFL's settings."""
 
+    client: str = "clients.stocfl.StoCFLClient"
+    weighting: Weighting = "plain"
     threshold: Annotated[float, Field(ge=-1, le=1)] = 0.5
     """tau, the cosine above which two clusters are merged."""
     representation: Literal["gradient", "difference"] = "gradient"

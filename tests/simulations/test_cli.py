@@ -64,11 +64,11 @@ def test_a_command_reads_its_own_arguments_and_exit_code(tmp_path: Path) -> None
 EARLY_EXITS = [
     ("run", ["--help"], 0),
     ("run", ["strategy=fieldin"], 2),
-    ("run", ["strategy.treshold=1"], 2),
+    ("run", ["stratgy.threshold=1"], 2),
     ("compare", ["--help"], 0),
     ("compare", ["strategy=fedavg,ifca", "roundz=3"], 2),
     ("preview", ["--help"], 0),
-    ("preview", ["partition.alfa=1"], 2),
+    ("preview", ["clints=1"], 2),
     ("choices", ["strategy"], 0),
 ]
 

@@ -73,7 +73,6 @@ VALUES = [
 TOGETHER = [
     ("participants=50", "participants=50 … at most the 40 clients, or raise clients"),
     ("partition.groups=11", "partition.groups=11 … at most the 10 labels"),
-    ("drift.every=3", "is not a setting of drift=regroup; write +drift.every= to"),
     ("partition.alpha=0.1", "partition=label_groups; … belongs to partition=dirichlet"),
     ("strategy=fedavg strategy.threshold=1", "=fedavg; … belongs to strategy=fielding"),
     ("strategy=fedavg strategy/trigger=pairwise", "strategy/trigger … leave it out"),

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cfl_flower.runs.console import VERBOSITY, Verbosity, verbosity
 from simulations.run import main, take_talk
@@ -87,6 +88,16 @@ def test_help_explains_the_settings_of_the_method(
     assert "Compose your configuration" in text
     _, _, own = text.partition("strategy=fielding")
     assert "threshold" in own and "re-clustered" in own
+    assert "local.learning_rate" in own and "weighting" in own
+
+
+def test_the_composed_configuration_has_what_no_file_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["strategy=fielding", "strategy.threshold=0.5", "--cfg", "job"]) == 0
+    node = yaml.safe_load(capsys.readouterr().out)
+    assert node["strategy"]["threshold"] == 0.5
+    assert node["strategy"]["scan"]["restarts"] == 10
 
 
 def test_a_run_does_not_go_on_with_data_that_changed(

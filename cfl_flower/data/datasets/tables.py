@@ -140,6 +140,7 @@ class FileTable(TableDataset):
     """Absolute, or below data_dir; `parts/*.csv` reads several as one."""
     test_file: str | None = None
     """The test set; null holds `test_fraction` out."""
+    standardise: bool = True
     remedy: ClassVar[str] = OWN_FILE
 
     def __post_init__(self) -> None:

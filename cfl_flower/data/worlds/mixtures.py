@@ -11,7 +11,7 @@ from pydantic import Field
 from cfl_flower.data.worlds.partition import Known, Partition, Pools, SamplePair
 from cfl_flower.data.worlds.world import Allocation, Layout, times_allocated
 from cfl_flower.seeding import generator
-from cfl_flower.settings import Positive, require, settings
+from cfl_flower.settings import Count, Positive, require, settings
 from cfl_flower.types import FloatArray, IntArray
 
 
@@ -24,6 +24,7 @@ class Mixtures(Partition):
     and how often it was allocated samples before, and from nothing else.
     """
 
+    test_samples: Count | None = 500
     clusters: Annotated[int, Field(ge=2)] = 4
     """K; the main distributions are the true concepts."""
     sizes: list[int] = field(default_factory=lambda: [500, 2000])

@@ -276,6 +276,8 @@ class Dirichlet(Partition):
     As in FedCCFA: over clients for each label, not over labels for each client.
     """
 
+    minimum: NaturalNumber = 5
+    test_minimum: NaturalNumber = 2
     alpha: Positive = 0.5
     """Concentration: small is uneven."""
 
@@ -294,6 +296,8 @@ class FewClasses(Partition):
     after the minimum, is a lognormal draw.
     """
 
+    minimum: NaturalNumber = 5
+    test_minimum: NaturalNumber = 1
     labels: Count = 2
     """Labels per client."""
     sigma: NonNegative = 2.0

@@ -75,10 +75,10 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ),
         ("drift=sudden drift.rounds=[5,3]", ["drift.rounds=[5, 3]", "ascending"]),
         (
-            "drift=sudden +drift.steps.third.ids=[99]",
+            "drift=sudden drift.steps.third.ids=[99]",
             ["drift.steps.third.ids=[99]", "0 to 39"],
         ),
-        ("drift=rotate +drift.chance=2", ["drift.chance=2", "0 to 1"]),
+        ("drift=rotate drift.chance=2", ["drift.chance=2", "0 to 1"]),
         ("drift=timestamps drift.order=day", ["drift.order=day", "random or own"]),
         ("drift=label_buckets drift.every=null", ["drift.window=12", "drift.every"]),
         ("drift=label_buckets drift.every=1.5", ["drift.every=1.5", "at least 1"]),
@@ -97,7 +97,7 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("partition.rotations=[]", ["partition.rotations=[]", "at least one"]),
         ("partition=dirichlet partition.alpha=0", ["partition.alpha=0", "above 0"]),
         (
-            "drift._target_=cfl_flower.settings.System ~drift.rounds ~drift.fraction",
+            "drift._target_=cfl_flower.settings.System ~drift.rounds",
             ["drift._target_=System", "a kind of drift"],
         ),
         (

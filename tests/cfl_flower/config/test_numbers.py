@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.config.compose import Basics, _in_rounds, _typed, compose_config
+from cfl_flower.config.compose import Basics, _in_rounds, compose_config
 from cfl_flower.config.composition import GROUPS, compose_plain, list_options
 from cfl_flower.config.overrides import parse
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import settings_class
+from cfl_flower.settings import build, declared
 from simulations.api import to_overrides
 
 FORMS: dict[str, Callable[[Any], Any]] = {
@@ -56,21 +56,20 @@ def place(node: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     node[path[-1]] = value
 
 
-def check(group: str, cls: Any, node: dict[str, Any]) -> None:
+def check(node: dict[str, Any]) -> None:
     """Give a group its own numbers in each form: by Python, by the shell and alone."""
-    _typed(group, cls, node)  # as declared
-    declared = dict(numbers(node))
+    node = declared(node, build(node))
+    own = dict(numbers(node))
     for name, form in FORMS.items():
-        formed = {path: in_form(form, value) for path, value in declared.items()}
+        formed = {path: in_form(form, value) for path, value in own.items()}
         keys = {".".join(("x", *path)): value for path, value in formed.items()}
         read = [each.value() for each in parse(to_overrides(keys))] if keys else []
         for given in (read, formed.values()):
             changed = deepcopy(node)
-            for path, value in zip(declared, given, strict=True):
+            for path, value in zip(own, given, strict=True):
                 place(changed, path, value)
-            _typed(group, cls, changed)
-            found = dict(numbers(changed))
-            for path, value in declared.items():
+            found = dict(numbers(declared(changed, build(changed))))
+            for path, value in own.items():
                 # A float32 has seven digits, which some defaults exceed.
                 assert found[path] == pytest.approx(value, rel=1e-6), (name, path)
                 kinds = json.dumps(found[path]), json.dumps(value)
@@ -86,13 +85,14 @@ def test_every_number_of_a_group(group: str) -> None:
             node["path"] = "name"  # that of a dataset on the hub must be given
         if group == "drift":
             node = _in_rounds(node, 100)
-        check(group, settings_class(node["_target_"]), node)
+        check(node)
 
 
 def test_every_number_of_a_run() -> None:
     plain = compose_plain([]).settings
     node = {key: value for key, value in plain.items() if key not in GROUPS}
-    check("", Basics, node)
+    path = f"{Basics.__module__}.{Basics.__qualname__}"
+    check({"_target_": path, **node})
 
 
 @pytest.mark.parametrize(
