@@ -344,6 +344,12 @@ def declared(node: Any, built: Any) -> Any:
     return {key: declared(node[key], values.get(key, node[key])) for key in node}
 
 
+def used_fields(cls: Any) -> dict[str, FieldInfo]:
+    """Return the fields of settings without those inherited that a class cannot use."""
+    unused = getattr(cls, "unused", ())
+    return {k: v for k, v in cls.__pydantic_fields__.items() if k not in unused}
+
+
 def with_defaults(node: Any, base: object = None) -> Any:
     """Return plain settings with the defaults of their class, and of those inside.
 
@@ -370,7 +376,7 @@ def with_defaults(node: Any, base: object = None) -> Any:
     if cls is None:
         return {key: with_defaults(value) for key, value in node.items()}
     found = {"_target_": target}
-    for name, declared in cls.__pydantic_fields__.items():
+    for name, declared in used_fields(cls).items():
         default = declared.get_default(call_default_factory=True)
         if type(base) is cls:
             default = getattr(base, name)

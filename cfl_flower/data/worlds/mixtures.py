@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -23,6 +23,16 @@ class Mixtures(Partition):
     keeps a client's main distribution. What a client gets follows from the seed, its id
     and how often it was allocated samples before, and from nothing else.
     """
+
+    unused: ClassVar[tuple[str, ...]] = (
+        "copies",
+        "domains",
+        "minimum",
+        "rotations",
+        "shifts",
+        "test_minimum",
+    )
+    """Inherited settings without effect, which are refused."""
 
     test_samples: Count | None = 500
     clusters: Annotated[int, Field(ge=2)] = 4

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -327,6 +327,16 @@ class Natural(Partition):
     Fewer clients than owners are drawn from them, and the others come after: whoever is
     a client keeps its number when there are more.
     """
+
+    unused: ClassVar[tuple[str, ...]] = (
+        "copies",
+        "domains",
+        "minimum",
+        "samples",
+        "test_minimum",
+        "test_samples",
+    )
+    """Inherited settings without effect, which are refused."""
 
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Return the owners' layout, of which there is only one.

@@ -104,6 +104,7 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
             "drift=none drift._target_=cfl_flower.data.worlds.drift.Change",
             ["cfl_flower.data.worlds.drift.Change", "only a base"],
         ),
+        ("partition=natural partition.samples=5", ["partition.samples", "known here"]),
         ("partition=iid partition.groups=5", ["partition.groups", "rotations"]),
         (
             "drift=sudden "

@@ -64,8 +64,10 @@ def difference(case: str, base: str) -> dict[str, Any]:
     return {
         key: found.get(key, GONE)
         for key in sorted(keys)
-        # A method may get settings of its own class without other values.
-        if key != "strategy._target_" and found.get(key, GONE) != before.get(key, GONE)
+        # A method may get settings of its own class without other values, and the
+        # environment says where data are.
+        if key not in ("strategy._target_", "data_dir")
+        and found.get(key, GONE) != before.get(key, GONE)
     }
 
 
