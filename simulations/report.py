@@ -182,7 +182,7 @@ def main(arguments: Sequence[str]) -> None:
     runs = [load_run(folder) for folder in folders]
     if not any(run.rounds for run in runs):
         raise ConfigError(
-            f"{runs[0].folder} has no finished round: {runs[0].failure}; mend it, and "
+            f"{runs[0].folder} has no finished round: {runs[0].failure}; fix it, and "
             "repeat its command"
         )
     page = render(runs, asked.reference)

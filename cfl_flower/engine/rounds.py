@@ -230,7 +230,7 @@ class Rounds:
         record = self.context.record
         failures = [f for f in record.failures if f.phase == phase]
         reasons = [f"client {f.client}: {f.reason}: {f.detail}" for f in failures]
-        remedy = "mend the clients and add resume=true"
+        remedy = "fix the clients and add resume=true"
         if failures and all(f.reason == "count" for f in failures):
             remedy = (
                 "they have too few samples in this round: see simulations.preview, and "

@@ -246,7 +246,7 @@ def check_network(
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(
             f"model: {type(network).__name__} fails on inputs of shape {shape} "
-            f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); mend its "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); fix its "
             "build(shape, classes) or its forward"
         ) from error
     name = type(network).__name__

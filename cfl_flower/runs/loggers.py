@@ -212,7 +212,7 @@ def open_logger(config: RunConfig, done: int, warn: Warn) -> Iterator[Callback]:
     # Of any kind: of the network, of files, of the package itself.
     except Exception as error:
         raise ConfigError(
-            f"logger={name} cannot be opened ({_reason(error)}); mend it, or use "
+            f"logger={name} cannot be opened ({_reason(error)}); fix it, or use "
             "logger=none"
         ) from error
     try:

@@ -37,7 +37,7 @@ def add_connection(name: str, address: str, authority: Path) -> None:
     try:
         config = tomllib.loads(path.read_text()) if path.exists() else {}
     except ValueError as error:
-        raise ConfigError(f"{path} cannot be read ({error}); mend it") from error
+        raise ConfigError(f"{path} cannot be read ({error}); fix it") from error
     links = config.setdefault("superlink", {})
     links[name] = {"address": address, "root-certificates": str(trusted)}
     path.parent.mkdir(parents=True, exist_ok=True)

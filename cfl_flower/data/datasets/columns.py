@@ -82,7 +82,7 @@ def _encoded(column: pd.Series, where: object) -> FloatArray:
         row = int(np.argmin(known))
         raise ConfigError(
             f"{where}: row {row + 1} has {column.name}={column.iloc[row]}, which is no "
-            "finite number (float32) as in other rows; mend it or leave the row out"
+            "finite number (float32) as in other rows; fix it or leave the row out"
         )
     kind = type(column.iloc[0])
     if not issubclass(kind, str | date):

@@ -172,7 +172,7 @@ class FileTable(TableDataset):
             return self.frame(path)
         except DAMAGE as error:
             raise ConfigError(
-                f"{path} cannot be read as a table ({str(error).strip()}); mend it, or "
+                f"{path} cannot be read as a table ({str(error).strip()}); fix it, or "
                 "save it again, as UTF-8 and with as many values in each row, or see "
                 "cfl-flower list csv for other forms"
             ) from error

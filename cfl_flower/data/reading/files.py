@@ -49,7 +49,7 @@ def intact(what: object) -> Iterator[None]:
         yield
     except DAMAGE as error:
         raise ConfigError(
-            f"{what} cannot be read ({reason_of(error)}); fetch it again, or mend it "
+            f"{what} cannot be read ({reason_of(error)}); fetch it again, or fix it "
             "if it is your own"
         ) from error
 

@@ -194,7 +194,7 @@ class InferredDataset(FileDataset):
             if not whole.all():
                 raise ConfigError(
                     f"{self.called} has a missing or infinite number in sample "
-                    f"{int(np.argmin(whole))} (from 0) of its {part} part; mend it or "
+                    f"{int(np.argmin(whole))} (from 0) of its {part} part; fix it or "
                     "leave the sample out"
                 )
 
