@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import psutil
 
-from simulations.deploy.loopback import Deployment
 from tests.chaos.echo import EARLIER, TWICE, prepare
 from tests.chaos.ledger import family, kill_all
 from tests.chaos.line import Line
+from tests.simulations.deploy.loopback import Deployment
 
 SITES = {f"site-{n}": range(5 * (n % 2), 5 * (n % 2) + 5) for n in range(3)}
 """The devices, and the digits that each has samples of."""

@@ -16,7 +16,6 @@ import psutil
 from cfl_flower.runs.reading import read_rounds
 from cfl_flower.seeding import generator
 from simulations.deploy import samples
-from simulations.deploy.loopback import CONNECTION, Deployment, wait_for
 from simulations.deploy.supernode import node_config
 from tests.chaos.device import (
     DEVICE_KINDS,
@@ -29,6 +28,7 @@ from tests.chaos.device import (
 )
 from tests.chaos.ledger import Ledger, family, judge_words, kill_all
 from tests.chaos.replay import judge, losses
+from tests.simulations.deploy.loopback import CONNECTION, Deployment, wait_for
 
 KINDS = (*DEVICE_KINDS, *SERVER_KINDS)
 STRATEGIES = ("fielding", "fedavg")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulations.deploy.loopback import Deployment
+from tests.simulations.deploy.loopback import Deployment
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 
 from cfl_flower.client.upload_policy import TRIGGER
 from cfl_flower.runs.reading import read_lines
-from simulations.deploy.loopback import Deployment, wait_for
 from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
+from tests.simulations.deploy.loopback import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from simulations.deploy.loopback import Deployment, wait_for
 from simulations.engines.superlink import PROJECT, free_ports
 from tests.cfl_flower.client.test_node_config import SITES
+from tests.simulations.deploy.loopback import Deployment, wait_for
 from tests.simulations.deploy.test_end_to_end import PATIENCE, first_data
 
 NOBODY = 54321

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from simulations.deploy.loopback import Deployment, wait_for
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
@@ -17,6 +16,7 @@ from tests.cfl_flower.client.test_node_config import (
     node_config,
 )
 from tests.conftest import Run, Runner
+from tests.simulations.deploy.loopback import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import InvalidRequestError
 
 from simulations.deploy import flower_superlink
-from simulations.deploy.loopback import Deployment
+from tests.simulations.deploy.loopback import Deployment
 
 UPLOAD = np.frombuffer(b"an upload without noise " * 9000, np.uint8)
 MARK = b"an upload without noise an upload"

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-from simulations.deploy.loopback import Deployment, wait_for
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
     LOW,
@@ -32,6 +31,7 @@ from tests.cfl_flower.communication.test_hostile import (
     with_cell,
 )
 from tests.conftest import Run, Runner
+from tests.simulations.deploy.loopback import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 

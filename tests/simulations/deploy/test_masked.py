@@ -10,7 +10,6 @@ from flwr.app import Message
 
 from cfl_flower.communication.records import unpack_answers
 from cfl_flower.engine.stages.secure_sums import NO_KEY
-from simulations.deploy.loopback import Deployment, wait_for
 from simulations.engines.inprocess import InProcessGrid
 from tests.cfl_flower.client.test_node_config import (
     HIGH,
@@ -20,6 +19,7 @@ from tests.cfl_flower.client.test_node_config import (
     node_config,
 )
 from tests.conftest import Run, Runner
+from tests.simulations.deploy.loopback import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from cfl_flower.environment.plugins import ALLOWED
-from simulations.deploy.loopback import Deployment, wait_for
 from simulations.new import write_skeleton
 from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
+from tests.simulations.deploy.loopback import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 

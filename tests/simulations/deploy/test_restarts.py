@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulations.deploy.loopback import Deployment, wait_for
 from tests.cfl_flower.client.test_node_config import HIGH, LOW, SITES, add_samples
 from tests.conftest import Run
+from tests.simulations.deploy.loopback import Deployment, wait_for
 from tests.simulations.deploy.test_end_to_end import PATIENCE, saved_round
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]

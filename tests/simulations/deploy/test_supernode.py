@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from simulations.deploy import samples
-from simulations.deploy.loopback import Deployment, wait_for
 from tests.chaos.line import Line
+from tests.simulations.deploy.loopback import Deployment, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.devices]
 
