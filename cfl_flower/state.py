@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from flwr.client import NumPyClient
@@ -72,6 +72,15 @@ class ClusteredState:
     empty: list[ClientId] = field(default_factory=list, kw_only=True)
     """The clients that said last that they have no samples in the next round."""
 
+    def snapshot(self) -> Self:
+        """Return the state as it is now, whatever is done to this one later.
+
+        Models and other arrays in lists are replaced and never written, so that they
+        are shared.
+        """
+        now = {each.name: _snapshot(getattr(self, each.name)) for each in fields(self)}
+        return replace(self, **now)
+
     def join(self, newcomers: Sequence[Result], clusters: IntArray) -> None:
         """Append newcomers, with a cluster for each, shape (m,)."""
         self.clients = self.clients + [result.client for result in newcomers]
@@ -86,6 +95,16 @@ class ClusteredState:
     def sizes(self) -> IntArray:
         """The number of members of each cluster, shape (K,)."""
         return np.bincount(self.clusters, minlength=len(self.models))
+
+
+def _snapshot(value: Any) -> Any:
+    """Return a copy of an array or a container; what is in a container is shared."""
+    if isinstance(value, np.ndarray | list | dict):
+        return value.copy()
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = {each.name: getattr(value, each.name) for each in fields(value)}
+        return replace(value, **{name: _snapshot(own) for name, own in inner.items()})
+    return value
 
 
 def no_clusters() -> IntArray:

@@ -49,7 +49,7 @@ class SumSpec:
     """That the results of a phase are added up, and never held one by one.
 
     A worker adds up what its virtual clients send (`communication.partial_sums`) and
-    leaves out what is not valid: `Method.read_result` comes too late for arrays.
+    leaves out what is not valid: a method's `read_result` comes too late for arrays.
     """
 
     bases: tuple[int, ...]
@@ -99,13 +99,13 @@ class Result:
 
     client: ClientId
     num_examples: int
-    """Samples trained on, or tested; 0 when the task asked for neither."""
+    """Samples trained on, tested, or held by a client that is new; else 0."""
     arrays: list[Vector] = field(default_factory=list)
     loss: float | None = None
     metrics: dict[str, Scalar] = field(default_factory=dict)
     """What the method's client adds; bytes are float32 representations."""
     report: Any = None
-    """What the method has read from the metrics, once (`Method.read_result`)."""
+    """What the method has read from the metrics, once (`read_result`)."""
     telemetry: dict[str, Scalar] = field(default_factory=dict)
     """What the client app adds for the engine: some of `TELEMETRY`."""
 
@@ -120,7 +120,7 @@ class Failure:
     reason: str
     """One word: ``raised``, ``timeout``, ``missing``, ``non-finite``, ``shape``,
     ``count``, ``range``, ``representation``, ``oversized``, ``replayed``, ``foreign``,
-    ``identity``, ``refused``, ``incomplete``, ``stamp`` or ``node``."""
+    ``identity``, ``refused``, ``incomplete``, ``stamp``, ``test`` or ``node``."""
     detail: str
     """One line for a person."""
 

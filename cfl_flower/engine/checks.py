@@ -121,7 +121,8 @@ def privacy_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
         sent is not None,
         "privacy",
         mode,
-        f"none with {method}, whose clients send what is not accounted for",
+        f"none with {method}, whose clients send what is not accounted for: its class "
+        "has no `discloses`",
     )
     yield Rule(
         not (central and sent is not None and sent.singly),
@@ -175,7 +176,14 @@ def secure_sums_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Ru
     """Yield what `privacy.secure_sums` requires: that nobody needs single results."""
     names = config.names
     yield Rule(
-        sent is not None and not sent.singly,
+        sent is not None,
+        "privacy.secure_sums",
+        "true",
+        f"false with strategy={names['strategy']}, which does not say (`discloses`) "
+        "that each cluster's sum is enough for its server",
+    )
+    yield Rule(
+        not (sent is not None and sent.singly),
         "privacy.secure_sums",
         "true",
         f"false with strategy={names['strategy']}, whose server needs more than each "

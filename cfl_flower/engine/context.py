@@ -44,7 +44,7 @@ class RoundContext:
         self.phase = ""
         """``query``, ``train`` or ``evaluate``."""
         self.sent = Plan([])
-        """The plan of the phase as it was sent."""
+        """The plan of the phase, as all stages left it."""
         self.late: dict[ClientId, float] = {}
         """Who finished too late to count, and after how many seconds."""
 

@@ -52,7 +52,7 @@ class Delivery:
     def receive(self, phase: str, replies: Iterable[Message]) -> Results:
         """Return the results of all portions; failures and traffic are noted.
 
-        Those of training are read: what a method refuses is in no sum.
+        Those of training are read by the method before any stage sees them.
         """
         fleet = self._context.fleet
         results = fleet.collect(phase, replies)

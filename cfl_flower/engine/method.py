@@ -50,8 +50,13 @@ __all__ = [
 """What the file of a method begins with."""
 
 
-SERVICES = ("average", "choose_participants", "next_model", "weight")
-"""Methods of the first release that could be overridden, and are services now."""
+REPLACED = {
+    "average": "absorb_train, which calls self.run.average",
+    "choose_participants": "plan_train, which calls self.run.participants.choose",
+    "next_model": "absorb_train, which calls self.run.average_clusters",
+    "weight": "absorb_train, which calls self.run.average",
+}
+"""Methods of the first release that were overridden, and the steps of today."""
 
 
 class ClusteredStrategy(Strategy):
@@ -66,10 +71,9 @@ class ClusteredStrategy(Strategy):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in vars(cls).keys() & set(SERVICES):
+        for name in vars(cls).keys() & REPLACED.keys():
             raise TypeError(
-                f"{cls.__name__}.{name} would not be called: it is a service of "
-                "self.run now; override plan_train or absorb_train, which use it"
+                f"{cls.__name__}.{name} would not be called; override {REPLACED[name]}"
             )
 
     def __init__(
@@ -174,7 +178,8 @@ def cluster_plan(
 def with_all_models(plan: Plan) -> Plan:
     """Return a plan in which every client receives all models."""
     everything = tuple(range(len(plan.models)))
-    return replace(plan, tasks=[Task(task.client, everything) for task in plan.tasks])
+    tasks = [replace(task, models=everything) for task in plan.tasks]
+    return replace(plan, tasks=tasks)
 
 
 def read_number(result: Result, name: str, allowed: range) -> int:

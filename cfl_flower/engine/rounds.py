@@ -70,8 +70,13 @@ class Rounds:
         if remaining > 0:
             arrays = ArrayRecord([self.step.initial_model()])
             timeout = self.config.system.message_timeout
-            self.method.start(cast(Grid, self.fleet.grid), arrays, remaining, timeout)
-            self.fleet.grid.finish()
+            try:
+                self.method.start(
+                    cast(Grid, self.fleet.grid), arrays, remaining, timeout
+                )
+            finally:
+                # The round that is done is saved, however the next one ends.
+                self.fleet.grid.finish()
 
     # A round -------------------------------------------------------------------------
 
@@ -108,11 +113,11 @@ class Rounds:
         number = self.context.number
         every = self.config.system.evaluate_every
         test = number % every == 0 or number == self.config.rounds
-        plan = self.pass_out("evaluate", self.plan_tests(test))
-        # What is not accounted for is not told where an account is kept.
-        told = {"test": test, "tell_empty": not self.config.privacy.on}
-        plan = replace(plan, config={**plan.config, **told})
-        return self.delivery.send("evaluate", plan)
+        plan = self.plan_tests(test)
+        # What is not accounted for is not asked for where an account is kept.
+        asked = {"test": test, "tell_empty": not self.config.privacy.on}
+        plan = replace(plan, config={**plan.config, **asked})
+        return self.delivery.send("evaluate", self.pass_out("evaluate", plan))
 
     def aggregate_evaluate(self, replies: Iterable[Message]) -> MetricRecord | None:
         """Close a round: note the tests, take in the reports, run the callbacks."""
@@ -129,11 +134,14 @@ class Rounds:
         self.method.absorb_evaluate(context.number, results.with_results(read))
         for stage in self.stages:
             stage.close(context, rows)
-        now = time.perf_counter()
-        context.record.seconds = round(now - self._started, 4)
-        self._started = now
-        # Files are written while the clients train; results change the state later.
-        self.fleet.grid.meanwhile(partial(self._run_callbacks, context.record, rows))
+        ended = time.perf_counter()
+        context.record.seconds = round(ended - self._started, 4)
+        self._started = ended
+        # Files are written while the clients of the next round train.
+        now = context.state.snapshot()
+        self.fleet.grid.meanwhile(
+            partial(self._run_callbacks, context.record, rows, now)
+        )
         return None
 
     # The stages ----------------------------------------------------------------------
@@ -219,9 +227,11 @@ class Rounds:
         """Note the tests of a round; return a row for each."""
         return self.measures.note_tests(results)
 
-    def _run_callbacks(self, record: RoundRecord, rows: list[ClientRow]) -> None:
+    def _run_callbacks(
+        self, record: RoundRecord, rows: list[ClientRow], state: ClusteredState
+    ) -> None:
         for callback in self.callbacks:
-            callback(record, rows, self.context.state)
+            callback(record, rows, state)
 
     def require_any(self, valid: Sequence[object], phase: str) -> None:
         """Raise `NoValidResultError`, which ends the run, if nothing is valid."""

@@ -17,6 +17,7 @@ from cfl_flower.engine.stages.privacy_budget import (
 )
 from cfl_flower.engine.stages.secure_sums import SecureSums
 from cfl_flower.engine.stages.stage import Stage
+from cfl_flower.errors import ConfigError
 from cfl_flower.runs.asked import Asked
 
 
@@ -27,8 +28,10 @@ def make_stages(
     config = context.config
     sums = config.privacy.secure_sums
     guard = None
-    sent = type(context.method).discloses
-    if config.privacy.on and sent is not None:
+    if config.privacy.on:
+        sent = type(context.method).discloses
+        if sent is None:
+            raise ConfigError("privacy= needs a method that says what its clients send")
         guard = PrivacyGuard(config, sent)
         participants.eligible = lambda: guard.able(context.state)
         if not context.fleet.simulated:

@@ -29,7 +29,8 @@ class Stage:
         """Return the results as they go on to the method.
 
         ``plan`` is the one that `plan` was given; `RoundContext.sent` is what all
-        stages made of it.
+        stages made of it, with the sums that a stage below has made since. Results of
+        training have been read by the method; those of tests and queries are not yet.
         """
         return results
 

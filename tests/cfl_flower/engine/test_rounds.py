@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
+from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.runs.record import RoundRecord
 from cfl_flower.simulated_devices import Devices
+from cfl_flower.state import ClusteredState
+from cfl_flower.types import Plan
 from simulations.engines.inprocess import InProcessGrid
 from simulations.run import check, run
 from strategies.fedavg import FedAvg
@@ -165,3 +170,54 @@ def test_a_round_in_which_nobody_has_samples_says_what_to_change(
     )
     with pytest.raises(NoValidResultError, match=r"too few samples.*drift\.window"):
         run(config)
+
+
+@dataclass
+class CountingState(ClusteredState):
+    """A number that changes while a round is planned."""
+
+    plans: int = 0
+
+
+class Counting(FedAvg):
+    """Changes its state in plan_train, and dies in the fourth round."""
+
+    State = CountingState
+
+    def plan_train(self, server_round: int) -> Plan:
+        self.state.plans += 1
+        self.state.clusters[0] = 0
+        if server_round == 4:
+            raise RuntimeError("it dies")
+        return super().plan_train(server_round)
+
+
+def test_a_checkpoint_has_its_round_and_nothing_of_the_next(tmp_path: Path) -> None:
+    config = compose_config(
+        [
+            *QUIET,
+            "clients=6",
+            "participants=3",
+            "rounds=5",
+            f"output_dir={tmp_path / 'run'}",
+        ]
+    )
+    checkpoint = Checkpoint(tmp_path / "checkpoint", config.resolved)
+    saved: list[int] = []
+
+    def save(record: RoundRecord, rows: Any, state: Any) -> None:
+        checkpoint.save(record.round, state)
+        saved.append(checkpoint.load(CountingState)[1].plans)
+
+    fleet = Fleet(InProcessGrid(), config)
+    fleet.discover()
+    method = Counting(config, fleet, config.timeline, [save])
+    with pytest.raises(RuntimeError, match="it dies"):
+        method.engine.run()
+    # All three rounds that were done are saved, each as it was.
+    assert saved == [1, 2, 3]
+
+
+def test_a_method_that_overrides_what_is_not_called_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Mine\.average .* override absorb_train"):
+        type("Mine", (FedAvg,), {"average": None})

@@ -214,6 +214,11 @@ def test_who_has_spent_its_budget_is_not_chosen_any_more(run_small: Runner) -> N
         run_small(*options, "rounds=5", "resume=true")
     assert "\n" not in str(end.value)
     assert len(run.rounds) == 4
+    # At once, too: the rounds before are saved, as the error says.
+    with pytest.raises(BudgetSpentError, match="round 5"):
+        run_small(*options, "rounds=5", folder="once")
+    saved = (run.folder.parent / "once" / "rounds.jsonl").read_text()
+    assert len(saved.splitlines()) == 4
 
 
 def test_who_cannot_afford_a_report_is_not_asked_for_one() -> None:
