@@ -120,8 +120,8 @@ def test_every_client_reports_the_loss_that_it_is_selected_by(
     )
     method = locate(config.resolved["strategy"]["_target_"])
     carried = method(config, Fleet(InProcessGrid([{}]), config), config.timeline)
-    carried.run()
-    assert not carried.record.failures
+    carried.engine.run()
+    assert not carried.run.record.failures
     history, stream = carried.state.history, open_stream(config)
     rows = np.flatnonzero(history.last)
     counts = [len(stream.view(carried.state.clients[row], 1).labels) for row in rows]

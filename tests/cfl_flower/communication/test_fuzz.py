@@ -19,7 +19,8 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.grid import UNDECODABLE
 from cfl_flower.communication.results import Results
 from cfl_flower.communication.validation import LARGEST, LARGEST_COUNT, is_bounded
-from cfl_flower.engine.method import ClusteredStrategy
+from cfl_flower.engine.rounds import Rounds
+from cfl_flower.engine.uploads import Uploads
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
@@ -137,7 +138,7 @@ class Fuzz:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, mutator: Mutator) -> None:
         self.mutator, self.replies, self.refused = mutator, 0, 0
         self.strategy: Any = None
-        read, init = Fleet.read_reply, ClusteredStrategy.__init__
+        read, init = Fleet.read_reply, Rounds.__init__
 
         def read_reply(
             fleet: Fleet, pending: Any, reply: Message | None, results: Results
@@ -147,12 +148,12 @@ class Fuzz:
                     self.try_reply(fleet, pending, reply, read)
             read(fleet, pending, reply, results)
 
-        def remember(strategy: ClusteredStrategy, *args: Any, **named: Any) -> None:
-            init(strategy, *args, **named)
-            self.strategy = strategy
+        def remember(engine: Rounds, *args: Any, **named: Any) -> None:
+            init(engine, *args, **named)
+            self.strategy = engine.method
 
         monkeypatch.setattr(Fleet, "read_reply", read_reply)
-        monkeypatch.setattr(ClusteredStrategy, "__init__", remember)
+        monkeypatch.setattr(Rounds, "__init__", remember)
 
     def try_reply(self, fleet: Fleet, pending: Any, reply: Message, read: Any) -> None:
         """Read a forged reply, and what the method reads in it; forget it."""
@@ -168,10 +169,18 @@ class Fuzz:
         assert all(each.reason and each.detail for each in found.failures)
         for result in found:
             try:
-                assert_sound(self.strategy.read_result(pending.phase, result))
+                assert_sound(self.read(pending.phase, result))
             except InvalidResultError as error:
                 self.refused += 1
                 assert error.reason and error.detail
+
+    def read(self, phase: str, result: Result) -> Result:
+        """Return a result as it is read where it arrives."""
+        engine = self.strategy.engine
+        if phase == "train" and isinstance(engine, Uploads):
+            return engine.read_upload(result)
+        read: Result = self.strategy.read_result(phase, result)
+        return read
 
 
 @pytest.mark.parametrize("name", [*NAMES, "masked"])
