@@ -27,6 +27,9 @@ from simulations.shell.terminal import command
 PARTS = ["cfl_flower.server_app", "simulations.engines.inprocess", "sklearn.cluster"]
 """What every run in process imports."""
 
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Environment variable: Python does not put the current folder first in its path."""
+
 PATIENCE = 30.0
 """Seconds in which processes end that were interrupted."""
 
@@ -54,20 +57,29 @@ def start(
         # Elsewhere imports start threads, which do not survive a fork.
         spawn = multiprocessing.get_context("spawn")
         process = spawn.Process(target=enter, args=arguments)
-    with _without_main():
+    with _as_imported_here():
         process.start()
     return process
 
 
 @contextmanager
-def _without_main() -> Iterator[None]:
-    """Keep new processes from importing the caller's script, which may be unguarded."""
+def _as_imported_here() -> Iterator[None]:
+    """Let new processes import what this one does.
+
+    Not the caller's script, which may be unguarded; nor what lies in the current
+    folder, where an installed command may find a checkout of this project.
+    """
     script = sys.modules["__main__"]
+    safe = os.environ.get(SAFE_PATH)
     sys.modules["__main__"] = ModuleType("__main__")
+    os.environ[SAFE_PATH] = "1"
     try:
         yield
     finally:
         sys.modules["__main__"] = script
+        del os.environ[SAFE_PATH]
+        if safe is not None:
+            os.environ[SAFE_PATH] = safe
 
 
 def end(processes: Sequence[BaseProcess]) -> None:
@@ -82,6 +94,7 @@ def enter(
 ) -> None:
     """Carry out runs in this process, and leave it with the exit code."""
     Thread(target=_end_with_parent, daemon=True).start()
+    os.environ.pop(SAFE_PATH, None)
     os.environ.update(variables)
     with log.open("w") as file:
         for stream in (sys.stdout, sys.stderr):
