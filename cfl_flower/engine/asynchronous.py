@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -16,12 +16,6 @@ from cfl_flower.engine.method import ClusteredStrategy
 from cfl_flower.engine.uploads import Uploads
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.types import Json, Plan, Result, Task, Vector
-
-if TYPE_CHECKING:
-    from cfl_flower.communication.fleet import Fleet
-    from cfl_flower.config.compose import RunConfig
-    from cfl_flower.data.worlds.timeline import Timeline
-    from cfl_flower.runs.callbacks import Callback
 
 __all__ = [
     "AsynchronousSettings",
@@ -40,17 +34,10 @@ class AsynchronousStrategy(ClusteredStrategy):
     exchange: ClassVar[Exchange] = Exchange()
     supports = Supports(server_optimizer=False, selection=False)
 
-    def __init__(
-        self,
-        config: RunConfig,
-        fleet: Fleet,
-        timeline: Timeline | None = None,
-        callbacks: Sequence[Callback] = (),
-    ) -> None:
-        self.engine: Uploads = Uploads(self, config, fleet, timeline, callbacks)
-        self.run = self.engine.services
-        self.settings = config.strategy
-        self.state = self.initial_state()
+    engine: Uploads
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, engine=Uploads, **options)
 
     @abstractmethod
     def reply(self, row: int, result: Result) -> list[Vector]:

@@ -82,8 +82,10 @@ class ClusteredStrategy(Strategy):
         fleet: Fleet,
         timeline: Timeline | None = None,
         callbacks: Sequence[Callback] = (),
+        *,
+        engine: type[Rounds] = Rounds,
     ) -> None:
-        self.engine = Rounds(self, config, fleet, timeline, callbacks)
+        self.engine = engine(self, config, fleet, timeline, callbacks)
         self.run = self.engine.services
         self.settings: Any = config.strategy
         self.state: Any = self.initial_state()
