@@ -156,7 +156,11 @@ def _apply(
             ConfigLoaderImpl._apply_overrides_to_config([override], run)
         except ConfigCompositionException as error:
             key = override.key_or_group
-            if any(each.is_delete() and each.key_or_group == key for each in overrides):
+            if override.is_delete():
+                said = f"~{key} deletes nothing that a file names; leave it out"
+            elif any(
+                each.is_delete() and each.key_or_group == key for each in overrides
+            ):
                 said = f"~{key} deletes what {key}= sets; leave one of them out"
             else:
                 said = _unknown_key(key, error, run, choices)

@@ -35,11 +35,11 @@ def fielding(folder: Path, *overrides: str) -> Fielding:
 
 def learn(learner: Fielding, round: int, accuracy: float | None, drift: bool) -> float:
     """Let a round pass, and return the threshold that decides its drift."""
-    learner.record.round, learner.record.accuracy = round, accuracy
+    learner.run.record.round, learner.run.record.accuracy = round, accuracy
     learner.learn_threshold(drift)
     learned = learner.settings.threshold_learning
     deciding = learned.in_force(learner.settings.threshold, learner.state.trials)
-    assert learner.record.measures["threshold"] == deciding
+    assert learner.run.record.measures["threshold"] == deciding
     return float(deciding)
 
 

@@ -94,8 +94,6 @@ def test_a_hybrid_is_composed_from_the_shell() -> None:
         "partition=hybrid",
         "dataset.parts.mnist._target_=cfl_flower.data.datasets.digits.Digits",
         "dataset.parts.fashion_mnist._target_=cfl_flower.data.datasets.digits.Digits",
-        "~dataset.parts.mnist.download",
-        "~dataset.parts.fashion_mnist.download",
     ]
     config = compose_config(overrides)
     assert config.dataset.shape == (1, 8, 8)
@@ -106,8 +104,6 @@ DIGITS_TWICE = [
     "dataset=hybrid",
     "dataset.parts.mnist._target_=cfl_flower.data.datasets.digits.Digits",
     "dataset.parts.fashion_mnist._target_=cfl_flower.data.datasets.digits.Digits",
-    "~dataset.parts.mnist.download",
-    "~dataset.parts.fashion_mnist.download",
 ]
 
 

@@ -502,7 +502,7 @@ def test_the_account_is_that_of_single_results(
     ("overrides", "part"),
     [
         (["strategy=ifca"], "privacy.secure_sums=true is not allowed; use false with"),
-        (["strategy=ccfl"], "does not say (`discloses`) that each cluster's sum"),
+        (["strategy=ccfl"], r"does not say \(`discloses`\) that each cluster's sum"),
         (["strategy=cfl"], "whose server needs more than each cluster's sum"),
         (["strategy=fedavg", "server_optimizer=qfedavg"], "which hides single models"),
         (["strategy=fedavg", "selection=oort"], "which hides no losses"),
