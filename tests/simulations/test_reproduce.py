@@ -258,7 +258,7 @@ def test_our_rule_stands_beside_the_one_of_fieldings_paper() -> None:
         ("tiny: {value: 1}", "value"),
         ("tiny: {rows: {digits: {value: [1]}}}", "value"),
         ("gain: {against: other}", "nothing is named other"),
-        ("gain_time: {methods: {fedavg: [], local: []}}", "digits local: not gain's"),
+        ("gain_time: {methods: {fedavg: [], local: []}}", "digits fedavg: not gain's"),
         ("picture: {}", "shown elsewhere"),
     ],
 )
