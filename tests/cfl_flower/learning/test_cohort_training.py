@@ -123,7 +123,7 @@ def test_a_cohort_ends_where_its_clients_would_have(
     of: ModelSettings, options: dict
 ) -> None:
     local = LocalTraining(**({"learning_rate": 0.05} | options))
-    # In double precision: in single, rounding moves a maximum of a pooling on some CPUs.
+    # In double precision: in single, rounding moves a pooling's maximum on some CPUs.
     jobs = make_jobs(network(of, dtype=torch.float64), [23, 40, 10, 1], local)
     starts = [job.model.vector.clone() for job in jobs]
     expected = alone(jobs)
