@@ -32,6 +32,10 @@ def client_order(client: ClientId) -> tuple[bool, Any]:
     return isinstance(client, str), client
 
 
+Version: TypeAlias = tuple[int, int]
+"""Which array of a reply, and of which of the plan's models it is a new version."""
+
+
 @dataclass(frozen=True)
 class Task:
     """What one client is asked to do in one phase."""

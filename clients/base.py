@@ -115,7 +115,7 @@ class ClusteredClient(NumPyClient):
 
     def get_properties(self, config: Config) -> Metrics:
         """Answer the server's hello: sizes, and the first representation if asked."""
-        upcoming = self.context.round + 1
+        upcoming = self.context.upcoming
         count = len(self.data(upcoming).labels)
         return {"num_examples": count, **self.report(config, upcoming)}
 
@@ -224,7 +224,7 @@ class ClusteredClient(NumPyClient):
         self, parameters: list[Vector], config: Config
     ) -> tuple[float, int, Metrics]:
         """Test the served model on this round's data, and look at the next round's."""
-        upcoming = self.context.round + 1
+        upcoming = self.context.upcoming
         report = self.report(config, upcoming, parameters)
         if config.get("tell_empty") and not len(self.data(upcoming).labels):
             report = {**report, "empty": True}
@@ -248,7 +248,7 @@ class ClusteredClient(NumPyClient):
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
         """Return the test of what this client predicts with, to be run on a view."""
-        served = self.with_own_buffers(self.served(parameters), self.context.round + 1)
+        served = self.with_own_buffers(self.served(parameters), self.context.upcoming)
         return partial(self.context.evaluator.evaluate, served)
 
     def served(self, parameters: list[Vector]) -> Vector:

@@ -27,7 +27,7 @@ class DittoClient(BilevelClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model; the global one if it has none yet."""
-        own = self.own(before=self.context.round + 1)
+        own = self.own(before=self.context.upcoming)
         return parameters[0] if own is None else own
 
     def own(self, before: int) -> Vector | None:

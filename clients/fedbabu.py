@@ -39,6 +39,6 @@ class FedBABUClient(DecoupledClient):
         epochs = settings.fine_tuning
         rate = settings.fine_tuning_rate
         local = replace(self.local, steps=None, epochs=epochs, learning_rate=rate)
-        model = self.load(parameters[0], self.first_classifier(), context.round + 1)
+        model = self.load(parameters[0], self.first_classifier(), context.upcoming)
         train(model, *self.samples(context.round), local, self.rng("fine-tuning"))
         return partial(context.evaluator.evaluate, model.to_vector())

@@ -36,5 +36,5 @@ class FeSEMClient(ChoosingClient):
         self, received: Sequence[Vector], config: Config, server_round: int
     ) -> int:
         """Return the model nearest to the last trained one, at first the initial."""
-        last = self.trained.load(before=self.context.round + 1).get("model")
+        last = self.trained.load(before=self.context.upcoming).get("model")
         return nearest_model(self.context.initial() if last is None else last, received)

@@ -25,7 +25,7 @@ class FlexCFLClient(ChoosingClient):
         """Answer as others, or send the update from w_0."""
         if not config.get("pretrain"):
             return super().answer(parameters, config)
-        upcoming = self.context.round + 1
+        upcoming = self.context.upcoming
         update = self.pretrain(upcoming)
         return [update], len(self.data(upcoming).labels), {}
 

@@ -21,7 +21,7 @@ class LocalClient(ClusteredClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
-        return self._own(before=self.context.round + 1)
+        return self._own(before=self.context.upcoming)
 
     def starting_model(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of before this round."""

@@ -55,5 +55,5 @@ class PFedMeClient(ClusteredClient):
 
     def served(self, parameters: list[Vector]) -> Vector:
         """Return this client's own model as of this round."""
-        model = self.context.state.load(self.context.round + 1).get("model")
+        model = self.context.state.load(self.context.upcoming).get("model")
         return self.context.initial() if model is None else model

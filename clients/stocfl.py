@@ -29,7 +29,7 @@ class StoCFLClient(BilevelClient):
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Send psi at the anchor parameters[0], or omega = parameters[0] trained."""
-        upcoming = self.context.round + 1
+        upcoming = self.context.upcoming
         count = len(self.data(upcoming).labels)
         if config.get("represent"):
             self.remember(upcoming)
@@ -129,4 +129,4 @@ class StoCFLClient(BilevelClient):
         if self.context.settings.refresh == "on_drift":
             state = self.context.state.part("report")
             data = {"data": self.fingerprint(server_round)}
-            state.save(self.context.round, data, taken)
+            state.save(server_round - 1, data, taken)

@@ -20,6 +20,7 @@ class ClientContext:
 
     client: ClientId
     round: int
+    """The round whose data the task means."""
     seed: int
     """The run's seed."""
     stream: Stream
@@ -32,6 +33,8 @@ class ClientContext:
     state: ClientState
     initial: Callable[[], Vector]
     """Returns the run's common initial model."""
+    phase: str = "train"
+    """``query``, ``train`` or ``evaluate``."""
     attack: str = ""
     """What the client does if it is malicious."""
     place: int | None = None
@@ -40,6 +43,14 @@ class ClientContext:
     """A real device's own data."""
     look: Callable[[], Stream] | None = None
     """Reads them again, and returns the stream of what is there now."""
+
+    @property
+    def upcoming(self) -> int:
+        """The round that trains next, whose data a client reports.
+
+        A query is asked before its round's training, a test follows it.
+        """
+        return self.round if self.phase == "query" else self.round + 1
 
 
 class Client(Protocol):

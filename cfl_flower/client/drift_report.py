@@ -133,13 +133,13 @@ class DriftReporter:
         What is compared is what the client saw, before the noise.
         """
         state = self.context.state.part("report")
-        server_round = self.context.round
-        remembered = state.load(before=server_round + 1)
+        upcoming = self.context.upcoming
+        remembered = state.load(before=upcoming)
         last = remembered.get("reported")
         known = last is not None and digest(last) == request.held
         before = np.asarray(remembered.get("seen", last))
         if known and not self.changed(before, seen, request.tolerance):
             return True
         noisy = {} if protected is seen else {"seen": seen}
-        state.save(server_round, {"reported": protected, **noisy})
+        state.save(upcoming - 1, {"reported": protected, **noisy})
         return False

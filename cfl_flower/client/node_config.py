@@ -26,10 +26,6 @@ DATA_DIR = "data-dir"
 STATE_DIR = "state-dir"
 """Key of the folder with the state of a device's client."""
 
-KEY = "key"
-"""Key, in the question who a node is, of the run for which a device is to tell its
-public key, and in the answer of that key; the file with the secret to it."""
-
 DEFAULT_STATE_DIR = "~/.local/state/cfl-flower"
 
 STATE_DAYS = "state-days"
@@ -93,7 +89,7 @@ class NodeConfig(NamedTuple):
     def secret(self, run: str) -> bytes:
         """Return 256 bits that nobody else knows, made once for a run."""
         # Devices on one machine may have one folder.
-        path = self.remembered(run) / f"{KEY}-{self.client}"
+        path = self.remembered(run) / f"key-{self.client}"
         if not path.exists():
             write_atomically(path, os.urandom(32), mode=0o600)
         return path.read_bytes()

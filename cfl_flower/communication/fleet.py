@@ -18,7 +18,8 @@ from flwr.app import Array, Message, RecordDict
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.first_keys import FirstKeys
-from cfl_flower.communication.nodes import NodeRegistry, last_sentence
+from cfl_flower.communication.identity import last_sentence
+from cfl_flower.communication.nodes import NodeRegistry
 from cfl_flower.communication.outstanding import Outstanding, PendingMessage
 from cfl_flower.communication.partial_sums import (
     PartialSums,
@@ -28,7 +29,7 @@ from cfl_flower.communication.partial_sums import (
     merge_sums,
     read_sums,
     remaining_reply,
-    shared_versions,
+    versions_of_node,
 )
 from cfl_flower.communication.records import (
     HEADER_BYTES,
@@ -51,7 +52,6 @@ from cfl_flower.types import (
     ClientId,
     Failure,
     Plan,
-    SumSpec,
     Task,
     Trace,
     client_order,
@@ -137,14 +137,13 @@ class Fleet(NodeRegistry):
 
         Its answer is outstanding from now on; a node that is None gets no message.
         """
-        spec = self._spec_of_node(plan)
-        shared = shared_versions(tasks, spec)
-        pending = PendingMessage(phase, server_round, plan, tasks, node, shared)
+        summed = versions_of_node(tasks, plan.sum_spec, self.simulated)
+        pending = PendingMessage(phase, server_round, plan, tasks, node, summed)
         self.outstanding.add(pending)
         if node is None:
             return None
         content = pack_tasks(
-            phase, server_round, self._settings, plan, tasks, encoded, spec
+            phase, server_round, self._settings, plan, tasks, encoded, summed
         )
         return Message(content, node, phase, group_id=str(server_round))
 
@@ -188,7 +187,7 @@ class Fleet(NodeRegistry):
             results.traffic[task.client] = counted
             answer = answers.get(task.client) or Answer(task.client, error=SILENT)
             try:
-                expected = remaining_reply(task, plan, pending.shared)
+                expected = remaining_reply(task, plan, pending.summed)
                 result = validate(answer, pending.phase, expected, plan.config)
                 if plan.sum_spec is not None:
                     add_result(results.sums, task, result, plan.sum_spec)
@@ -214,16 +213,6 @@ class Fleet(NodeRegistry):
             results.traffic[task.client] += up
         merge_sums(results.sums, sums)
 
-    def _spec_of_node(self, plan: Plan) -> SumSpec | None:
-        """Return what a node is to add up: a worker has nothing to hide from others.
-
-        A device is one client, and has nothing to add up but masks.
-        """
-        spec = plan.sum_spec
-        if spec is None or not (self.simulated or spec.masked):
-            return None
-        return replace(spec, masked=not self.simulated)
-
     def _open(
         self, pending: PendingMessage, reply: Message | None
     ) -> tuple[dict[ClientId, Answer], PartialSums, dict[int, list[bytes]]]:
@@ -235,7 +224,7 @@ class Fleet(NodeRegistry):
             if reply is None or reply.has_error():
                 raise InvalidResultError("node", self._why_no_answer(pending, reply))
             if not self.simulated:
-                each = LIMB_BYTES if pending.shared else 4
+                each = LIMB_BYTES if pending.summed else 4
                 most = HEADER_BYTES + each * sum(plan.reply) + 8 * self._floats
                 check_reply(
                     reply.content, self._token, pending.phase, pending.round, most
@@ -246,10 +235,10 @@ class Fleet(NodeRegistry):
             if not set(found) <= set(asked) or len(set(found)) < len(found):
                 detail = f"answers of {found}, not of {asked}"
                 raise InvalidResultError("foreign", detail)
-            if pending.shared:
-                sums = read_sums(reply.content, pending.tasks, plan)
+            if pending.summed:
+                sums = read_sums(reply.content, pending.summed, plan)
                 if not self.simulated:
-                    check_single(sums, pending.shared, answers, plan)
+                    check_single(sums, pending.summed, answers, plan)
                     if sums:
                         shares = unpack_shares(reply.content)
                         check_shares(shares, sums, pending.tasks[0])

@@ -12,18 +12,20 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
-from cfl_flower.client.node_config import CLIENT_ID, KEY
 from cfl_flower.communication.first_keys import FirstKeys
 from cfl_flower.communication.grid import PatientGrid
-from cfl_flower.communication.masks import is_public_key
-from cfl_flower.environment.code_version import code_digest
+from cfl_flower.communication.identity import (
+    OTHER_CODE,
+    Identity,
+    ask_identity,
+    read_identity,
+)
 from cfl_flower.errors import InvalidResultError, WorkerLostError
-from cfl_flower.types import ClientId, client_order, is_client_id
+from cfl_flower.types import ClientId, client_order
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +42,6 @@ NODE_UNAVAILABLE = 5
 
 REFUSED_TIMEOUT = 10.0
 """Seconds to wait for another node at the start if all connected ones were refused."""
-
-OTHER_CODE = "code"
-"""Why a node is refused that runs other code than the server."""
 
 OTHER_WORKER = (
     "a worker runs other code than the server (an old local SuperLink of another "
@@ -178,8 +177,7 @@ class NodeRegistry:
         """Ask new nodes for their identity; ask silent ones again, ever more rarely."""
         now = time.monotonic()
         run = self._first_keys.run if self._first_keys is not None else ""
-        asked_for = ConfigRecord({KEY: run})
-        content = RecordDict({"identity": asked_for})
+        content = ask_identity(run)
         # One that is silent may have been restarted with the question.
         silent = [node for node, each in self._asked.items() if now > each.again]
         for node in (*fresh, *silent):
@@ -236,7 +234,7 @@ class NodeRegistry:
         if self.simulated:
             return self._register_workers(identities, refusals)
         for node in identities.keys() - devices.keys():
-            refusals[node] = f"it has no {CLIENT_ID} in its node config"
+            refusals[node] = "it has no client-id in its node config"
         self._refuse(refusals)
         self._nodes += devices
         self._claims |= devices
@@ -300,52 +298,3 @@ class NodeRegistry:
         """Forget who the node of a client is, so that it is asked again."""
         if client in self._hosts:
             self._forget({self._hosts[client]}, set())
-
-
-class Identity(NamedTuple):
-    """What a node says that it is."""
-
-    client: ClientId | None
-    """Of a device."""
-    nodes: int
-    """How many there are in a simulation, else 0."""
-    key: bytes
-    """The public key of a device's masks; empty if it was not asked for one."""
-
-
-def read_identity(reply: Message) -> Identity:
-    """Read what a node says that it is, trusting nothing.
-
-    Raises `InvalidResultError` if it cannot run the app, runs other code (`OTHER_CODE`)
-    or makes no sense.
-    """
-    if reply.has_error():
-        detail = f"a node cannot run the app: {last_sentence(reply)}"
-        raise InvalidResultError("node", detail)
-    identity = reply.content.config_records.get("identity", ConfigRecord({}))
-    client = identity.get(CLIENT_ID)
-    nodes = identity.get("nodes", 0)
-    key = identity.get(KEY, b"")
-    sound = client is None or is_client_id(client)
-    sound &= isinstance(key, bytes) and (not key or is_public_key(key))
-    sound &= isinstance(nodes, int) and nodes >= 0
-    if "code" not in identity or not sound:
-        raise InvalidResultError("node", f"a node says {dict(identity)!r:.200}")
-    if identity["code"] != code_digest():
-        detail = "a device runs other code than the server; give it the same version"
-        raise InvalidResultError(OTHER_CODE, detail)
-    assert isinstance(key, bytes)
-    assert isinstance(nodes, int)
-    return Identity(client if isinstance(client, int | str) else None, nodes, key)
-
-
-def last_sentence(reply: Message) -> str:
-    """Return the last sentence of what a node says about its error, or its start."""
-    lines = [line.strip() for line in str(reply.error.reason).splitlines()]
-    last = next((line for line in reversed(lines) if line), "unknown reason")
-    # What a ClientApp raises is quoted by Flower: in a simulation, and on a device.
-    for mark in (" occurred. Message: ", ">:<'"):
-        _, raised, said = last.partition(mark)
-        if raised:
-            return said.removesuffix("'>")[:200]
-    return last.split(". ")[0][:200]

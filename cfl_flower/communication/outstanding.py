@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from flwr.app import Message
 
-from cfl_flower.types import ClientId, Plan, Task
+from cfl_flower.types import ClientId, Plan, Task, Version
 
 PHASES = ("query", "train", "evaluate")
 
@@ -28,8 +28,8 @@ class PendingMessage:
     tasks: list[Task]
     node: int | None
     """None for a device that is not connected."""
-    shared: Collection[tuple[int, int]] = ()
-    """Which arrays of the replies the node adds up: `partial_sums.Version`s."""
+    summed: Collection[Version] = ()
+    """What the node adds up."""
     sent: float = field(default_factory=time.monotonic)
     """When, on the monotonic clock."""
 

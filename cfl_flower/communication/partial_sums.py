@@ -8,7 +8,7 @@ no difference who adds what, or into how many portions a large round is divided.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -18,13 +18,20 @@ from flwr.app import RecordDict
 
 from cfl_flower.communication.exact_sum import ExactSum, check_range
 from cfl_flower.communication.masks import SEALED_BYTES, Groups
-from cfl_flower.communication.records import number_models, unpack_sums
+from cfl_flower.communication.records import unpack_sums
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import Answer, Plan, Result, SumSpec, Task, Vector, client_order
-
-Version: TypeAlias = tuple[int, int]
-"""Which array of a reply, and of which of the plan's models it is a new version."""
+from cfl_flower.types import (
+    Answer,
+    ClientId,
+    Plan,
+    Result,
+    SumSpec,
+    Task,
+    Vector,
+    Version,
+    client_order,
+)
 
 PartialSums: TypeAlias = dict[Version, ExactSum]
 
@@ -45,42 +52,55 @@ def versions(task: Task, sum_spec: SumSpec) -> list[Version]:
     return [(array, task.models[base]) for array, base in enumerate(sum_spec.bases)]
 
 
-def shared_versions(tasks: Iterable[Task], sum_spec: SumSpec | None) -> set[Version]:
-    """Return what a worker adds up: versions that several of its tasks make.
+def groups_of(
+    tasks: Iterable[Task], sum_spec: SumSpec
+) -> dict[Version, list[ClientId]]:
+    """Return whose results are in the sum of each version, in the order of tasks."""
+    groups: dict[Version, list[ClientId]] = defaultdict(list)
+    for task in tasks:
+        for version in versions(task, sum_spec):
+            groups[version].append(task.client)
+    return groups
 
-    One alone is sent as it is, unless it is masked: a sum has four times the bytes.
+
+def versions_of_node(
+    tasks: Iterable[Task], sum_spec: SumSpec | None, simulated: bool
+) -> set[Version]:
+    """Return what a node adds up.
+
+    A worker: versions that several of its tasks make, as a sum has four times the bytes
+    of one alone. A device, which has one task, what it is to mask.
     """
-    if sum_spec is None:
+    if sum_spec is None or not (simulated or sum_spec.masked):
         return set()
-    counts = Counter(each for task in tasks for each in versions(task, sum_spec))
-    least = 1 if sum_spec.masked else 2
-    return {version for version, count in counts.items() if count >= least}
+    least = 2 if simulated else 1
+    groups = groups_of(tasks, sum_spec)
+    return {version for version, clients in groups.items() if len(clients) >= least}
 
 
 def remaining_reply(
-    task: Task, plan: Plan, shared: Collection[Version]
+    task: Task, plan: Plan, summed: Collection[Version]
 ) -> tuple[int, ...]:
-    """Return the length of every array of a reply once its worker has added up."""
+    """Return the length of every array of a reply once its node has added up."""
     if plan.sum_spec is None:
         return plan.reply
     pairs = zip(versions(task, plan.sum_spec), plan.reply, strict=True)
-    return tuple(0 if version in shared else length for version, length in pairs)
+    return tuple(0 if version in summed else length for version, length in pairs)
 
 
-def read_sums(content: RecordDict, tasks: Sequence[Task], plan: Plan) -> PartialSums:
+def read_sums(
+    content: RecordDict, summed: Collection[Version], plan: Plan
+) -> PartialSums:
     """Return what a worker has added up of its tasks.
 
     Raises `InvalidResultError` if it cannot be read.
     """
-    numbers = list(number_models(tasks))
-    sums = PartialSums()
-    for (array, number), each in unpack_sums(content).items():
-        known = 0 <= number < len(numbers) and 0 <= array < len(plan.reply)
-        if not known or each.length != plan.reply[array]:
+    sums = unpack_sums(content)
+    for (array, model), each in sums.items():
+        if (array, model) not in summed or each.length != plan.reply[array]:
             shape = (2, each.length)
-            detail = f"a sum {shape} of array {array} and model {number}"
+            detail = f"a sum {shape} of array {array} and model {model}"
             raise InvalidResultError("shape", detail)
-        sums[array, numbers[number]] = each
     return sums
 
 
@@ -153,10 +173,10 @@ def merge_sums(sums: PartialSums, others: PartialSums) -> None:
 class PartialSumBuilder:
     """Adds up the answers of one message; without a `SumSpec` they stay as they are."""
 
-    def __init__(self, plan: Plan, phase: str) -> None:
+    def __init__(self, plan: Plan, phase: str, summed: Collection[Version]) -> None:
         self._plan = plan
         self._phase = phase
-        self._shared = shared_versions(plan.tasks, plan.sum_spec)
+        self._summed = summed
         self.sums: PartialSums = {}
 
     def take(self, task: Task, answer: Answer | None) -> Answer | None:
@@ -169,11 +189,11 @@ class PartialSumBuilder:
             result = validate(answer, self._phase, plan.reply, plan.config)
             places = versions(task, sum_spec)
             pairs = list(zip(places, result.arrays, strict=True))
-            mine = [a if v in self._shared else NOTHING for v, a in pairs]
+            mine = [a if v in self._summed else NOTHING for v, a in pairs]
             add_result(self.sums, task, replace(result, arrays=mine), sum_spec)
         except InvalidResultError as error:
             return Answer(answer.client, error=(error.reason, error.detail))
-        rest = [NOTHING if v in self._shared else a for v, a in pairs]
+        rest = [NOTHING if v in self._summed else a for v, a in pairs]
         return replace(answer, arrays=rest)
 
 

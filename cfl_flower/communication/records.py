@@ -12,7 +12,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
 
@@ -30,6 +30,7 @@ from cfl_flower.types import (
     Task,
     Trace,
     Vector,
+    Version,
 )
 
 
@@ -41,8 +42,13 @@ class TaskBatch:
     round: int
     settings: str
     plan: Plan
-    sharers: list[int]
-    """How many clients of the whole phase receive each model."""
+    """The tasks; the models stand apart."""
+    models: dict[int, Vector]
+    """The models that these tasks use, by their numbers in the server's plan."""
+    sharers: dict[int, int]
+    """How many clients of the whole phase receive each of them."""
+    summed: Collection[Version]
+    """What this node adds up."""
 
 
 def encode_models(plan: Plan) -> dict[int, Array]:
@@ -74,15 +80,6 @@ def _encode_vectors(vectors: Sequence[Vector]) -> Array:
     return _encode((sum(map(len, vectors)),), vectors)
 
 
-def number_models(tasks: Iterable[Task]) -> dict[int, int]:
-    """Return the number in a message of each of a plan's models that tasks use."""
-    used: dict[int, int] = {}
-    for task in tasks:
-        for index in task.models:
-            used.setdefault(index, len(used))
-    return used
-
-
 def pack_tasks(
     phase: str,
     server_round: int,
@@ -90,57 +87,56 @@ def pack_tasks(
     plan: Plan,
     tasks: Sequence[Task],
     encoded: Mapping[int, Array],
-    sum_spec: SumSpec | None = None,
+    summed: Collection[Version] = (),
 ) -> RecordDict:
     """Pack some of a plan's tasks for one node, with the models that they use.
 
-    ``sum_spec`` is the plan's if the node is to add up results.
+    Models have their number in the plan. ``summed`` is what the node is to add up.
     """
-    used = number_models(tasks)
-    rows = [[t.client, [used[index] for index in t.models], t.config] for t in tasks]
-    # In the order of use, as models are numbered.
-    distinct = {id(encoded[index]): encoded[index] for index in used}
-    places = {name: place for place, name in enumerate(distinct)}
+    used = sorted({index for task in tasks for index in task.models})
+    names: dict[int, str] = {}
+    for index in used:
+        names.setdefault(id(encoded[index]), str(index))
+    spec = plan.sum_spec if summed else None
     header = {
         "phase": phase,
         "round": server_round,
         "config": plan.config,
-        "tasks": rows,
-        "places": [places[id(encoded[index])] for index in used],
-        "sharers": [plan.sharers[index] for index in used],
+        "tasks": [[task.client, task.models, task.config] for task in tasks],
+        "models": [
+            [index, names[id(encoded[index])], plan.sharers[index]] for index in used
+        ],
         "reply": plan.reply,
-        "sum_spec": None if sum_spec is None else asdict(sum_spec),
+        "sum_spec": None if spec is None else asdict(spec),
+        "summed": sorted(summed),
     }
-    return RecordDict(
-        {
-            "models": ArrayRecord(
-                {str(place): array for place, array in enumerate(distinct.values())}
-            ),
-            "batch": ConfigRecord({"header": json.dumps(header), "settings": settings}),
-        }
-    )
+    arrays = ArrayRecord({name: encoded[int(name)] for name in names.values()})
+    batch = ConfigRecord({"header": json.dumps(header), "settings": settings})
+    return RecordDict({"models": arrays, "batch": batch})
 
 
 def unpack_tasks(content: RecordDict) -> TaskBatch:
     """Read what `pack_tasks` wrote."""
     batch = content.config_records["batch"]
     header = json.loads(str(batch["header"]))
-    arrays = content.array_records["models"]
-    distinct = [arrays[str(place)].numpy() for place in range(len(arrays))]
+    arrays = {k: array.numpy() for k, array in content.array_records["models"].items()}
     # A view for each: how many clients receive a model is known by the object.
-    models = [distinct[place].view() for place in header["places"]]
+    models = {index: arrays[name].view() for index, name, _ in header["models"]}
+    sharers = {index: count for index, _, count in header["models"]}
     tasks = [Task(client, tuple(at), config) for client, at, config in header["tasks"]]
     sent = header["sum_spec"]
-    sum_spec = None
+    spec = None
     if sent is not None:
-        sum_spec = SumSpec(tuple(sent["bases"]), sent["by_samples"], sent["masked"])
-    plan = Plan(tasks, models, header["config"], tuple(header["reply"]), sum_spec)
+        spec = SumSpec(tuple(sent["bases"]), sent["by_samples"], sent["masked"])
+    plan = Plan(tasks, [], header["config"], tuple(header["reply"]), spec)
     return TaskBatch(
-        header["phase"],
-        header["round"],
-        str(batch["settings"]),
-        plan,
-        header["sharers"],
+        phase=header["phase"],
+        round=header["round"],
+        settings=str(batch["settings"]),
+        plan=plan,
+        models=models,
+        sharers=sharers,
+        summed={(array, model) for array, model in header["summed"]},
     )
 
 
@@ -245,7 +241,7 @@ def _pack_sums(
 
 
 def unpack_sums(content: RecordDict) -> dict[tuple[int, int], ExactSum]:
-    """Read the sums that `pack_answers` wrote, by array and number of the model.
+    """Read the sums that `pack_answers` wrote, by array and model.
 
     Raises `InvalidResultError` if they cannot be read.
     """

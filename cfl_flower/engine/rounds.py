@@ -175,7 +175,7 @@ class Rounds:
         parts = portions(plan, shared=shared) if plan.tasks else []
         for part in parts:
             asked = self.pass_out("query", part)
-            answers = self.delivery.query(server_round - 1, asked)
+            answers = self.delivery.query(server_round, asked)
             answers = self.pass_back(answers)
             # All messages of the last round are done with before the state changes.
             self.fleet.grid.finish()

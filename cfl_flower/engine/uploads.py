@@ -225,8 +225,8 @@ class Uploads(Rounds):
             return
         away = self._dispatcher.busy_clients
         newcomers = [each for each in self.find_newcomers() if each not in away]
-        before = self.record.round - 1
-        self._dispatcher.send("query", before, newcomers, self.method.hello)
+        now = self.record.round
+        self._dispatcher.send("query", now, newcomers, self.method.hello)
 
     def admissible(self, answers: list[Result]) -> list[Result]:
         """Return all answers: nobody is drawn, and who has no samples uploads none."""

@@ -55,7 +55,7 @@ class AsynchronousClient(ClusteredClient):
             return None
         began = time.monotonic()
         asked = touched(context.folder)
-        last = context.state.part("upload").load(before=context.round + 1)
+        last = context.state.part("upload").load(before=context.upcoming)
         if not last or last["stamp"][0] == stamp:
             return asked
         while (asked := touched(context.folder)) <= last["touched"][0]:

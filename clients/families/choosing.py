@@ -36,14 +36,14 @@ class ChoosingClient(ClusteredClient):
     def get_properties(self, config: Config) -> Metrics:
         """Answer the server's hello, and keep the label counts of the first choice."""
         if self.context.settings.migration:
-            self.remember(self.context.round + 1)
+            self.remember(self.context.upcoming)
         return super().get_properties(config)
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer the hello, or choose the first cluster."""
         if not config.get("choose"):
             return super().answer(parameters, config)
-        upcoming = self.context.round + 1
+        upcoming = self.context.upcoming
         cluster = self.choose(parameters, config, upcoming)
         return [], len(self.data(upcoming).labels), {"cluster": cluster}
 
@@ -76,5 +76,5 @@ class ChoosingClient(ClusteredClient):
         labels = self.data(server_round).labels
         counts = label_counts(labels, self.context.stream.classes)
         self.context.state.part("choice").save(
-            self.context.round, {"counts": counts}, taken
+            server_round - 1, {"counts": counts}, taken
         )

@@ -118,7 +118,7 @@ class DecoupledClient(ClusteredClient):
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
         """Return the test of the fresh extractor with this client's classifier."""
-        after = self.context.round + 1
+        after = self.context.upcoming
         extractor = parameters[0]
         classifier = self.classifier(after)
         if self.context.settings.fine_tuning:
@@ -139,6 +139,6 @@ class DecoupledClient(ClusteredClient):
         x, y = self.samples(context.round)
         if len(y) == 0:
             return classifier
-        z = represent(self.load(extractor, classifier, context.round + 1), x)
+        z = represent(self.load(extractor, classifier, context.upcoming), x)
         rng = self.rng("fine-tuning")
         return train_classifier(self.split, classifier, z, y, local, rng)

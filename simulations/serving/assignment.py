@@ -17,8 +17,8 @@ import numpy as np
 
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
+from cfl_flower.client.resources import WorkerResources, open_resources
 from cfl_flower.client.state import ClientState
-from cfl_flower.client_app import WorkerResources, open_resources
 from cfl_flower.clustering.similarity import nearest_direction
 from cfl_flower.settings import require
 from cfl_flower.state import ClusteredState

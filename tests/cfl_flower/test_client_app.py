@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from cfl_flower.client_app import open_resources, unpack
+from cfl_flower.client.resources import open_resources
+from cfl_flower.client.task_runner import unpack
 from cfl_flower.clustering.representations import digest, label_histogram
 from cfl_flower.communication.records import encode_models, pack_tasks, unpack_answers
 from cfl_flower.config.compose import RunConfig, compose_config
@@ -151,11 +152,11 @@ def test_test_gives_a_loss_and_the_number_of_correct_answers(
     assert answer.arrays == []
 
 
-def test_query_is_answered_for_the_round_to_come(compose: Composer) -> None:
+def test_query_is_answered_for_its_round(compose: Composer) -> None:
     config = compose("drift.rounds=[2]")
     asked = plan(config, 0, representation=True)
-    (before,) = work(config, "query", asked, round=0)
-    (upon,) = work(config, "query", asked, round=1)
+    (before,) = work(config, "query", asked, round=1)
+    (upon,) = work(config, "query", asked, round=2)
     assert before.metrics["representation"] == histogram(config, 0, 1)
     assert upon.metrics["representation"] == histogram(config, 0, 2)
     assert before.metrics != upon.metrics

@@ -40,10 +40,7 @@ class ReplayGrid(InProcessGrid):
     def _call(self, message: Message) -> Message:
         told = message.metadata
         client = self.node_configs[told.dst_node_id][CLIENT_ID]
-        # Flower calls a round's hello one of the round before.
         server_round = int(told.group_id or 0)
-        if told.message_type == "query":
-            server_round += 1
         if (server_round, told.message_type, client) in self._losses:
             return Message(Error(2, "as it failed"), reply_to=message)
         return super()._call(message)

@@ -12,7 +12,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from rich.console import Console
 
-from cfl_flower.client_app import WorkerResources
+from cfl_flower.client.resources import WorkerResources
 from cfl_flower.client_app import app as client_app
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine.asynchronous import AsynchronousStrategy

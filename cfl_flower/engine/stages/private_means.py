@@ -15,10 +15,10 @@ import numpy as np
 
 from cfl_flower.clustering.representations import digest
 from cfl_flower.communication.exact_sum import ExactSum
-from cfl_flower.communication.partial_sums import Version, versions
+from cfl_flower.communication.partial_sums import groups_of, versions
 from cfl_flower.communication.results import Results
 from cfl_flower.privacy.clipping import DoubleVector, clipped_update
-from cfl_flower.types import Plan, SumSpec, Vector
+from cfl_flower.types import Plan, SumSpec, Vector, Version
 
 Draw = Callable[[str], np.random.Generator]
 """Returns the generator of a purpose, another one for each."""
@@ -65,20 +65,17 @@ def release_means(
         return results
     tasks = {task.client: task for task in plan.tasks}
     spec = SumSpec(tuple(bases), False)
-    groups: dict[Version, list[int]] = {}
-    for place, result in enumerate(results):
-        for version in versions(tasks[result.client], spec):
-            groups.setdefault(version, []).append(place)
+    arrays = {result.client: result.arrays for result in results}
+    groups = groups_of((tasks[client] for client in arrays), spec)
     means: dict[Version, Vector] = {}
-    for (array, base), places in groups.items():
+    for (array, base), clients in groups.items():
         received = plan.models[base]
         updates = [
-            clipped_update(results[place].arrays[array], received, clip)
-            for place in places
+            clipped_update(arrays[client][array], received, clip) for client in clients
         ]
         total = np.sum(updates, axis=0)
         purpose = _purpose(draw, array, base)
-        means[array, base] = noisy_mean(received, total, len(places), scale, purpose)
+        means[array, base] = noisy_mean(received, total, len(clients), scale, purpose)
     return results.with_results(
         replace(
             result,

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cfl_flower.communication.device_sums import (
+from cfl_flower.client.device_sums import (
     REVEAL,
     SALT_BYTES,
     RevealRequest,
@@ -31,7 +30,7 @@ from cfl_flower.communication.masks import (
     fewest_senders,
     unmask,
 )
-from cfl_flower.communication.partial_sums import Version, versions
+from cfl_flower.communication.partial_sums import groups_of, versions
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
@@ -45,6 +44,7 @@ from cfl_flower.types import (
     Scalar,
     SumSpec,
     Task,
+    Version,
     client_order,
 )
 
@@ -64,15 +64,6 @@ UNREADABLE = "it encrypted shares that no other device of its group can read"
 GARBLED = "what it revealed cannot be read, or is not all that was asked for"
 
 LOST_GROUP = "too many of its group gave no result, or masks did not cancel"
-
-
-def groups_of(tasks: Sequence[Task], spec: SumSpec) -> dict[Version, list[ClientId]]:
-    """Return whose results are in the sum of each version, in the order of tasks."""
-    groups: dict[Version, list[ClientId]] = defaultdict(list)
-    for task in tasks:
-        for version in versions(task, spec):
-            groups[version].append(task.client)
-    return groups
 
 
 def with_keys(

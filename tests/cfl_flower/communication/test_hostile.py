@@ -215,6 +215,11 @@ def attacks(folder: Path) -> Attacks:
     ]
 
 
+def is_first_hello(asked: Message) -> bool:
+    """Return whether a message asks who is new before the first round."""
+    return (asked.metadata.message_type, asked.metadata.group_id) == ("query", "1")
+
+
 def spoil(
     reply: Message, asked: Message, tried: Attacks, old: dict[str, RecordDict]
 ) -> Message:
@@ -224,7 +229,7 @@ def spoil(
     `old` keeps by the phase.
     """
     round, phase = int(asked.metadata.group_id or 0), asked.metadata.message_type
-    if round == 0:
+    if is_first_hello(asked):
         return reply
     if round > len(tried):
         return Message(old[phase], reply_to=asked)
@@ -268,7 +273,7 @@ class HostileGrid(InProcessGrid):
     def _spoil(self, reply: Message, asked: Message) -> Message:
         if asked.metadata.message_type == "query.identify":
             return reply
-        if not self._tried and asked.metadata.group_id != "0":
+        if not self._tried and not is_first_hello(asked):
             raise RuntimeError("nothing comes of it")
         return spoil(reply, asked, self._tried, self._old)
 

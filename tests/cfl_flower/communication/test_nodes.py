@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from cfl_flower.client.node_config import KEY
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.grid import UNDECODABLE
-from cfl_flower.communication.nodes import IdentityQuery, last_sentence
+from cfl_flower.communication.identity import KEY, last_sentence
+from cfl_flower.communication.nodes import IdentityQuery
 from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.code_version import code_digest
 from cfl_flower.errors import NoValidResultError

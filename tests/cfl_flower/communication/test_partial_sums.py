@@ -15,7 +15,7 @@ from cfl_flower.communication.partial_sums import (
     portions,
     read_sums,
     remaining_reply,
-    shared_versions,
+    versions_of_node,
 )
 from cfl_flower.communication.records import pack_answers
 from cfl_flower.communication.results import Results
@@ -34,19 +34,26 @@ def answer(client: int, *numbers: float) -> Answer:
     return Answer(client, [np.float32([n, n]) for n in numbers], num_examples=client)
 
 
+def make_builder(plan: Plan) -> PartialSumBuilder:
+    summed = versions_of_node(plan.tasks, plan.sum_spec, simulated=True)
+    return PartialSumBuilder(plan, "train", summed)
+
+
 def test_versions_that_several_tasks_make_are_summed() -> None:
-    shared = shared_versions(TASKS, PLAN.sum_spec)
+    shared = versions_of_node(TASKS, PLAN.sum_spec, simulated=True)
     assert shared == {(0, 3), (1, 0)}
     assert [remaining_reply(task, PLAN, shared) for task in TASKS] == [
         (0, 0),
         (2, 0),
         (0, 0),
     ]
-    assert shared_versions(TASKS, None) == set()
+    assert versions_of_node(TASKS, None, simulated=True) == set()
+    # A device hides its own, or sends it as it is.
+    assert versions_of_node(TASKS, PLAN.sum_spec, simulated=False) == set()
 
 
 def test_shared_versions_are_added_up_and_others_sent() -> None:
-    builder = PartialSumBuilder(PLAN, "train")
+    builder = make_builder(PLAN)
     sent = [
         builder.take(task, answer(int(task.client), task.models[1], 10 * place))
         for place, task in enumerate(TASKS)
@@ -76,7 +83,7 @@ def test_shared_versions_are_added_up_and_others_sent() -> None:
 )
 def test_invalid_answer_costs_only_itself(bad: Answer, reason: str) -> None:
     tasks = [Task(client, (0, 3)) for client in (1, 2, 4)]
-    builder = PartialSumBuilder(replace(PLAN, tasks=tasks), "train")
+    builder = make_builder(replace(PLAN, tasks=tasks))
     answers = [answer(1, 5, 6), bad, answer(4, 5, 6)]
     pairs = zip(tasks, answers, strict=True)
     sent = [builder.take(task, each) for task, each in pairs]
@@ -93,7 +100,7 @@ def test_invalid_answer_costs_only_itself(bad: Answer, reason: str) -> None:
 
 
 def test_client_that_sends_nothing_is_in_no_sum() -> None:
-    builder = PartialSumBuilder(PLAN, "train")
+    builder = make_builder(PLAN)
     assert builder.take(TASKS[0], None) is None
     assert builder.sums == {}
 
@@ -108,18 +115,17 @@ def reply(rows: str, limbs: np.ndarray) -> RecordDict:
 
 
 LIMBS = np.zeros((2, 2), np.int64)
+SUMMED = {(0, 3), (1, 0)}
 
 
 def test_sums_are_read_as_they_were_sent() -> None:
-    builder = PartialSumBuilder(PLAN, "train")
+    builder = make_builder(PLAN)
     for task in TASKS:
         builder.take(task, answer(int(task.client), 1, 2))
-    # In a message models are numbered in the order of use: 0, 3, 7 are 0, 1, 2.
-    local = {(0, 1): builder.sums[0, 3], (1, 0): builder.sums[1, 0]}
-    content = pack_answers([], local)
+    content = pack_answers([], builder.sums)
     encoded = content.array_records["sums"].values()
-    assert list(encoded) == [Array(each.limbs) for each in local.values()]
-    found = read_sums(content, TASKS, PLAN)
+    assert list(encoded) == [Array(each.limbs) for each in builder.sums.values()]
+    found = read_sums(content, SUMMED, PLAN)
     assert {k: (v.terms, v.weight, v.limbs.tolist()) for k, v in found.items()} == {
         k: (v.terms, v.weight, v.limbs.tolist()) for k, v in builder.sums.items()
     }
@@ -130,19 +136,19 @@ def test_sums_are_read_as_they_were_sent() -> None:
     [
         RecordDict(),
         reply("nonsense", LIMBS),
-        reply("[[0, 0, 2]]", LIMBS),
+        reply("[[0, 3, 2]]", LIMBS),
         reply("[[0, 9, 2, 2]]", LIMBS),
         reply("[[2, 0, 2, 2]]", LIMBS),
         reply("[[0, -1, 2, 2]]", LIMBS),
-        reply("[[0, 0, 2, 2]]", LIMBS[:, :1]),
-        reply("[[0, 0, 2, 2]]", LIMBS[:1]),
-        reply("[[0, 0, 2, 2]]", LIMBS.astype(float)),
-        reply("[[0, 0, 2, 2], [1, 0, 2, 2]]", LIMBS),
+        reply("[[0, 3, 2, 2]]", LIMBS[:, :1]),
+        reply("[[0, 3, 2, 2]]", LIMBS[:1]),
+        reply("[[0, 3, 2, 2]]", LIMBS.astype(float)),
+        reply("[[0, 3, 2, 2], [1, 0, 2, 2]]", LIMBS),
     ],
 )
 def test_sums_that_cannot_be_read_are_refused(content: RecordDict) -> None:
     with pytest.raises(InvalidResultError, match="sum"):
-        read_sums(content, TASKS, PLAN)
+        read_sums(content, SUMMED, PLAN)
 
 
 MODELS = [np.full(2, index, np.float32) for index in range(100)]

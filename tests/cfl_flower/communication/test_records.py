@@ -47,7 +47,7 @@ def test_tasks_arrive_as_they_were_sent() -> None:
     assert (batch.phase, batch.round, batch.settings) == ("train", 7, "{}")
     assert batch.plan.config == {"test": True}
     received = [
-        (task.client, [batch.plan.models[i].tolist() for i in task.models], task.config)
+        (task.client, [batch.models[i].tolist() for i in task.models], task.config)
         for task in batch.plan.tasks
     ]
     assert received == [
@@ -71,7 +71,7 @@ def test_message_carries_each_used_model_once_and_how_many_share_it() -> None:
     content = pack_tasks("evaluate", 1, "{}", plan, plan.tasks[:4], encode_models(plan))
     assert len(content.array_records["models"]) == 2
     # Of the nine clients of the phase, not of the four of this message.
-    assert unpack_tasks(content).sharers == [5, 4]
+    assert unpack_tasks(content).sharers == {0: 5, 1: 4}
 
 
 def test_clusters_with_one_model_have_it_sent_once() -> None:
@@ -83,10 +83,10 @@ def test_clusters_with_one_model_have_it_sent_once() -> None:
     batch = unpack_tasks(content)
     # Tasks still name the models of five clusters, each with its own sharers.
     assert [task.models for task in batch.plan.tasks] == [(0, i) for i in range(1, 5)]
-    received = [model.tolist() for model in batch.plan.models]
+    received = [model.tolist() for model in batch.models.values()]
     assert received == [model.tolist() for model in models]
-    assert batch.sharers == [4, 1, 1, 1, 1]
-    assert len({id(model) for model in batch.plan.models}) == 5
+    assert batch.sharers == {0: 4, 1: 1, 2: 1, 3: 1, 4: 1}
+    assert len({id(model) for model in batch.models.values()}) == 5
 
 
 def test_answers_arrive_as_they_were_sent() -> None:

@@ -90,5 +90,5 @@ def test_the_traceback_of_a_device_stays_in_its_own_log(
     run = run_small(*raising, grid=devices)
     assert not (run.folder / "failures.log").exists()
     told = [record for record in caplog.records if record.exc_info]
-    assert {record.name for record in told} == {"cfl_flower.client_app"}
+    assert {record.name for record in told} == {"cfl_flower.client.task_runner"}
     assert "raising_client.py" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cfl_flower.client.drift_report import DriftReport
-from cfl_flower.client_app import open_resources
+from cfl_flower.client.resources import open_resources
 from cfl_flower.clustering.similarity import normalise
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import RunConfig, compose_config

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
+from cfl_flower.client.device_sums import REVEAL
 from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS
-from cfl_flower.communication.device_sums import REVEAL
 from cfl_flower.communication.masks import GROUPS
 from cfl_flower.communication.records import unpack_answers, unpack_sums
 from cfl_flower.config.compose import compose_config

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS, NodeConfig
-from cfl_flower.communication.device_sums import (
+from cfl_flower.client.device_sums import (
     REVEAL,
     DeviceSums,
     RevealRequest,
     read_revealed,
 )
+from cfl_flower.client.node_config import LEAST_MEMBERS, SECURE_SUMS, NodeConfig
 from cfl_flower.communication.exact_sum import ExactSum
 from cfl_flower.communication.masks import GroupMember, Groups, public_key
 from cfl_flower.data.datasets.digits import Digits

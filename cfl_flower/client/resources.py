@@ -1,0 +1,120 @@
+"""What all virtual clients of a worker share, and what a device has for itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cfl_flower.client.attacks import malicious_clients
+from cfl_flower.client.cohort import cohort_size
+from cfl_flower.client.context import Client, ClientContext
+from cfl_flower.client.faults import fault_odds
+from cfl_flower.client.node_config import NodeConfig
+from cfl_flower.data.worlds.drift import Regroup
+from cfl_flower.data.worlds.partition import Partition
+from cfl_flower.data.worlds.stream import Stream
+from cfl_flower.learning.cohort_training import can_train_together
+from cfl_flower.models import FlatModel, build_network
+from cfl_flower.settings import build, locate, require
+from cfl_flower.types import Vector
+
+
+@dataclass(frozen=True)
+class WorkerResources:
+    """What all virtual clients of a worker share: data, one network, settings."""
+
+    settings: dict[str, Any]
+    odds: dict[str, float]
+    stream: Stream
+    model: FlatModel
+    initial: Vector
+    state_root: Path
+    client_class: Callable[[ClientContext], Client]
+    malicious: frozenset[int]
+
+    def copy_initial(self) -> Vector:
+        """Return the run's common initial model."""
+        return self.initial.copy()
+
+    @cached_property
+    def members(self) -> list[WorkerResources]:
+        """The same for each client of a cohort, with a network of its own.
+
+        This alone on a CPU, which has nothing to gain, and for a network that cannot
+        be trained with others.
+        """
+        if self.model.vector.device.type == "cpu":
+            return [self]
+        return self.cohort(cohort_size(self.model))
+
+    def cohort(self, size: int) -> list[WorkerResources]:
+        """Return the resources of as many clients that train together."""
+        together = can_train_together(self.model, self.settings["dataset"].shape)
+        if size == 1 or not together:
+            return [self]
+        return [replace(self, model=self.model.twin()) for _ in range(size)]
+
+
+def open_resources(text: str, node: NodeConfig | None = None) -> WorkerResources:
+    """Return what the settings on the wire describe, built once per worker and run.
+
+    ``node`` is a device with data of its own: when these change, they are read again.
+    """
+    version = ""
+    if node is not None:
+        dataset = build(json.loads(text)["dataset"])
+        known = hasattr(dataset, "version")
+        version = str(dataset.version(node.data_dir)) if known else ""
+    return _build_resources(text, node, version)
+
+
+@lru_cache(maxsize=8)
+def _build_resources(
+    text: str, node: NodeConfig | None, version: str
+) -> WorkerResources:
+    del version
+    settings = build(json.loads(text))
+    folder = Path(settings["output_dir"])
+    # The server sends absolute paths; another would lie where this process stands.
+    require(folder.is_absolute(), "output_dir", folder, "an absolute path")
+    state_root = folder / "clients"
+    if node is not None:
+        # All that is there is this client's, as it is, and changes by itself.
+        settings |= {"data_dir": node.data_dir, "clients": 1}
+        settings |= {"partition": Partition(), "drift": Regroup(rounds=[])}
+        if hasattr(settings["dataset"], "require_below"):
+            settings["dataset"].require_below(node.data_dir)
+        state_root = node.remembered(settings["run"])
+    # One thread: a sum in parallel would depend on the number of cores.
+    torch.set_num_threads(1)
+    dataset = settings["dataset"]
+    seed = settings["seed"]
+    network = build_network(settings["model"], dataset.shape, dataset.classes, seed)
+    use_gpu = settings["gpus_per_worker"] > 0 and torch.cuda.is_available()
+    device = "cuda" if use_gpu else "cpu"
+    model = FlatModel(network, device)
+    return WorkerResources(
+        settings,
+        fault_odds(settings["faults"]),
+        Stream(
+            dataset,
+            settings["partition"],
+            settings["drift"],
+            settings["clients"],
+            seed,
+            settings["rounds"],
+            settings["data_dir"],
+            device,
+        ),
+        model,
+        model.to_vector(),
+        state_root,
+        locate(settings["strategy"].client),
+        malicious_clients(settings["faults"], settings["clients"], seed),
+    )

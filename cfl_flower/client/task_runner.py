@@ -1,0 +1,245 @@
+"""The tasks of one message: each is a call of one client's method, within its time."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cfl_flower.client.cohort import run_cohort
+from cfl_flower.client.context import Client, ClientContext
+from cfl_flower.client.device_sums import REVEAL, DeviceSums
+from cfl_flower.client.evaluation import Evaluator
+from cfl_flower.client.faults import (
+    draw_fault,
+    inject_fault_after,
+    inject_fault_before,
+)
+from cfl_flower.client.model_privacy import protect_answer
+from cfl_flower.client.node_config import NodeConfig
+from cfl_flower.client.resources import WorkerResources, open_resources
+from cfl_flower.client.state import ClientState
+from cfl_flower.client.time_limit import time_limit
+from cfl_flower.communication.records import TaskBatch
+from cfl_flower.communication.validation import asks_for_losses
+from cfl_flower.errors import ERROR_MARK, RaisedInStrictRunError, TaskTimeoutError
+from cfl_flower.seeding import seed_torch, torch_seed
+from cfl_flower.types import PASSES, Answer, ClientId, Task, Trace, Vector
+
+log = logging.getLogger(__name__)
+
+KEPT = "; its text is in the device's own log"
+"""What a device says after the class of an exception, in the place of its text."""
+
+
+class TaskRunner:
+    """Does the tasks of a message.
+
+    ``node`` is the device whose message it is, and None in a simulation.
+    """
+
+    def __init__(
+        self,
+        resources: WorkerResources,
+        batch: TaskBatch,
+        node: NodeConfig | None = None,
+    ) -> None:
+        self._resources = resources
+        self._settings = resources.settings
+        self._batch = batch
+        self._node = node
+        self._device = None if node is None else DeviceSums(node, resources.settings)
+        sharers = {id(batch.models[i]): n for i, n in batch.sharers.items()}
+        self._evaluator = Evaluator(resources.model, sharers)
+        self._kinds = set[str]()
+
+    def run(self) -> Iterator[tuple[Task, Answer | None]]:
+        """Yield all tasks with their answers; None is a client that sends nothing.
+
+        On a GPU cohorts of clients train at once.
+        """
+        tasks = self._batch.plan.tasks
+        members = self._resources.members
+        limit = self._settings["system"].task_timeout
+        for start in range(0, len(tasks), len(members)):
+            part = tasks[start : start + len(members)]
+            calls = [
+                partial(self.do, task, member)
+                for member, task in zip(members, part, strict=False)
+            ]
+            alone = len(calls) == 1
+            answers = [calls[0]()] if alone else run_cohort(calls, limit)
+            yield from zip(part, answers, strict=True)
+
+    def do(self, task: Task, resources: WorkerResources) -> Answer | None:
+        """Do one client's task within its time."""
+        settings = self._settings
+        phase = self._batch.phase
+        client = task.client
+        node = self._node
+        if node is not None and client != node.client:
+            # It was restarted as another client since it identified itself.
+            return Answer(client, error=("identity", f"this device is {node.client}"))
+        server_round = self.round_of(task)
+        fault = draw_fault(
+            resources.odds, settings["seed"], phase, server_round, client
+        )
+        try:
+            with time_limit(settings["system"].task_timeout):
+                inject_fault_before(fault)
+                if self._device is not None:
+                    answer = self._answer_sums(task, self._device)
+                    if answer is not None:
+                        return answer
+                answer = self.call(task, resources)
+        except TaskTimeoutError as error:
+            return Answer(client, error=("timeout", str(error)))
+        except Exception as error:  # noqa: BLE001 - whatever a client raises is its failure
+            if node is None and settings["faults"].strict:
+                leave_strict_run(settings["engine"], phase, server_round, client, error)
+            return self.failed(client, server_round, error)
+        return inject_fault_after(fault, answer)
+
+    def finish(self, task: Task, answer: Answer) -> Answer:
+        """Return an answer as it may leave."""
+        if self._device is not None:
+            return self._device.keep_in(answer, self._sends_direction(task))
+        # One traceback of a kind: a bug raises in every client.
+        if answer.trace and answer.trace.kind in self._kinds:
+            answer.trace = None
+        elif answer.trace:
+            self._kinds.add(answer.trace.kind)
+        return answer
+
+    def round_of(self, task: Task) -> int:
+        """Return a task's round: asynchronous clients have each their own."""
+        return int(task.config.get("round", self._batch.round))
+
+    def call(self, task: Task, resources: WorkerResources) -> Answer:
+        """Call the NumPyClient method of the message's phase."""
+        batch = self._batch
+        context = self._make_context(task, resources)
+        config: dict[str, Any] = {**batch.plan.config, **task.config}
+        client = resources.client_class(context)
+        parameters = [batch.models[index] for index in task.models]
+        # For whatever draws from torch's own generator, such as dropout.
+        purpose = f"torch/{batch.phase}"
+        seed_torch(torch_seed(context.seed, purpose, context.round, task.client))
+        resources.model.passes = 0
+        arrays: Sequence[Vector] = ()
+        loss: float | None = None
+        if batch.phase == "query":
+            arrays, count, metrics = unpack(client.answer(parameters, config), client)
+        elif batch.phase == "train":
+            arrays, count, metrics = unpack(client.fit(parameters, config), client)
+            # Here, so that no method's own `fit` forgets what clients are selected by.
+            if asks_for_losses(config) and "start_rms" not in metrics:
+                start = client.starting_model(parameters)
+                metrics |= client.start_loss(start, config)
+        else:
+            loss, count, metrics = unpack(client.evaluate(parameters, config), client)
+        privacy = self._settings["privacy"]
+        if privacy.on:
+            arrays, more = protect_answer(
+                privacy, context, batch.phase, parameters, config, arrays, metrics
+            )
+            metrics |= more
+        # How much it computes can depend on a client's data (flash); it is for clocks.
+        if not (privacy.on and context.folder):
+            metrics[PASSES] = resources.model.passes
+        return Answer(task.client, arrays, count, loss, metrics)
+
+    def failed(self, client: ClientId, server_round: int, error: Exception) -> Answer:
+        """Return the answer of a client that raised.
+
+        What a device's exception says, and its traceback, stay in its own log.
+        """
+        kind = type(error).__name__
+        if self._node is not None:
+            words = "client %s raised in round %s, %s"
+            log.error(words, client, server_round, self._batch.phase, exc_info=error)
+            return Answer(client, error=("raised", f"{kind}{KEPT}"))
+        answer = Answer(client, error=("raised", f"{kind}: {error}"))
+        answer.trace = trace_of(error)
+        return answer
+
+    def _answer_sums(self, task: Task, device: DeviceSums) -> Answer | None:
+        """Return what opens a sum, or why the device does not add its result to one."""
+        batch = self._batch
+        if REVEAL in task.config:
+            return device.reveal(batch.round, task)
+        problem = device.refuse(batch.phase, batch.round, batch.plan, task)
+        return None if problem is None else Answer(task.client, error=problem)
+
+    def _sends_direction(self, task: Task) -> bool:
+        """Return whether the array of an answer represents data, and is no model."""
+        config = self._batch.plan.config | task.config
+        asked = getattr(self._resources.client_class, "directions", ())
+        return self._batch.phase == "query" and any(config.get(name) for name in asked)
+
+    def _make_context(self, task: Task, resources: WorkerResources) -> ClientContext:
+        """Return what the client of a task may touch."""
+        settings = self._settings
+        batch = self._batch
+        node = self._node
+        client = task.client
+        kept = task.config.get("keep_from", batch.plan.config.get("keep_from", 0))
+        alone = node is not None
+        malicious = client in resources.malicious
+        context = ClientContext(
+            client=client,
+            round=self.round_of(task),
+            phase=batch.phase,
+            seed=settings["seed"],
+            stream=resources.stream,
+            model=resources.model,
+            evaluator=self._evaluator,
+            settings=settings["strategy"],
+            state=ClientState(resources.state_root, client, int(kept), alone=alone),
+            initial=resources.copy_initial,
+            attack=settings["faults"].attack if malicious else "",
+        )
+        if node is not None and node.data_dir:
+            context.place = 0
+            context.folder = Path(node.data_dir)
+            context.look = lambda: open_resources(batch.settings, node).stream
+        return context
+
+
+def unpack(returned: Any, client: Client) -> Any:
+    """Return what a NumPyClient's method returned, three things.
+
+    Raises `TypeError` if it is anything else.
+    """
+    if isinstance(returned, tuple) and len(returned) == 3:
+        return returned
+    raise TypeError(
+        f"{type(client).__name__} returned {returned!r:.60}; fit and answer return "
+        "arrays, num_examples and metrics, evaluate returns loss, num_examples and "
+        "metrics"
+    )
+
+
+def trace_of(error: Exception) -> Trace:
+    """Return the traceback of an exception that was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    kind = f"{type(error).__name__} at {last.filename}, line {last.lineno}"
+    return Trace(kind, "".join(traceback.format_exception(error)))
+
+
+def leave_strict_run(
+    engine: str, phase: str, server_round: int, client: ClientId, error: Exception
+) -> None:
+    """Let a client's exception end a strict run in process, so that debuggers stop.
+
+    Elsewhere the server ends the run.
+    """
+    if engine == "inprocess":
+        error.add_note(
+            f"{ERROR_MARK}client {client} raised this in round {server_round}, "
+            f"{phase}; faults.strict=true ends the run at the first failure"
+        )
+        raise RaisedInStrictRunError from error

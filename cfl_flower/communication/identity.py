@@ -1,0 +1,94 @@
+"""The question who a node is, and its answer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from cfl_flower.communication.masks import is_public_key
+from cfl_flower.environment.code_version import code_digest
+from cfl_flower.errors import InvalidResultError
+from cfl_flower.types import ClientId, is_client_id
+
+IDENTITY = "identity"
+"""Name of the record with the question, and with the answer."""
+
+CLIENT = "client-id"
+NODES = "nodes"
+KEY = "key"
+CODE = "code"
+
+OTHER_CODE = "code"
+"""Why a node is refused that runs other code than the server."""
+
+
+class Identity(NamedTuple):
+    """What a node reports that it is."""
+
+    client: ClientId | None = None
+    """Of a device."""
+    nodes: int = 0
+    """How many there are in a simulation, else 0."""
+    key: bytes = b""
+    """The public key of a device's masks; empty if it was not asked for one."""
+
+
+def ask_identity(run: str) -> RecordDict:
+    """Return the question; with a run's token, also for the public key in this run."""
+    return RecordDict({IDENTITY: ConfigRecord({KEY: run})})
+
+
+def asked_run(content: RecordDict) -> str:
+    """Return the token of the run in which a device is to report its public key."""
+    return str(content.config_records[IDENTITY].get(KEY, ""))
+
+
+def pack_identity(identity: Identity) -> RecordDict:
+    """Return the answer, with the version of the code."""
+    record = ConfigRecord({CODE: code_digest()})
+    if identity.client is not None:
+        record[CLIENT] = identity.client
+    if identity.nodes:
+        record[NODES] = identity.nodes
+    if identity.key:
+        record[KEY] = identity.key
+    return RecordDict({IDENTITY: record})
+
+
+def read_identity(reply: Message) -> Identity:
+    """Read what a node reports that it is, trusting nothing.
+
+    Raises `InvalidResultError` if it cannot run the app, runs other code (`OTHER_CODE`)
+    or makes no sense.
+    """
+    if reply.has_error():
+        detail = f"a node cannot run the app: {last_sentence(reply)}"
+        raise InvalidResultError("node", detail)
+    record = reply.content.config_records.get(IDENTITY, ConfigRecord({}))
+    client = record.get(CLIENT)
+    nodes = record.get(NODES, 0)
+    key = record.get(KEY, b"")
+    known = client is None or is_client_id(client)
+    opens = isinstance(key, bytes) and (not key or is_public_key(key))
+    counts = isinstance(nodes, int) and nodes >= 0
+    if CODE not in record or not (known and opens and counts):
+        raise InvalidResultError("node", f"a node says {dict(record)!r:.200}")
+    if record[CODE] != code_digest():
+        detail = "a device runs other code than the server; give it the same version"
+        raise InvalidResultError(OTHER_CODE, detail)
+    assert isinstance(key, bytes)
+    assert isinstance(nodes, int)
+    return Identity(client if isinstance(client, int | str) else None, nodes, key)
+
+
+def last_sentence(reply: Message) -> str:
+    """Return the last sentence of what a node says about its error, or its start."""
+    lines = [line.strip() for line in str(reply.error.reason).splitlines()]
+    last = next((line for line in reversed(lines) if line), "unknown reason")
+    # What a ClientApp raises is quoted by Flower: in a simulation, and on a device.
+    for mark in (" occurred. Message: ", ">:<'"):
+        _, raised, said = last.partition(mark)
+        if raised:
+            return said.removesuffix("'>")[:200]
+    return last.split(". ")[0][:200]
