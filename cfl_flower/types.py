@@ -46,6 +46,8 @@ class Task:
     ``parameters``. Empty when it needs none."""
     config: dict[str, Scalar] = field(default_factory=dict)
     """What differs from the plan's common config for this client."""
+    round: int | None = None
+    """The round whose data it means, if clients have each their own."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,10 @@ class Plan:
     """The length of every array that a valid result carries."""
     sum_spec: SumSpec | None = None
     """How results are added up; None if they come one by one."""
+    keep_from: int = 0
+    """The first round of which clients still need what they remember."""
+    whole: Plan | None = field(default=None, repr=False, compare=False)
+    """The plan of which this is a part."""
 
     def __post_init__(self) -> None:
         # A method that appends to its plan's models would change its own state's list.
@@ -86,15 +92,14 @@ class Plan:
 
     @cached_property
     def sharers(self) -> Counter[int]:
-        """How many of the tasks send each model."""
+        """How many tasks, of the whole plan, send each model."""
+        if self.whole is not None:
+            return self.whole.sharers
         return Counter(index for task in self.tasks for index in task.models)
 
     def part(self, tasks: list[Task]) -> Plan:
         """Return a plan of some of the tasks, whose models have as many sharers."""
-        part = replace(self, tasks=tasks)
-        used = {index for task in tasks for index in task.models}
-        part.__dict__["sharers"] = Counter({i: self.sharers[i] for i in used})
-        return part
+        return replace(self, tasks=tasks, whole=self)
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,9 @@ class Failure:
 PASSES = "passes"
 """The metric in which a client app tells what it computed: `FlatModel.passes`."""
 
-START_LOSSES = ("start_loss", "start_rms")
+START_LOSS = "start_loss"
+START_RMS = "start_rms"
+START_LOSSES = (START_LOSS, START_RMS)
 """What a plan's config can ask trained clients to tell of the model they received: the
 mean loss of their samples, and the root of its mean square."""
 

@@ -5,10 +5,18 @@ Computes: local SGD. Sends: the trained model (d floats). Keeps: nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from cfl_flower.client.requests import Request
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply
+
+
+@dataclass(frozen=True)
+class RateRequest(Request):
+    """To train with another learning rate than that of the settings."""
+
+    learning_rate: float
 
 
 class AdapFedAvgClient(ClusteredClient):
@@ -16,6 +24,8 @@ class AdapFedAvgClient(ClusteredClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model on the data of this round."""
-        local = replace(self.local, learning_rate=config["learning_rate"])
+        request = RateRequest.from_config(config)
+        assert request is not None
+        local = replace(self.local, learning_rate=request.learning_rate)
         trained, count = self.train_from(parameters[0], local)
         return [trained], count, {}

@@ -22,13 +22,14 @@ from torch import Tensor
 from cfl_flower.client.attacks import spoil_labels, spoil_report
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_report import DriftReporter, ReportRequest
+from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.worlds.stream import View
 from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
-from cfl_flower.types import FloatArray, Scalar, Vector
+from cfl_flower.types import START_LOSS, START_RMS, FloatArray, Scalar, Vector
 
 Config: TypeAlias = dict[str, Any]
 """What the server says with a task."""
@@ -140,7 +141,7 @@ class ClusteredClient(NumPyClient):
             return {}
         losses = sample_losses(self.context.model.load(received), x, y).double()
         squares = float(losses.square().mean())
-        return {"start_loss": float(losses.mean()), "start_rms": squares**0.5}
+        return {START_LOSS: float(losses.mean()), START_RMS: squares**0.5}
 
     def train_from(
         self,
@@ -226,9 +227,10 @@ class ClusteredClient(NumPyClient):
         """Test the served model on this round's data, and look at the next round's."""
         upcoming = self.context.upcoming
         report = self.report(config, upcoming, parameters)
-        if config.get("tell_empty") and not len(self.data(upcoming).labels):
+        request = EvaluateRequest.of(config)
+        if request.report_empty and not len(self.data(upcoming).labels):
             report = {**report, "empty": True}
-        if not config.get("test", True):
+        if not request.test:
             return 0.0, 0, report
         own = self.data(self.context.round)
         view = own.everything() if own.whole else own

@@ -102,7 +102,7 @@ class FedCCFAClient(DecoupledClient):
         that lost its memory has what came back, and not which it made: None.
         """
         if len(parameters) > 1:
-            return read_anchors(parameters[1], config["present"])
+            return read_anchors(parameters[1], config)
         if not {"anchors", "present"} <= kept.keys():
             return None
         return Anchors(kept["anchors"], kept["present"])

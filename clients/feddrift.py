@@ -12,18 +12,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import torch
 
+from cfl_flower.client.requests import Request
 from cfl_flower.data.worlds.stream import View
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
 
 NEW = -1
 """What it reports when it started a model of its own; see `strategies.feddrift`."""
+
+
+@dataclass(frozen=True)
+class EarlierDataRequest(Request):
+    """To train on data of earlier time steps as well."""
+
+    assigned: str
+    """JSON pairs of a step and the model that its data belong to."""
 
 
 class FedDriftClient(ClusteredClient):
@@ -39,8 +48,9 @@ class FedDriftClient(ClusteredClient):
         if len(self.data(server_round).train_indices) == 0:
             return [parameters[0]], 0, {}
         # The server does not know a step whose only result was lost.
-        told = json.loads(config.get("assigned", "[]"))
-        past = {step: model for step, model in told if f"{step}.loss" in self.kept}
+        request = EarlierDataRequest.from_config(config)
+        assigned = [] if request is None else json.loads(request.assigned)
+        past = {step: model for step, model in assigned if f"{step}.loss" in self.kept}
         last = max(past, default=0)
         same = np.array_equal(
             self.kept.get(f"{last}.data", ()), self.fingerprint(server_round)

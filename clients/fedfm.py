@@ -31,7 +31,7 @@ class FedFMClient(ClusteredClient):
         start = parameters[0]
         x, y = self.samples(context.round)
         model = self.load_received(start)
-        anchors = read_anchors(parameters[1], config["present"])
+        anchors = read_anchors(parameters[1], config)
         loss = None
         # The paper counts rounds from 0.
         if context.round - 1 >= settings.start and anchors.present.any():

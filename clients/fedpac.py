@@ -50,7 +50,7 @@ class FedPACClient(DecoupledClient):
         z = represent(self.load(received, own, context.round), x)
         variance, weighted = statistics(z, y, counts)
         own = self.fit_classifier(own, z, y)
-        anchors = read_anchors(parameters[1], config["present"])
+        anchors = read_anchors(parameters[1], config)
         loss = None
         if anchors.present.any():
             alignment = distance(anchors, x.device)

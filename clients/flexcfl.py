@@ -8,14 +8,30 @@ else the number of the nearest group. Keeps: the directions; w_0 follows from th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cfl_flower.client.requests import EvaluateRequest, Request
 from cfl_flower.clustering.similarity import dissimilarities, sketch
 from cfl_flower.types import Vector
 from clients.base import Config, Metrics, Reply
 from clients.families.choosing import ChoosingClient
+
+
+@dataclass(frozen=True)
+class PretrainingRequest(Request):
+    """To send the update from w_0."""
+
+    pretrain: bool
+
+
+@dataclass(frozen=True)
+class DirectionsRequest(Request):
+    """To keep the groups' directions, if they are sent."""
+
+    directions: str
+    """The name under which they are kept."""
 
 
 class FlexCFLClient(ChoosingClient):
@@ -23,7 +39,7 @@ class FlexCFLClient(ChoosingClient):
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer as others, or send the update from w_0."""
-        if not config.get("pretrain"):
+        if PretrainingRequest.from_config(config) is None:
             return super().answer(parameters, config)
         upcoming = self.context.upcoming
         update = self.pretrain(upcoming)
@@ -54,7 +70,7 @@ class FlexCFLClient(ChoosingClient):
         self, received: Sequence[Vector], config: Config, server_round: int
     ) -> int | None:
         """Return the group of the nearest kept direction; None if they were lost."""
-        kept = self.context.state.kept(config["directions"])
+        kept = self.context.state.kept(self.name(config))
         if not kept:
             return None
         directions = [kept[str(group)] for group in range(len(kept))]
@@ -64,11 +80,18 @@ class FlexCFLClient(ChoosingClient):
         self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
         """Keep the directions if they were sent; choose again after a shift."""
-        self.keep(parameters[1:] if config.get("test") else parameters, config)
+        tested = EvaluateRequest.of(config).test
+        self.keep(parameters[1:] if tested else parameters, config)
         return super().report(config, server_round, parameters)
 
     def keep(self, directions: Sequence[Vector], config: Config) -> None:
         """Keep the directions for a later migration."""
         if directions and self.context.settings.migration:
             arrays = {str(group): each for group, each in enumerate(directions)}
-            self.context.state.keep(config["directions"], arrays)
+            self.context.state.keep(self.name(config), arrays)
+
+    def name(self, config: Config) -> str:
+        """Return the name under which the directions are kept."""
+        request = DirectionsRequest.from_config(config)
+        assert request is not None
+        return request.directions

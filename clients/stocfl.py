@@ -8,18 +8,41 @@ Keeps: with `refresh=on_drift` a digest of the data from which psi was computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
 from cfl_flower.client.attacks import spoil_report
 from cfl_flower.client.drift_report import DriftReport
+from cfl_flower.client.requests import Request
 from cfl_flower.clustering.similarity import nearest_direction, normalise, sketch
 from cfl_flower.learning.training import full_gradient, predictions, train
 from cfl_flower.types import FloatArray, Vector
 from clients.base import Config, Metrics, Reply
 from clients.families.bilevel import BilevelClient
+
+
+@dataclass(frozen=True)
+class PsiRequest(Request):
+    """To send psi at the model that is sent."""
+
+    represent: bool
+
+
+@dataclass(frozen=True)
+class OmegaRequest(Request):
+    """To train the global model that is sent."""
+
+    train_global: bool
+
+
+@dataclass(frozen=True)
+class RefreshRequest(Request):
+    """To report psi again if the data changed."""
+
+    reported: int
+    """The round in which the server took the last report."""
 
 
 class StoCFLClient(BilevelClient):
@@ -31,10 +54,10 @@ class StoCFLClient(BilevelClient):
         """Send psi at the anchor parameters[0], or omega = parameters[0] trained."""
         upcoming = self.context.upcoming
         count = len(self.data(upcoming).labels)
-        if config.get("represent"):
+        if PsiRequest.from_config(config) is not None:
             self.remember(upcoming)
             return [self.direction(parameters[0], upcoming)], count, {}
-        if config.get("global"):
+        if OmegaRequest.from_config(config) is not None:
             return [self.train_global(parameters[0], upcoming)], count, {}
         return super().answer(parameters, config)
 
@@ -106,15 +129,15 @@ class StoCFLClient(BilevelClient):
     def report(
         self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
-        """Report psi anew if the data are not those of ``config["reported"]``.
+        """Report psi anew if the data are not those of the last report taken.
 
-        That is the round in which the server took the last report: one that was lost is
-        made again. The anchor follows from the seed.
+        One that was lost is made again. The anchor follows from the seed.
         """
         samples = len(self.data(server_round).labels)
-        if "reported" not in config or samples == 0:
+        request = RefreshRequest.from_config(config)
+        if request is None or samples == 0:
             return {}
-        taken = int(config["reported"])
+        taken = request.reported
         before = self.context.state.part("report").at(taken).get("data")
         if before is not None and np.array_equal(
             before, self.fingerprint(server_round)

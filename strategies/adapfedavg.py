@@ -12,7 +12,7 @@ model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from cfl_flower.engine.method import ClusteredStrategy, Disclosure, StrategySett
 from cfl_flower.settings import settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan, Vector
+from clients.adapfedavg import RateRequest
 
 
 @settings("strategy")
@@ -85,8 +86,7 @@ class AdapFedAvg(ClusteredStrategy):
         plan = super().plan_train(server_round)
         rate = self.settings.local.learning_rate * self.state.share
         self.run.record.measures["learning_rate"] = rate
-        plan.config["learning_rate"] = rate
-        return plan
+        return replace(plan, config=plan.config | RateRequest(rate).to_config())
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average, then adapt the learning rate to the model's variance."""

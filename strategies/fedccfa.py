@@ -30,7 +30,7 @@ from cfl_flower.clustering.class_clusters import (
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import Description
 from cfl_flower.errors import ConfigError
-from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
+from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
 from cfl_flower.settings import Count, Natural, NonNegative, Positive, settings
 from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result
 from strategies.families.decoupled import (
@@ -136,7 +136,7 @@ class FedCCFA(DecoupledStrategy):
         shared = [self.state.points.ravel()] if self.shares_anchors else []
         plan = self.run.participants.send(server_round, [self.extractor, *shared])
         if shared:
-            plan.config["present"] = write_presence(self.state.anchors)
+            plan.config.update(presence_config(self.state.anchors))
         return replace(plan, reply=tuple(self.parts.values()))
 
     def absorb_train(self, server_round: int, results: Results) -> None:

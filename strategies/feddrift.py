@@ -34,6 +34,7 @@ from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, IntArray, Plan, Result
+from clients.feddrift import EarlierDataRequest
 
 NEW = -1
 """What a client reports that started a model of its own."""
@@ -145,7 +146,10 @@ class FedDrift(ClusteredStrategy):
         rows = self.state.rows(task.client for task in plan.tasks)
         own = [json.dumps(steps[steps[:, 0] == row, 1:].tolist()) for row in rows]
         pairs = zip(plan.tasks, own, strict=True)
-        tasks = [replace(task, config={"assigned": each}) for task, each in pairs]
+        tasks = [
+            replace(task, config=EarlierDataRequest(each).to_config())
+            for task, each in pairs
+        ]
         return replace(plan, tasks=tasks)
 
     def absorb_train(self, server_round: int, results: Results) -> None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import ClusteredStrategy, StrategySettings
-from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
+from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
 from cfl_flower.models import split_module
 from cfl_flower.settings import Natural, NonNegative, Positive, settings
 from cfl_flower.types import Plan, Result
@@ -63,7 +63,7 @@ class FedFM(ClusteredStrategy):
         """Send the model and the anchors to the participants."""
         arrays = [self.state.models[0], self.state.points.ravel()]
         plan = self.run.participants.send(server_round, arrays)
-        plan.config["present"] = write_presence(self.state.anchors)
+        plan.config.update(presence_config(self.state.anchors))
         return plan
 
     def absorb_train(self, server_round: int, results: Results) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from cfl_flower.communication.results import Results
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import mix_models
-from cfl_flower.learning.decoupling import no_anchors, parse_counts, write_presence
+from cfl_flower.learning.decoupling import no_anchors, parse_counts, presence_config
 from cfl_flower.seeding import one_thread
 from cfl_flower.settings import NonNegative, settings
 from cfl_flower.types import FloatArray, Plan, Result
@@ -125,7 +125,7 @@ class FedPAC(DecoupledStrategy):
         """Send the extractor and the anchors to the participants."""
         points = self.state.points.ravel()
         plan = self.run.participants.send(server_round, [self.extractor, points])
-        plan.config["present"] = write_presence(self.state.anchors)
+        plan.config.update(presence_config(self.state.anchors))
         return replace(plan, reply=(*self.split.lengths, len(points), len(points)))
 
     def absorb_train(self, server_round: int, results: Results) -> None:

@@ -43,6 +43,7 @@ from cfl_flower.types import (
     Vector,
     client_order,
 )
+from clients.flexcfl import PretrainingRequest
 from strategies.families.choosing import (
     ChoosingSettings,
     ChoosingState,
@@ -204,9 +205,8 @@ class FlexCFL(ChoosingStrategy):
                 count = settings.clusters - len(results)
             some = sorted(order[len(asked) : len(asked) + count], key=client_order)
             tasks = [Task(client) for client in some]
-            results += self.run.ask(
-                server_round, Plan(tasks, [], {"pretrain": True}, reply)
-            )
+            question = PretrainingRequest(pretrain=True).to_config()
+            results += self.run.ask(server_round, Plan(tasks, [], question, reply))
             asked.update(some)
         return results, asked
 

@@ -117,11 +117,7 @@ class DeviceSums:
         """
         if not self.required:
             return None
-        single = (
-            len(plan.tasks) == 1
-            and task.config.get("round", server_round) == server_round
-        )
-        if not single:
+        if len(plan.tasks) > 1 or task.round not in (None, server_round):
             return "refused", "it is asked for results of several tasks or rounds"
         if phase != "train" or not any(plan.reply):
             asked = plan.sum_spec is not None

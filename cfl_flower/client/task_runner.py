@@ -27,7 +27,7 @@ from cfl_flower.communication.records import TaskBatch
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.errors import ERROR_MARK, RaisedInStrictRunError, TaskTimeoutError
 from cfl_flower.seeding import seed_torch, torch_seed
-from cfl_flower.types import PASSES, Answer, ClientId, Task, Trace, Vector
+from cfl_flower.types import PASSES, START_RMS, Answer, ClientId, Task, Trace, Vector
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class TaskRunner:
 
     def round_of(self, task: Task) -> int:
         """Return a task's round: asynchronous clients have each their own."""
-        return int(task.config.get("round", self._batch.round))
+        return self._batch.round if task.round is None else task.round
 
     def call(self, task: Task, resources: WorkerResources) -> Answer:
         """Call the NumPyClient method of the message's phase."""
@@ -136,7 +136,7 @@ class TaskRunner:
         elif batch.phase == "train":
             arrays, count, metrics = unpack(client.fit(parameters, config), client)
             # Here, so that no method's own `fit` forgets what clients are selected by.
-            if asks_for_losses(config) and "start_rms" not in metrics:
+            if asks_for_losses(config) and START_RMS not in metrics:
                 start = client.starting_model(parameters)
                 metrics |= client.start_loss(start, config)
         else:
@@ -186,7 +186,7 @@ class TaskRunner:
         batch = self._batch
         node = self._node
         client = task.client
-        kept = task.config.get("keep_from", batch.plan.config.get("keep_from", 0))
+        keep_from = batch.plan.keep_from
         alone = node is not None
         malicious = client in resources.malicious
         context = ClientContext(
@@ -198,7 +198,7 @@ class TaskRunner:
             model=resources.model,
             evaluator=self._evaluator,
             settings=settings["strategy"],
-            state=ClientState(resources.state_root, client, int(kept), alone=alone),
+            state=ClientState(resources.state_root, client, keep_from, alone=alone),
             initial=resources.copy_initial,
             attack=settings["faults"].attack if malicious else "",
         )

@@ -57,11 +57,12 @@ def encode_models(plan: Plan) -> dict[int, Array]:
     Clusters may have the same model, as all have that nobody trained yet.
     """
     distinct: dict[int, Array] = {}
-    for index in plan.sharers:
+    used = {index for task in plan.tasks for index in task.models}
+    for index in used:
         model = plan.models[index]
         if id(model) not in distinct:
             distinct[id(model)] = _encode_vectors([model])
-    return {index: distinct[id(plan.models[index])] for index in plan.sharers}
+    return {index: distinct[id(plan.models[index])] for index in used}
 
 
 def _encode(shape: tuple[int, ...], parts: Sequence[Vector | IntArray]) -> Array:
@@ -102,11 +103,14 @@ def pack_tasks(
         "phase": phase,
         "round": server_round,
         "config": plan.config,
-        "tasks": [[task.client, task.models, task.config] for task in tasks],
+        "tasks": [
+            [task.client, task.models, task.config, task.round] for task in tasks
+        ],
         "models": [
             [index, names[id(encoded[index])], plan.sharers[index]] for index in used
         ],
         "reply": plan.reply,
+        "keep_from": plan.keep_from,
         "sum_spec": None if spec is None else asdict(spec),
         "summed": sorted(summed),
     }
@@ -123,12 +127,21 @@ def unpack_tasks(content: RecordDict) -> TaskBatch:
     # A view for each: how many clients receive a model is known by the object.
     models = {index: arrays[name].view() for index, name, _ in header["models"]}
     sharers = {index: count for index, _, count in header["models"]}
-    tasks = [Task(client, tuple(at), config) for client, at, config in header["tasks"]]
+    tasks = [
+        Task(client, tuple(places), config, own)
+        for client, places, config, own in header["tasks"]
+    ]
     sent = header["sum_spec"]
     spec = None
     if sent is not None:
         spec = SumSpec(tuple(sent["bases"]), sent["by_samples"], sent["masked"])
-    plan = Plan(tasks, [], header["config"], tuple(header["reply"]), spec)
+    plan = Plan(
+        tasks,
+        config=header["config"],
+        reply=tuple(header["reply"]),
+        sum_spec=spec,
+        keep_from=header["keep_from"],
+    )
     return TaskBatch(
         phase=header["phase"],
         round=header["round"],

@@ -71,7 +71,7 @@ class AsynchronousStrategy(ClusteredStrategy):
         if self.settings.stream == "cycles":
             own = np.maximum(state.cycles - 1, 1)
         tasks = [
-            Task(client, (row,), {"round": int(own[row])})
+            Task(client, (row,), round=int(own[row]))
             for row, client in enumerate(state.clients)
         ]
         return Plan(tasks, state.served)

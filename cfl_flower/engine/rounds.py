@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
+from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.partial_sums import portions
 from cfl_flower.communication.results import Results
@@ -115,8 +116,8 @@ class Rounds:
         test = number % every == 0 or number == self.config.rounds
         plan = self.plan_tests(test)
         # What is not accounted for is not asked for where an account is kept.
-        asked = {"test": test, "tell_empty": not self.config.privacy.on}
-        plan = replace(plan, config={**plan.config, **asked})
+        asked = EvaluateRequest(test, report_empty=not self.config.privacy.on)
+        plan = replace(plan, config=plan.config | asked.to_config())
         return self.delivery.send("evaluate", self.pass_out("evaluate", plan))
 
     def aggregate_evaluate(self, replies: Iterable[Message]) -> MetricRecord | None:
@@ -154,9 +155,7 @@ class Rounds:
         for stage in self.stages:
             self._plans.append(plan)
             plan = stage.plan(context, plan)
-        context.sent = replace(
-            plan, config={**plan.config, "keep_from": context.keep_from}
-        )
+        context.sent = replace(plan, keep_from=context.keep_from)
         return context.sent
 
     def pass_back(self, results: Results) -> Results:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfl_flower.client.requests import UploadRequest
 from cfl_flower.communication.asynchronous import AsyncDispatcher, Backoff
 from cfl_flower.communication.results import Results, payload_bytes
 from cfl_flower.communication.validation import check_test
@@ -34,7 +35,6 @@ from cfl_flower.types import (
     Json,
     Plan,
     Result,
-    Scalar,
     Task,
     Vector,
     client_order,
@@ -255,16 +255,20 @@ class Uploads(Rounds):
             sent = self._sent.get(client) or self._resend(row)
             models |= {id(model): model for model in sent}
             at = list(models)
-            config: dict[str, Scalar] = {
-                "round": int(state.rounds[row]),
-                "cycle": int(state.cycles[row]),
-                "stamp": int(state.stamps[row]),
-            }
+            request = UploadRequest(
+                stamp=int(state.stamps[row]),
+                cycle=int(state.cycles[row]),
+                tested=not self.fleet.simulated,
+            )
             indices = tuple(at.index(id(model)) for model in sent)
-            tasks.append(Task(client, indices, config))
-        common: dict[str, Scalar] = {"tested": not self.fleet.simulated}
-        common["keep_from"] = self.context.keep_from
-        return Plan(tasks, list(models.values()), common, reply=self._upload)
+            own = int(state.rounds[row])
+            tasks.append(Task(client, indices, request.to_config(), own))
+        return Plan(
+            tasks,
+            list(models.values()),
+            reply=self._upload,
+            keep_from=self.context.keep_from,
+        )
 
     def _resend(self, row: int) -> list[Vector]:
         """Return what a client is sent whose task was lost with the server."""

@@ -7,8 +7,9 @@ regression on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.training import BLOCK, LocalTraining, Loss, switch_mode, train
 from cfl_flower.models import FlatModel, SoftmaxRegression, Split
-from cfl_flower.types import BoolArray, FloatArray, IntArray, Vector
+from cfl_flower.types import BoolArray, FloatArray, IntArray, Scalar, Vector
 
 
 @torch.no_grad()
@@ -181,14 +182,18 @@ def no_anchors(split: Split) -> Anchors:
     return Anchors(points, np.zeros(split.classes, bool))
 
 
-def write_presence(anchors: Anchors) -> str:
-    """Write which classes have an anchor as text: "101" for classes 0 and 2."""
-    return "".join("1" if each else "0" for each in anchors.present)
+PRESENT = "present"
+"""Key of a plan's config: which classes have an anchor."""
 
 
-def read_anchors(points: Vector, presence: str) -> Anchors:
-    """Return the anchors that a client received, from points and `write_presence`."""
-    present = np.array([each == "1" for each in presence])
+def presence_config(anchors: Anchors) -> dict[str, Scalar]:
+    """Return which classes have an anchor as text: "101" for classes 0 and 2."""
+    return {PRESENT: "".join("1" if each else "0" for each in anchors.present)}
+
+
+def read_anchors(points: Vector, config: Mapping[str, Any]) -> Anchors:
+    """Return the anchors that a client received, from points and `presence_config`."""
+    present = np.array([each == "1" for each in config[PRESENT]])
     return Anchors(points.reshape(len(present), -1), present)
 
 

@@ -16,6 +16,7 @@ import time
 
 import numpy as np
 
+from cfl_flower.client.requests import UploadRequest
 from cfl_flower.client.time_limit import without_limit
 from cfl_flower.client.upload_policy import touched
 from cfl_flower.types import IntArray, Vector
@@ -27,15 +28,17 @@ class AsynchronousClient(ClusteredClient):
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train from what was received; say how good both models are here."""
-        stamp = int(config["stamp"])
+        request = UploadRequest.from_config(config)
+        assert request is not None
+        stamp = request.stamp
         with without_limit():
             asked = self.hold(stamp)
         metrics: Metrics = {"stamp": stamp}
         start, shares = self.begin(parameters)
-        if config.get("tested"):
+        if request.tested:
             metrics |= self.tested("after", start)
         # A client may train several times on the data of one round of the server.
-        trained, count = self.train_from(start, purpose=f"cycle-{config['cycle']}")
+        trained, count = self.train_from(start, purpose=f"cycle-{request.cycle}")
         metrics |= self.tested("before", trained)
         if asked is not None:
             found = {"counts": self.counts(), "touched": np.array([asked])}

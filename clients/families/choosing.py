@@ -9,10 +9,27 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from cfl_flower.client.requests import EvaluateRequest, Request
 from cfl_flower.clustering.representations import label_counts
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Metrics, Reply
+
+
+@dataclass(frozen=True)
+class ChoiceRequest(Request):
+    """To choose a first cluster among what is sent."""
+
+    choose: bool
+
+
+@dataclass(frozen=True)
+class MigrationRequest(Request):
+    """To choose again after a shift."""
+
+    chosen: int
+    """The round in which the server took the last choice."""
 
 
 class ChoosingClient(ClusteredClient):
@@ -41,7 +58,7 @@ class ChoosingClient(ClusteredClient):
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer the hello, or choose the first cluster."""
-        if not config.get("choose"):
+        if ChoiceRequest.from_config(config) is None:
             return super().answer(parameters, config)
         upcoming = self.context.upcoming
         cluster = self.choose(parameters, config, upcoming)
@@ -52,19 +69,20 @@ class ChoosingClient(ClusteredClient):
     ) -> Metrics:
         """Choose again if the label counts shifted since the last choice.
 
-        The server took that in round ``config["chosen"]``: one that was lost is made
-        again.
+        One that the server did not take, as it was lost, is made again.
         """
         context = self.context
         labels = self.data(server_round).labels
-        if "chosen" not in config or len(labels) == 0:
+        request = MigrationRequest.from_config(config)
+        if request is None or len(labels) == 0:
             return {}
-        taken = int(config["chosen"])
+        taken = request.chosen
         before = context.state.part("choice").at(taken).get("counts")
         counts = label_counts(labels, context.stream.classes)
         if before is not None and not context.settings.shift.detects(counts, before):
             return {}
-        candidates = parameters[1:] if config["test"] else parameters
+        tested = EvaluateRequest.of(config).test
+        candidates = parameters[1:] if tested else parameters
         cluster = self.choose_again(candidates, config, server_round)
         if cluster is None:
             return {"lost": True}

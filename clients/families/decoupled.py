@@ -12,6 +12,7 @@ from functools import partial
 
 from torch import Tensor
 
+from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.data.worlds.stream import View
 from cfl_flower.learning.decoupling import (
     initial_classifier,
@@ -105,7 +106,7 @@ class DecoupledClient(ClusteredClient):
         self, parameters: list[Vector], config: Config
     ) -> tuple[float, int, Metrics]:
         """Take over what the server made of all participants' results, then test."""
-        tested = 1 if config.get("test", True) else 0
+        tested = 1 if EvaluateRequest.of(config).test else 0
         if returned := parameters[tested:]:
             self.adopt(returned)
         return super().evaluate(parameters[:tested], config)

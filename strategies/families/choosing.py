@@ -24,7 +24,8 @@ from cfl_flower.engine.method import (
     read_number,
 )
 from cfl_flower.settings import Count, require, settings
-from cfl_flower.types import IntArray, Plan, Result, Scalar, Task
+from cfl_flower.types import IntArray, Plan, Result, Task
+from clients.families.choosing import ChoiceRequest, MigrationRequest
 from strategies.families.downloads import FetchedModels
 
 
@@ -93,7 +94,7 @@ class ChoosingStrategy(ClusteredStrategy):
         models = self.candidates.models
         everything = tuple(range(len(models)))
         tasks = [Task(result.client, everything) for result in newcomers]
-        question = {"choose": True, **self.candidates.config}
+        question = {**self.candidates.config, **ChoiceRequest(choose=True).to_config()}
         answers = self.run.ask(server_round, Plan(tasks, models, question))
         answers = self.run.read("query", answers, self.read_choice)
         self.admit(server_round, answers, [answer.report for answer in answers])
@@ -122,8 +123,8 @@ class ChoosingStrategy(ClusteredStrategy):
         for row, receives in enumerate(candidates.receivers(state)):
             received: tuple[int, ...] = (int(state.clusters[row]),) if test else ()
             received += places if receives else ()
-            chosen: dict[str, Scalar] = {"chosen": int(state.chosen[row])}
-            tasks.append(Task(state.clients[row], received, chosen))
+            request = MigrationRequest(int(state.chosen[row]))
+            tasks.append(Task(state.clients[row], received, request.to_config()))
         return Plan(tasks, models, dict(candidates.config))
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from cfl_flower.clustering.representations import digest
 from cfl_flower.types import BoolArray, IntArray, Result, Scalar, Vector
+from clients.flexcfl import DirectionsRequest
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class KeptModels(FetchedModels):
     @cached_property
     def config(self) -> Mapping[str, Scalar]:
         """The name under which clients keep the models, as a task config."""
-        return {"directions": digest(np.concatenate(self.models))}
+        return DirectionsRequest(digest(np.concatenate(self.models))).to_config()
 
     def receivers(self, state: Any) -> BoolArray:
         """Return which clients have not received the models yet."""

@@ -44,6 +44,7 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
+from clients.stocfl import OmegaRequest, PsiRequest
 from strategies.families.bilevel import BilevelSettings
 from strategies.stocfl import representations as psi
 
@@ -190,9 +191,8 @@ class StoCFL(ClusteredStrategy):
     ) -> Iterator[tuple[int, Vector]]:
         """Yield row and psi of those who answer."""
         tasks = [Task(self.state.clients[row], (0,)) for row in rows]
-        plan = Plan(
-            tasks, [self.run.initial_model()], {"represent": True}, (self.width,)
-        )
+        question = PsiRequest(represent=True).to_config()
+        plan = Plan(tasks, [self.run.initial_model()], question, (self.width,))
         for part in self.run.ask_in_parts(server_round, plan):
             answers = self.run.read("query", part)
             # Without samples there is no direction.
@@ -285,7 +285,8 @@ class StoCFL(ClusteredStrategy):
         trained = RunningMean()
         for result in results:
             task = Task(result.client, (0,))
-            plan = Plan([task], [omega], {"global": True}, (len(omega),))
+            question = OmegaRequest(train_global=True).to_config()
+            plan = Plan([task], [omega], question, (len(omega),))
             for answer in self.run.ask(server_round, plan):
                 omega = answer.arrays[0]
                 trained.add(omega, self.run.weight(answer))

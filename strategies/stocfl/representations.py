@@ -12,6 +12,7 @@ from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.similarity import sketch
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import ClientId, Plan, Result, Task, Vector
+from clients.stocfl import RefreshRequest
 
 MEMORY_WARNING = 4e9
 """Bytes of all clients' psi beyond which a run begins with a warning."""
@@ -66,7 +67,7 @@ def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
     ``tests`` may have no tasks; ``reported`` is the round in which each psi was taken.
     """
     tasks = [
-        replace(task, config={"reported": reported[task.client]})
+        replace(task, config=RefreshRequest(reported[task.client]).to_config())
         if task.client in reported
         else task
         for task in tests.tasks or map(Task, reported)

@@ -17,9 +17,9 @@ from cfl_flower.learning.decoupling import (
     Anchors,
     balanced_batch,
     class_means,
+    presence_config,
     represent,
     train_classifier,
-    write_presence,
 )
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.models import FlatModel, Mlp, initial_vector
@@ -179,13 +179,13 @@ def test_all_participants_are_aligned_with_global_anchors(equip: Equip) -> None:
         client = equip(21, anchors="global")
         extractor, classifier = parts(client)
         client.context.state.save(20, {"classifier": classifier, **kept})
-        config = {"present": write_presence(ANCHORS)}
+        config = presence_config(ANCHORS)
         arrays, _, _ = client.fit([extractor, ANCHORS.points.ravel()], config)
         found.append(arrays[0])
         assert client.anchors([], {}, {}) is None
     assert np.array_equal(*found)
     unaligned = equip(21, anchors="global", alignment_weight=0.0)
-    config = {"present": write_presence(ANCHORS)}
+    config = presence_config(ANCHORS)
     arrays, _, _ = unaligned.fit([extractor, ANCHORS.points.ravel()], config)
     assert not np.array_equal(arrays[0], found[0])
 

@@ -105,7 +105,7 @@ def test_theta_is_trained_near_omega_and_omega_alone(
     trained = omega - FULL.learning_rate * gradient(omega, x, y)
     assert alone == pytest.approx(trained, abs=1e-6)
     # One after the other, omega is asked for by itself, before its round.
-    (only,), _, _ = client_of(make_context, 0).answer([omega], {"global": True})
+    (only,), _, _ = client_of(make_context, 0).answer([omega], {"train_global": True})
     assert only == pytest.approx(trained, abs=1e-6)
     turns = client_of(make_context, 1, omega="sequential", regularisation=0.5)
     arrays, _, _ = turns.fit([omega, theta], {})

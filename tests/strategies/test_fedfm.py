@@ -8,8 +8,8 @@ from cfl_flower.learning.decoupling import (
     Anchors,
     mean_anchors,
     parse_counts,
+    presence_config,
     read_anchors,
-    write_presence,
 )
 from tests.conftest import Runner
 
@@ -27,7 +27,7 @@ def test_global_anchors_are_weighted_by_samples_and_never_lost() -> None:
 
 def test_anchors_survive_the_wire() -> None:
     anchors = Anchors(np.float32([[1, 2], [0, 0]]), np.array([True, False]))
-    found = read_anchors(anchors.points.ravel(), write_presence(anchors))
+    found = read_anchors(anchors.points.ravel(), presence_config(anchors))
     assert np.array_equal(found.points, anchors.points)
     assert np.array_equal(found.present, anchors.present)
 

@@ -9,7 +9,7 @@ import numpy as np
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.stages.stage import Stage
-from cfl_flower.types import Plan, Scalar
+from cfl_flower.types import START_LOSS, START_RMS, Plan, Scalar
 
 
 class ParticipantLosses(Stage):
@@ -19,9 +19,9 @@ class ParticipantLosses(Stage):
         """Ask for the losses that the server optimiser or the selection needs."""
         asked: dict[str, Scalar] = {}
         if context.phase == "train" and context.config.server_optimizer.by_loss:
-            asked["start_loss"] = True
+            asked[START_LOSS] = True
         if context.phase == "train" and context.config.selection.learns:
-            asked["start_rms"] = True
+            asked[START_RMS] = True
         return replace(plan, config={**plan.config, **asked})
 
     def receive(self, context: RoundContext, plan: Plan, results: Results) -> Results:
@@ -32,7 +32,7 @@ class ParticipantLosses(Stage):
         state = context.state
         history = state.history.extended(len(state.clients))
         clients = [result.client for result in results]
-        rms = np.array([float(result.telemetry["start_rms"]) for result in results])
+        rms = np.array([float(result.telemetry[START_RMS]) for result in results])
         local = context.config.strategy.local
         seen = np.array([result.num_examples for result in results])
         if local.steps is not None:

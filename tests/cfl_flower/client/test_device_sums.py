@@ -166,7 +166,7 @@ def test_a_salt_of_a_round_that_was_asked_for_late_is_remembered_too(
     [
         ("query", {}, "training alone"),
         ("evaluate", {}, "training alone"),
-        ("train", {"config": {"round": 3}}, "several tasks or rounds"),
+        ("train", {"round": 3}, "several tasks or rounds"),
         ("train", {"twice": True}, "several tasks or rounds"),
         ("train", {"at": 0}, "for round 0"),
         ("train", {"at": -1}, "for round -1"),
@@ -176,7 +176,7 @@ def test_masks_are_for_one_result_of_training(
     site: Site, phase: str, more: dict[str, Any], why: str
 ) -> None:
     task = site.task()
-    task = replace(task, config=task.config | more.get("config", {}))
+    task = replace(task, round=more.get("round"))
     tasks = [task, task] if "twice" in more else [task]
     plan = Plan(tasks, [MODEL], reply=(4,), sum_spec=SUMS)
     at = more.get("at", 1)

@@ -1,0 +1,56 @@
+"""What a server asks of clients: objects with the same fields at both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from cfl_flower.types import Scalar
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a server asks in a plan's or a task's config, with an entry for each field.
+
+    Its first field has no default: a config without it has no such request.
+    """
+
+    def to_config(self) -> dict[str, Scalar]:
+        """Return the request as entries of a config."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self | None:
+        """Return the request of a task's config; None if it has none."""
+        names = [field.name for field in fields(cls)]
+        if names[0] not in config:
+            return None
+        return cls(**{name: config[name] for name in names if name in config})
+
+
+@dataclass(frozen=True)
+class EvaluateRequest(Request):
+    """What an evaluation is for."""
+
+    test: bool
+    """Whether to test the served model, which is the first of the parameters."""
+    report_empty: bool = False
+    """Whether to report that no data are left."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> EvaluateRequest:
+        """Return the request of a task's config, which is a test if nothing is said."""
+        return cls.from_config(config) or cls(test=True)
+
+
+@dataclass(frozen=True)
+class UploadRequest(Request):
+    """What an asynchronous client is to train."""
+
+    stamp: int
+    """The server's time of the models that it receives."""
+    cycle: int
+    """How many tasks it has received."""
+    tested: bool = False
+    """Whether to test the received and the trained model."""
