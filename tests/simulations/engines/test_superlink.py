@@ -141,6 +141,15 @@ def stop(node: subprocess.Popen[bytes]) -> None:
         node.wait(60)
 
 
+HEALTH_CHECKS = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+"""By default Ray takes two minutes until it believes that a node is gone."""
+
+
 @contextmanager
 def ray_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Two Ray nodes on the loopback, with a CPU each.
@@ -157,6 +166,7 @@ def ray_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
             agent = ["--dashboard-agent-listen-port", free_port()]
             node = subprocess.Popen(
                 [ray, "start", "--block", "--num-cpus=1", *where, *agent],
+                env=os.environ | HEALTH_CHECKS,
                 stdout=(folder / f"node-{number}.log").open("w"),
                 stderr=subprocess.STDOUT,
             )
