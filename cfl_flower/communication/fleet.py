@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,34 +20,13 @@ from cfl_flower.communication.first_keys import FirstKeys
 from cfl_flower.communication.identity import last_sentence
 from cfl_flower.communication.nodes import NodeRegistry
 from cfl_flower.communication.outstanding import Outstanding, PendingMessage
-from cfl_flower.communication.partial_sums import (
-    PartialSums,
-    add_result,
-    check_shares,
-    check_single,
-    merge_sums,
-    read_sums,
-    remaining_reply,
-    versions_of_node,
-)
-from cfl_flower.communication.records import (
-    HEADER_BYTES,
-    check_reply,
-    encode_models,
-    pack_tasks,
-    unpack_answers,
-    unpack_shares,
-)
-from cfl_flower.communication.results import Results, payload_bytes
-from cfl_flower.communication.validation import validate
-from cfl_flower.errors import (
-    ClientFailedError,
-    InvalidResultError,
-    WorkerLostError,
-)
+from cfl_flower.communication.partial_sums import versions_of_node
+from cfl_flower.communication.records import encode_models, pack_tasks
+from cfl_flower.communication.replies import Refused, ReplyReader
+from cfl_flower.communication.results import Results
+from cfl_flower.errors import ClientFailedError, InvalidResultError, WorkerLostError
 from cfl_flower.models import count_floats, hollow_network
 from cfl_flower.types import (
-    Answer,
     ClientId,
     Failure,
     Plan,
@@ -61,11 +39,6 @@ if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
 
 log = logging.getLogger(__name__)
-
-SILENT = ("missing", "the client sent nothing")
-
-LIMB_BYTES = 16
-"""Of a number in a sum, or behind a mask, instead of 4."""
 
 RESUME = "finished rounds are saved; go on with the same command and resume=true"
 
@@ -88,13 +61,12 @@ class Fleet(NodeRegistry):
         masked = config.privacy.secure_sums
         keys = FirstKeys(Path(config.output_dir), token) if masked else None
         super().__init__(grid, config.clients, patience, keys)
-        self._token = token
         self._on_trace = on_trace
         self._strict = config.faults.strict
         self._settings = json.dumps({**config.resolved, "run": token})
         dataset = config.dataset
         network = hollow_network(config.model, dataset.shape, dataset.classes)
-        self._floats = count_floats(network)
+        self._reader = ReplyReader(self.simulated, token, count_floats(network))
 
     @property
     def summing_nodes(self) -> int:
@@ -171,77 +143,14 @@ class Fleet(NodeRegistry):
     def read_reply(
         self, pending: PendingMessage, reply: Message | None, results: Results
     ) -> None:
-        """Sort the answers of one node, or their absence, into results and failures.
+        """Add to results what a node answered; no answer is a failure of its clients.
 
         Raises `WorkerLostError` if the node is a simulation's, and did not answer.
         """
-        plan = pending.plan
-        answers, sums, shares = self._open(pending, reply)
-        masked = plan.sum_spec is not None and plan.sum_spec.masked
-        for task in pending.tasks:
-            models = [plan.models[index] for index in task.models]
-            down = payload_bytes(models, task.config)
-            results.bytes_down += down
-            # A model that is sent only to be tested is part of the measurement.
-            counted = down if pending.phase != "evaluate" else 0
-            results.traffic[task.client] = counted
-            answer = answers.get(task.client) or Answer(task.client, error=SILENT)
-            try:
-                expected = remaining_reply(task, plan, pending.summed)
-                result = validate(answer, pending.phase, expected, plan.config)
-                if plan.sum_spec is not None:
-                    add_result(results.sums, task, result, plan.sum_spec)
-                    result = replace(result, arrays=[])
-            except InvalidResultError as error:
-                # Of a device it is a text like any other, and it sends none.
-                if answer.trace and self.simulated and self._on_trace:
-                    self._on_trace(
-                        task.client, pending.phase, pending.round, answer.trace
-                    )
-                results.failures.append(self.fail(task.client, pending.phase, error))
-                if not self.simulated:
-                    # What is in no result is in no sum: its group goes on without it.
-                    sums.clear()
-                continue
-            results.append(result)
-            if masked:
-                results.shares[task.client] = shares
-            # As a device of its own would have sent it.
-            up = (LIMB_BYTES if masked else 4) * sum(plan.reply)
-            up += payload_bytes([], result.metrics)
-            results.bytes_up += up
-            results.traffic[task.client] += up
-        merge_sums(results.sums, sums)
-
-    def _open(
-        self, pending: PendingMessage, reply: Message | None
-    ) -> tuple[dict[ClientId, Answer], PartialSums, dict[int, list[bytes]]]:
-        """Return the answer of each client, the sums and the shares of a reply."""
-        plan = pending.plan
-        sums = PartialSums()
-        shares: dict[int, list[bytes]] = {}
         try:
             if reply is None or reply.has_error():
                 raise InvalidResultError("node", self._why_no_answer(pending, reply))
-            if not self.simulated:
-                each = LIMB_BYTES if pending.summed else 4
-                most = HEADER_BYTES + each * sum(plan.reply) + 8 * self._floats
-                check_reply(
-                    reply.content, self._token, pending.phase, pending.round, most
-                )
-            answers = unpack_answers(reply.content)
-            asked = pending.clients
-            found = [answer.client for answer in answers]
-            if not set(found) <= set(asked) or len(set(found)) < len(found):
-                detail = f"answers of {found}, not of {asked}"
-                raise InvalidResultError("foreign", detail)
-            if pending.summed:
-                sums = read_sums(reply.content, pending.summed, plan)
-                if not self.simulated:
-                    check_single(sums, pending.summed, answers, plan)
-                    if sums:
-                        shares = unpack_shares(reply.content)
-                        check_shares(shares, sums, pending.tasks[0])
+            found, refused = self._reader.read(pending, reply.content)
             # All of it is read; who sent the messages holds them longer.
             reply.content = RecordDict()
         except InvalidResultError as error:
@@ -250,9 +159,14 @@ class Fleet(NodeRegistry):
                     f"a worker was lost in the {pending.phase} phase ({error}); "
                     f"{RESUME}"
                 ) from error
-            failed = error.reason, error.detail
-            return {c: Answer(c, error=failed) for c in pending.clients}, sums, shares
-        return {answer.client: answer for answer in answers}, sums, shares
+            found = Results()
+            refused = Refused.fromkeys(pending.clients, (error, None))
+        for client, (reason, trace) in refused.items():
+            if trace and self._on_trace:
+                self._on_trace(client, pending.phase, pending.round, trace)
+            found.failures.append(self.fail(client, pending.phase, reason))
+        found.note_bytes(pending.phase, pending.plan, pending.tasks)
+        results.add(found)
 
     def _why_no_answer(self, pending: PendingMessage, reply: Message | None) -> str:
         if reply is not None:

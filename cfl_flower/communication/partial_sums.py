@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +18,8 @@ from flwr.app import RecordDict
 
 from cfl_flower.communication.exact_sum import ExactSum, check_range
 from cfl_flower.communication.masks import SEALED_BYTES, Groups
-from cfl_flower.communication.records import unpack_sums
+from cfl_flower.communication.outstanding import PendingMessage
+from cfl_flower.communication.records import unpack_shares, unpack_sums
 from cfl_flower.communication.validation import validate
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import (
@@ -88,40 +89,59 @@ def remaining_reply(
     return tuple(0 if version in summed else length for version, length in pairs)
 
 
-def read_sums(
-    content: RecordDict, summed: Collection[Version], plan: Plan
-) -> PartialSums:
-    """Return what a worker has added up of its tasks.
+@dataclass(frozen=True)
+class OpenedSums:
+    """What a node added up, and what its answers still have to contain."""
 
-    Raises `InvalidResultError` if it cannot be read.
+    sums: PartialSums
+    shares: dict[int, list[bytes]]
+    """What a device encrypted for others of its group, by the array."""
+    lengths: dict[ClientId, tuple[int, ...]]
+    """The length of every array of a client's answer."""
+
+
+def open_sums(
+    content: RecordDict,
+    pending: PendingMessage,
+    answers: Mapping[ClientId, Answer],
+    simulated: bool,
+) -> OpenedSums:
+    """Read what a node has added up of its tasks.
+
+    Raises `InvalidResultError` if it cannot be read, or is not what was asked for.
     """
+    plan = pending.plan
+    summed = pending.summed
+    lengths = {t.client: remaining_reply(t, plan, summed) for t in pending.tasks}
+    if not summed:
+        return OpenedSums({}, {}, lengths)
     sums = unpack_sums(content)
     for (array, model), each in sums.items():
         if (array, model) not in summed or each.length != plan.reply[array]:
             shape = (2, each.length)
             detail = f"a sum {shape} of array {array} and model {model}"
             raise InvalidResultError("shape", detail)
-    return sums
+    if simulated:
+        return OpenedSums(sums, {}, lengths)
+    answer = next(iter(answers.values()), None)
+    if answer is None or answer.error:
+        return OpenedSums({}, {}, lengths)
+    check_single(sums, pending, answer)
+    shares = unpack_shares(content) if sums else {}
+    if sums:
+        check_shares(shares, sums, pending.tasks[0])
+    return OpenedSums(sums, shares, lengths)
 
 
-def check_single(
-    sums: PartialSums,
-    expected: Collection[Version],
-    answers: Sequence[Answer],
-    plan: Plan,
-) -> None:
-    """Leave a device's sums if they are of its one result, none if it has no result.
-
-    Raises `InvalidResultError` if they are of anything else.
-    """
+def check_single(sums: PartialSums, pending: PendingMessage, answer: Answer) -> None:
+    """Raise `InvalidResultError` unless a device's sums are of its one result."""
+    plan = pending.plan
     spec = plan.sum_spec
     assert spec is not None
-    if all(answer.error for answer in answers):
-        sums.clear()
-        return
-    weight = answers[0].num_examples if spec.by_samples else 1
+    weight = answer.num_examples if spec.by_samples else 1
     single = all(s.terms == 1 and s.weight == weight for s in sums.values())
-    if not single or set(sums) != {(a, base) for a, base in expected if plan.reply[a]}:
+    expected = {version for version in pending.summed if plan.reply[version[0]]}
+    if not single or set(sums) != expected:
         raise InvalidResultError("shape", "its sums are not those of its one result")
 
 
@@ -143,6 +163,27 @@ def check_shares(
         raise InvalidResultError("shape", detail)
 
 
+@dataclass
+class AddedResults:
+    """Sums of results, and why some are in none."""
+
+    sums: PartialSums
+    refused: dict[ClientId, InvalidResultError]
+
+
+def add_results(
+    results: Iterable[tuple[Task, Result]], sum_spec: SumSpec
+) -> AddedResults:
+    """Add up valid results; one that does not fit is in no sum."""
+    added = AddedResults({}, {})
+    for task, result in results:
+        try:
+            add_result(added.sums, task, result, sum_spec)
+        except InvalidResultError as error:
+            added.refused[task.client] = error
+    return added
+
+
 def add_result(
     sums: PartialSums, task: Task, result: Result, sum_spec: SumSpec
 ) -> None:
@@ -159,15 +200,6 @@ def add_result(
         if version not in sums:
             sums[version] = ExactSum.empty(len(array))
         sums[version].add(array, weight)
-
-
-def merge_sums(sums: PartialSums, others: PartialSums) -> None:
-    """Add others' sums to one's own."""
-    for version, other in others.items():
-        if version in sums:
-            sums[version].merge(other)
-        else:
-            sums[version] = other
 
 
 class PartialSumBuilder:

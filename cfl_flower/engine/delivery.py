@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from flwr.app import Message
 
-from cfl_flower.communication.partial_sums import merge_sums, portions
+from cfl_flower.communication.partial_sums import portions
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.environment.machine import return_free_memory
@@ -54,25 +54,17 @@ class Delivery:
 
         Those of training are read by the method before any stage sees them.
         """
-        fleet = self._context.fleet
-        results = fleet.collect(phase, replies)
-        if phase == "evaluate":
-            for later in self._exchange_later(phase):
-                results.add(fleet.collect(phase, later))
-            self.note_traffic(phase, results)
-            return results
-        self._read_trained(results)
+        results = self._take_in(phase, replies)
         for later in self._exchange_later(phase):
-            more = fleet.collect(phase, later)
-            self._read_trained(more)
-            results.extend(more)
-            merge_sums(results.sums, more.sums)
-            results.shares |= more.shares
+            results.add(self._take_in(phase, later))
         return results
 
-    def _read_trained(self, results: Results) -> None:
-        self.note_traffic("train", results)
-        results[:] = self.read("train", results)
+    def _take_in(self, phase: str, replies: Iterable[Message]) -> Results:
+        results = self._context.fleet.collect(phase, replies)
+        self.note_traffic(phase, results)
+        if phase == "train":
+            results[:] = self.read(phase, results)
+        return results
 
     def _exchange_later(self, phase: str) -> Iterator[Iterable[Message]]:
         """Yield the replies to each of the later portions of a phase's plan."""
@@ -90,11 +82,8 @@ class Delivery:
 
     def query(self, server_round: int, plan: Plan) -> Results:
         """Send a plan of questions and return the answers, which are not read yet."""
-        fleet = self._context.fleet
-        messages = fleet.messages("query", server_round, plan)
-        answers = fleet.collect("query", self.exchange(messages))
-        self.note_traffic("query", answers)
-        return answers
+        messages = self._context.fleet.messages("query", server_round, plan)
+        return self._take_in("query", self.exchange(messages))
 
     def read(
         self, phase: str, results: Iterable[Result], read: Reader | None = None

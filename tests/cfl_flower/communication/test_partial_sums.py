@@ -10,10 +10,11 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.outstanding import PendingMessage
 from cfl_flower.communication.partial_sums import (
     PartialSumBuilder,
+    open_sums,
     portions,
-    read_sums,
     remaining_reply,
     versions_of_node,
 )
@@ -115,7 +116,7 @@ def reply(rows: str, limbs: np.ndarray) -> RecordDict:
 
 
 LIMBS = np.zeros((2, 2), np.int64)
-SUMMED = {(0, 3), (1, 0)}
+PENDING = PendingMessage("train", 1, PLAN, TASKS, 7, {(0, 3), (1, 0)})
 
 
 def test_sums_are_read_as_they_were_sent() -> None:
@@ -125,7 +126,9 @@ def test_sums_are_read_as_they_were_sent() -> None:
     content = pack_answers([], builder.sums)
     encoded = content.array_records["sums"].values()
     assert list(encoded) == [Array(each.limbs) for each in builder.sums.values()]
-    found = read_sums(content, SUMMED, PLAN)
+    opened = open_sums(content, PENDING, {}, simulated=True)
+    assert list(opened.lengths.values()) == [(0, 0), (2, 0), (0, 0)]
+    found = opened.sums
     assert {k: (v.terms, v.weight, v.limbs.tolist()) for k, v in found.items()} == {
         k: (v.terms, v.weight, v.limbs.tolist()) for k, v in builder.sums.items()
     }
@@ -148,7 +151,7 @@ def test_sums_are_read_as_they_were_sent() -> None:
 )
 def test_sums_that_cannot_be_read_are_refused(content: RecordDict) -> None:
     with pytest.raises(InvalidResultError, match="sum"):
-        read_sums(content, SUMMED, PLAN)
+        open_sums(content, PENDING, {}, simulated=True)
 
 
 MODELS = [np.full(2, index, np.float32) for index in range(100)]
