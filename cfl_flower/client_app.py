@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 app = ClientApp()
 
 NODES = "num-partitions"
-"""What Flower tells the nodes of a simulation: how many there are."""
+"""Key of what Flower gives the nodes of a simulation: how many there are."""
 
 Answerer: TypeAlias = Callable[[Message, Context], Message]
 

@@ -70,7 +70,7 @@ class ClientFailedError(CflError):
 
 
 class BudgetSpentError(CflError):
-    """No client may tell anything more: all have spent `privacy.epsilon_budget`."""
+    """No client may report anything more: all have spent `privacy.epsilon_budget`."""
 
 
 class WorkerLostError(CflError):

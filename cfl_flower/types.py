@@ -135,16 +135,16 @@ class Failure:
 
 
 PASSES = "passes"
-"""The metric in which a client app tells what it computed: `FlatModel.passes`."""
+"""The metric in which a client app reports what it computed: `FlatModel.passes`."""
 
 START_LOSS = "start_loss"
 START_RMS = "start_rms"
 START_LOSSES = (START_LOSS, START_RMS)
-"""What a plan's config can ask trained clients to tell of the model they received: the
-mean loss of their samples, and the root of its mean square."""
+"""What a plan's config can ask trained clients to report of the model they received:
+the mean loss of their samples, and the root of its mean square."""
 
 SHARE_WITHIN = "share_within"
-"""The metric in which a trained client tells what share of its updates is no longer
+"""The metric in which a trained client reports what share of its updates is no longer
 than C, with ``privacy=central`` and `clip_quantile`."""
 
 TELEMETRY = (PASSES, *START_LOSSES, SHARE_WITHIN)

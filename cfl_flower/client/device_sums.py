@@ -113,7 +113,7 @@ class DeviceSums:
         """Return why the device does not add its result to a sum, if it does not.
 
         In a round it answers to one list of groups: the difference between the sums of
-        two would be the result of whoever is in one of them alone.
+        two would be the result of those who are in one of them alone.
         """
         if not self.required:
             return None
@@ -208,15 +208,15 @@ class DeviceSums:
         if problem is not None:
             return Answer(task.client, error=("refused", problem))
         secret = self._node.secret(self._run)
-        told = []
+        revealed = []
         for array, senders in enumerate(request.senders):
             if not senders:
                 # An array of no numbers: there is no sum, and nothing to reveal.
-                told.append(Revealed([], []))
+                revealed.append(Revealed([], []))
                 continue
             member = GroupMember(secret, groups, array)
-            told.append(member.reveal(senders, request.sealed[array]))
-        return Answer(task.client, metrics={REVEAL: write_revealed(told)})
+            revealed.append(member.reveal(senders, request.sealed[array]))
+        return Answer(task.client, metrics={REVEAL: write_revealed(revealed)})
 
     @property
     def _state(self) -> ClientState:
@@ -259,8 +259,10 @@ class DeviceSums:
             return "it sent no result to these groups in this round"
         if "senders" in known and known["senders"].tobytes() != _digest(request):
             return "it opened a sum of other senders in this round before"
-        told = known.get("told", np.zeros(0, np.uint8)).tobytes()
-        if told.startswith(groups.salt) and told != groups.salt + _told(request):
+        sent_before = known.get("told", np.zeros(0, np.uint8)).tobytes()
+        if sent_before.startswith(groups.salt) and sent_before != groups.salt + _told(
+            request
+        ):
             return "it was asked for other shares with this salt before"
         told_now = np.frombuffer(groups.salt + _told(request), np.uint8)
         senders = np.frombuffer(_digest(request), np.uint8)

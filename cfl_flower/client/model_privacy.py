@@ -41,7 +41,7 @@ def noise_generator(
 ) -> np.random.Generator:
     """Return the generator of a client's noise.
 
-    Simulated clients draw from the run's seed. Whoever sets the seed could remove the
+    Simulated clients draw from the run's seed. Who sets the seed could remove the
     noise: a real device draws from a secret that it makes and keeps.
     """
     if context.folder is None:
@@ -76,8 +76,8 @@ def protect_answer(
     if getattr(getattr(context.settings, "privacy", None), "whole_client", False):
         covered |= REPORT
     if others := sorted(metrics.keys() - covered):
-        told = f"this client would send {', '.join(others)} in the {phase} phase"
-        raise ValueError(f"{told}, which privacy={privacy.mode} does not cover")
+        sent = f"this client would send {', '.join(others)} in the {phase} phase"
+        raise ValueError(f"{sent}, which privacy={privacy.mode} does not cover")
     if phase == "train":
         return _protect_models(privacy, context, parameters, config, arrays)
     arrays = [_protect_direction(privacy, context, array) for array in arrays]
@@ -95,19 +95,19 @@ def _repeat_report(
     A device that is asked again in one round, as the server died, sends the report that
     it sent, even if its data have changed since.
     """
-    told = metrics.get("representation")
-    if context.folder is None or not (arrays or isinstance(told, bytes)):
+    reported = metrics.get("representation")
+    if context.folder is None or not (arrays or isinstance(reported, bytes)):
         return arrays, {}
     state = context.state.part(f"report-{phase}")
     server_round = context.round
     if not (kept := state.at(server_round)):
         kept = {str(place): array for place, array in enumerate(arrays)}
-        if isinstance(told, bytes):
-            kept["representation"] = np.frombuffer(told, np.float32)
+        if isinstance(reported, bytes):
+            kept["representation"] = np.frombuffer(reported, np.float32)
             kept["samples"] = np.array([metrics["samples"]])
         state.save(server_round, kept)
     again = [kept[str(place)] for place in range(len(arrays))]
-    if not isinstance(told, bytes):
+    if not isinstance(reported, bytes):
         return again, {}
     samples = int(kept["samples"][0])
     return again, {
@@ -123,10 +123,10 @@ def _protect_models(
     config: Mapping[str, Any],
     arrays: Sequence[Vector],
 ) -> tuple[Sequence[Vector], dict[str, Scalar]]:
-    """Clip updates, with noise if it is local; tell how many were short enough.
+    """Clip updates, with noise if it is local; report how many were short enough.
 
     A device that is asked again in one round, as the server died, sends the updates
-    that it sent: others, and even more so another noise, would tell more.
+    that it sent: others, and even more so another noise, would reveal more.
     """
     state = context.state.part("upload")
     server_round = context.round

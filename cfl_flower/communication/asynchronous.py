@@ -133,9 +133,9 @@ class Backoff:
         self._failures: Counter[ClientId] = Counter()
         self._until: dict[ClientId, float] = {}
 
-    def note(self, client: ClientId, sound: bool) -> None:
+    def note(self, client: ClientId, valid: bool) -> None:
         """Note that a client succeeded, or failed and rests from now on."""
-        if sound:
+        if valid:
             del self._failures[client]
             self._until.pop(client, None)
             return

@@ -47,7 +47,7 @@ class Fleet(NodeRegistry):
     """The nodes of a run, and the tasks and results that travel to and from them.
 
     ``token`` names the run to devices, which keep a state for each run. ``on_trace``
-    is told the traceback of a simulated client, with the client, phase and round.
+    receives the traceback of a simulated client, with the client, phase and round.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Fleet(NodeRegistry):
                 "client %s, %s: %s: %s", client, phase, error.reason, error.detail
             )
             if error.reason == "identity":
-                self.doubt(client)
+                self.recheck_identity(client)
         if self._strict:
             raise ClientFailedError(
                 f"client {client} failed in phase {phase}: {error.reason}: "

@@ -11,8 +11,8 @@ own seeds, and the seeds of its masks with those whose result is lost. So the se
 open the sum of all senders, and no result alone: of a sender it never learns the masks
 with others that sent, of a lost one never its own mask, even if its result comes late.
 
-A group is the list of its devices' public keys, and tells nobody who they are. A device
-is its place in that list.
+A group is the list of its devices' public keys, and does not reveal who they are. A
+device is its place in that list.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Groups(NamedTuple):
 
 
 class Revealed(NamedTuple):
-    """What a device tells of a group once the results are there."""
+    """What a device reveals of a group once the results are there."""
 
     shares: Sequence[bytes]
     """Its share of each sender's own seed, in their order; empty for its own, and for
@@ -138,7 +138,7 @@ def public_key(secret: bytes) -> bytes:
 def is_public_key(key: bytes) -> bool:
     """Return whether a secret in common can be made with a public key.
 
-    None can with a point of low order, on which whoever tried would fail. A number
+    None can with a point of low order, with which any attempt would fail. A number
     above the field's size is a second way to write another key.
     """
     if int.from_bytes(key, "little") >= FIELD:
@@ -263,9 +263,9 @@ def unmask(
     limbs = total.limbs.copy()
     for number, sender in enumerate(senders):
         shares = [
-            (place + 1, told.shares[number])
-            for place, told in revealed.items()
-            if told is not None and len(told.shares[number]) == SEED_BYTES
+            (place + 1, shown.shares[number])
+            for place, shown in revealed.items()
+            if shown is not None and len(shown.shares[number]) == SEED_BYTES
         ]
         needed = share_threshold(members)
         if len(shares) < needed:
@@ -273,10 +273,10 @@ def unmask(
         seed = Shamir.combine(shares[:needed], ssss=False)
         limbs -= own_mask(seed, total.length)
         for other, place in enumerate(lost):
-            told = revealed[sender]
-            if told is None:
+            shown = revealed[sender]
+            if shown is None:
                 return None
-            mask = stream(told.seeds[other], total.length)
+            mask = stream(shown.seeds[other], total.length)
             limbs -= mask if sender < place else -mask
     return ExactSum(limbs, total.terms, total.weight)
 

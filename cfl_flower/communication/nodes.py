@@ -66,8 +66,8 @@ class NodeRegistry:
     to wait at the start for nodes that are busy; 0 for no limit. Whether nodes are
     ``simulated`` is what Flower says of the run, never what a node says. ``disputes``
     has the clients that several nodes claim to be, with the nodes' names. Devices whose
-    results are to be masked tell their public keys for the run of ``first_keys``, which
-    remembers the one that each client announced first; it is None without masks.
+    results are to be masked report their public keys for the run of ``first_keys``,
+    which remembers the one that each client announced first; it is None without masks.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class NodeRegistry:
 
     @property
     def keys(self) -> dict[ClientId, bytes]:
-        """The public keys of the devices that tell the one they announced first."""
+        """The public keys of the devices that report the one they announced first."""
         return {
             client: key
             for client, node in self._hosts.items()
@@ -228,9 +228,9 @@ class NodeRegistry:
                 if self.simulated and error.reason == OTHER_CODE:
                     raise WorkerLostError(OTHER_WORKER) from error
                 refusals[node] = error.detail
-        told = identities.items()
-        devices = {node: each.client for node, each in told if each.client is not None}
-        self._keys |= {node: each.key for node, each in told}
+        known = identities.items()
+        devices = {node: each.client for node, each in known if each.client is not None}
+        self._keys |= {node: each.key for node, each in known}
         if self.simulated:
             return self._register_workers(identities, refusals)
         for node in identities.keys() - devices.keys():
@@ -263,7 +263,7 @@ class NodeRegistry:
                 continue
             if whose := self._first_keys.take(client, key):
                 log.warning(
-                    "client %s is in no sum: it tells a key that is %s", client, whose
+                    "client %s is in no sum: it reports a key that is %s", client, whose
                 )
 
     def _settle(self) -> None:
@@ -294,7 +294,7 @@ class NodeRegistry:
                 return f"node {node} ({info.name})"
         return f"node {node}"
 
-    def doubt(self, client: ClientId) -> None:
+    def recheck_identity(self, client: ClientId) -> None:
         """Forget who the node of a client is, so that it is asked again."""
         if client in self._hosts:
             self._forget({self._hosts[client]}, set())

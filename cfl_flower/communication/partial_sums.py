@@ -44,7 +44,7 @@ SHARED_FLOATS = 2**23
 """The same where server and clients are one process, whose memory has all copies of
 them and which has nothing to wait for: 32 MB."""
 
-NOTHING: Vector = np.zeros(0, np.float32)
+EMPTY: Vector = np.zeros(0, np.float32)
 """In the place of an array that is in a sum."""
 
 
@@ -221,11 +221,11 @@ class PartialSumBuilder:
             result = validate(answer, self._phase, plan.reply, plan.config)
             places = versions(task, sum_spec)
             pairs = list(zip(places, result.arrays, strict=True))
-            mine = [a if v in self._summed else NOTHING for v, a in pairs]
+            mine = [a if v in self._summed else EMPTY for v, a in pairs]
             add_result(self.sums, task, replace(result, arrays=mine), sum_spec)
         except InvalidResultError as error:
             return Answer(answer.client, error=(error.reason, error.detail))
-        rest = [NOTHING if v in self._summed else a for v, a in pairs]
+        rest = [EMPTY if v in self._summed else a for v, a in pairs]
         return replace(answer, arrays=rest)
 
 

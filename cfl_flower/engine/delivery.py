@@ -90,17 +90,17 @@ class Delivery:
     ) -> list[Result]:
         """Return results as read; leave out, and count, those that are refused."""
         context = self._context
-        sound = []
+        valid = []
         for result in results:
             try:
                 if read is None:
-                    sound.append(context.method.read_result(phase, result))
+                    valid.append(context.method.read_result(phase, result))
                 else:
-                    sound.append(read(result))
+                    valid.append(read(result))
             except InvalidResultError as error:
                 failure = context.fleet.fail(result.client, phase, error)
                 context.record.failures.append(failure)
-        return sound
+        return valid
 
     def reached(self, clients: Iterable[ClientId]) -> set[ClientId]:
         """Return those of some clients to whom a message can be sent."""

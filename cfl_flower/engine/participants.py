@@ -45,12 +45,12 @@ class Participants:
         if config.strategy.sampling == "all":
             strata = np.zeros_like(strata)
             sizes = np.array([len(strata)])
-        able = self.with_samples()
+        can_train = self.with_samples()
         if self.eligible is not None:
-            able &= self.eligible()
-        if not able.all():
-            sizes = np.bincount(strata[able], minlength=len(sizes))
-            strata = np.where(able, strata, -1)
+            can_train &= self.eligible()
+        if not can_train.all():
+            sizes = np.bincount(strata[can_train], minlength=len(sizes))
+            strata = np.where(can_train, strata, -1)
         known = self.known(server_round)
         chosen: dict[int, int] = {}
         shares = share_participants(config.participants, sizes, rng)
@@ -75,8 +75,8 @@ class Participants:
         """Return which clients can train, shape (n,): all if nobody has samples."""
         state = self._context.state
         empty = set(state.empty)
-        able = np.array([each not in empty for each in state.clients], bool)
-        return able if able.any() else ~able
+        eligible = np.array([each not in empty for each in state.clients], bool)
+        return eligible if eligible.any() else ~eligible
 
     def known(self, server_round: int) -> Known:
         """Return what a selection can choose by."""

@@ -49,9 +49,11 @@ class RoundMeasures:
     def note_empty(self, results: Sequence[Result]) -> None:
         """Note who has no samples in the next round, of those who answer."""
         state = self._context.state
-        told = {result.client: bool(result.metrics.get("empty")) for result in results}
+        reported = {
+            result.client: bool(result.metrics.get("empty")) for result in results
+        }
         before = set(state.empty)
-        state.empty = [c for c in state.clients if told.get(c, c in before)]
+        state.empty = [c for c in state.clients if reported.get(c, c in before)]
 
     def note_clusters(self) -> None:
         """Note the clusters, and how they agree with the truth where it is known."""

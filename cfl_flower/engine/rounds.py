@@ -212,7 +212,7 @@ class Rounds:
         return [answer for answer in answers if answer.num_examples]
 
     def welcome(self, answers: list[Result]) -> None:
-        """Welcome those whose answer to the hello is sound."""
+        """Welcome those whose answer to the hello is valid."""
         if newcomers := self.delivery.read("query", answers):
             self.method.welcome(self.context.number, newcomers)
 

@@ -115,23 +115,23 @@ class Uploads(Rounds):
             self._test_all(timeout)
 
     def _take_all(self, timeout: float) -> None:
-        """Take in the uploads of a round; of real devices, as many sound ones."""
+        """Take in the uploads of a round; of real devices, as many valid ones."""
         wanted = self.config.participants
-        sound = 0
+        valid = 0
         tried = 0
-        while (tried if self.fleet.simulated else sound) < wanted:
-            sound += self._take(*self._next(timeout))
+        while (tried if self.fleet.simulated else valid) < wanted:
+            valid += self._take(*self._next(timeout))
             tried += 1
             # Every real device that is there fails again and again.
             if not self.fleet.simulated and self._backoff.hopeless(
                 self.participants.present()
             ):
                 self.require_any([], "train")
-        self.require_any([None] * sound, "train")
+        self.require_any([None] * valid, "train")
         self.record.participants = tried
 
     def _test_all(self, timeout: float) -> None:
-        """Close a round: test, when nobody trains, and tell the callbacks."""
+        """Close a round: test, when nobody trains, and run the callbacks."""
         if self.fleet.simulated:
             while self._dispatcher.busy_clients or self._waiting():
                 self._pump(timeout)
@@ -168,7 +168,7 @@ class Uploads(Rounds):
                 self._pump(timeout)
             self.state.now = float(self.state.due[row])
             return row, answers.pop(clients[row])
-        # Whoever holds an upload is not late: no longer than its policy allows.
+        # A device that holds its upload is not late, as long as its policy allows it.
         patience = timeout + self.settings.policy.longest if timeout else math.inf
         began = time.monotonic()
         interval = min(LOOK_AROUND, timeout) or LOOK_AROUND
@@ -293,18 +293,18 @@ class Uploads(Rounds):
         return self.method.read_result("train", result)
 
     def _take(self, row: int, answer: Result | Failure) -> bool:
-        """Take in an upload and reply to it; return whether it was sound."""
+        """Take in an upload and reply to it; return whether it was valid."""
         self._left -= 1
         if isinstance(answer, Failure):
             self.record.failures.append(answer)
-            sound = False
+            valid = False
         else:
             read = self.delivery.read("train", [answer], self.read_upload)
-            sound = bool(read) and self._admit(row, answer)
-        self._backoff.note(self.state.clients[row], sound)
-        if not sound:
+            valid = bool(read) and self._admit(row, answer)
+        self._backoff.note(self.state.clients[row], valid)
+        if not valid:
             self._hand_out(row, self._resend(row))
-        return sound
+        return valid
 
     def _admit(self, row: int, upload: Result) -> bool:
         """Let the method take an upload in; return whether it did."""

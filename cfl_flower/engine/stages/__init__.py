@@ -33,7 +33,7 @@ def make_stages(
         if sent is None:
             raise ConfigError("privacy= needs a method that says what its clients send")
         guard = PrivacyGuard(config, sent)
-        participants.eligible = lambda: guard.able(context.state)
+        participants.eligible = lambda: guard.within_budget(context.state)
         if not context.fleet.simulated:
             guard.asked = Asked(Path(config.output_dir), config.resume)
     return [
@@ -43,7 +43,7 @@ def make_stages(
         *([PrivacyBudget(guard)] if guard else []),
         # The groups; their sums are opened.
         *([SecureSums(config, delivery)] if sums else []),
-        # Whoever is asked is noted before the message leaves.
+        # Those who are asked are noted before the message leaves.
         *([AskedClients(guard, delivery)] if guard else []),
         ParticipantLosses(),
         OverCommitment(participants, delivery),

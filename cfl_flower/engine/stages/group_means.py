@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cfl_flower.communication.partial_sums import NOTHING, versions
+from cfl_flower.communication.partial_sums import EMPTY, versions
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.stages.stage import Stage
@@ -29,6 +29,6 @@ class GroupMeans(Stage):
         for result in results:
             places = versions(tasks[result.client], spec)
             # A method with nothing to share sends an array of no numbers.
-            arrays = [means.get(version, NOTHING) for version in places]
+            arrays = [means.get(version, EMPTY) for version in places]
             found.append(replace(result, arrays=arrays))
         return results.with_results(found)

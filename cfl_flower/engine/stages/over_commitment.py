@@ -20,7 +20,7 @@ from cfl_flower.types import Plan, Result
 
 
 class OverCommitment(Stage):
-    """Leaves out whoever finished after as many as were wanted."""
+    """Leaves out those who finished after as many as were wanted."""
 
     def __init__(self, participants: Participants, delivery: Delivery) -> None:
         self._participants = participants

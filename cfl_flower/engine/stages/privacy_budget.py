@@ -58,7 +58,7 @@ MEANS = "means"
 
 
 SENT_NOTHING = frozenset({"raised", "timeout", "refused", "identity"})
-"""Reasons of failures that clients tell themselves, in the place of an answer."""
+"""Reasons of failures that clients report themselves, in the place of an answer."""
 
 
 class PrivacyGuard:
@@ -84,7 +84,7 @@ class PrivacyGuard:
         self.asked_now: set[ClientId] = set()
         """Whom the queries or tests under way ask for a report."""
 
-    def affordable(
+    def can_lose(
         self, loss: PrivacyLoss, clients: Sequence[ClientId], cost: float
     ) -> BoolArray:
         """Return which of n clients stay within the budget if they lose more, (n,)."""
@@ -95,13 +95,13 @@ class PrivacyGuard:
         after = [epsilon_of(loss.of(client) + cost, delta) for client in clients]
         return np.array(after, float) <= budget
 
-    def able(self, state: ClusteredState) -> BoolArray:
+    def within_budget(self, state: ClusteredState) -> BoolArray:
         """Return which of n clients can be asked to take part, (n,)."""
-        return self.affordable(state.privacy, state.clients, self.participation)
+        return self.can_lose(state.privacy, state.clients, self.participation)
 
-    def require_able(self, server_round: int, state: ClusteredState) -> None:
+    def require_budget(self, server_round: int, state: ClusteredState) -> None:
         """Raise `BudgetSpentError`, which ends the run, if no client is left."""
-        if not self.able(state).any():
+        if not self.within_budget(state).any():
             raise BudgetSpentError(
                 f"round {server_round}: every client has spent privacy.epsilon_budget="
                 f"{self._privacy.epsilon_budget:g}; the rounds before are saved; run "
@@ -112,10 +112,10 @@ class PrivacyGuard:
     def plan_training(self, plan: Plan, loss: PrivacyLoss) -> Plan:
         """Return a plan without those who cannot afford it.
 
-        It tells clients of which models their answers are new versions.
+        It names to clients of which models their answers are new versions.
         """
         clients = [task.client for task in plan.tasks]
-        left = self.affordable(loss, clients, self.training)
+        left = self.can_lose(loss, clients, self.training)
         tasks = [task for task, ok in zip(plan.tasks, left, strict=True) if ok]
         config = {**plan.config, BASES: ",".join(map(str, bases_of(plan)))}
         if self.adapts:
@@ -125,7 +125,7 @@ class PrivacyGuard:
     def plan_tests(self, plan: Plan, loss: PrivacyLoss) -> Plan:
         """Return a plan that asks those for no report who cannot afford one."""
         clients = [task.client for task in plan.tasks]
-        left = self.affordable(loss, clients, self.report)
+        left = self.can_lose(loss, clients, self.report)
         silent = {"representation": ""}
         tasks = [
             task if ok else replace(task, config={**task.config, **silent})
@@ -149,7 +149,7 @@ class PrivacyGuard:
 
         And for those of a server that died in this round: a device sends the same
         model again, but may be asked no more. Where the server adds the noise, what
-        arrived tells nothing yet (`release`).
+        arrived is not known yet (`release`).
         """
         clients = {task.client for task in plan.tasks}
         if self._privacy.mode == "local":
@@ -160,14 +160,14 @@ class PrivacyGuard:
         self,
         phase: str,
         server_round: int,
-        heard: Collection[ClientId],
+        answered: Collection[ClientId],
         loss: PrivacyLoss,
     ) -> None:
         """Account for reports that a server which died had asked for.
 
-        A device that was ``heard`` since has told again what it told.
+        A device that was ``answered`` since has sent its report again.
         """
-        lost = self._before(phase, server_round).get("", set()).difference(heard)
+        lost = self._before(phase, server_round).get("", set()).difference(answered)
         loss.add(sorted(lost, key=client_order), self.report)
 
     def count_reports(
@@ -179,12 +179,14 @@ class PrivacyGuard:
         it may have left the device. One that says that it failed sent none. Returns the
         clients of whom it is known now whether they reported, or who were counted.
         """
-        told = {r.client for r in results if "representation" in r.metrics or r.arrays}
+        reported = {
+            r.client for r in results if "representation" in r.metrics or r.arrays
+        }
         failed = {f.client for f in results.failures if f.reason not in SENT_NOTHING}
         if self._has_reports:
-            told |= failed.intersection(asked)
-        loss.add(sorted(told, key=client_order), self.report)
-        return told.union(result.client for result in results)
+            reported |= failed.intersection(asked)
+        loss.add(sorted(reported, key=client_order), self.report)
+        return reported.union(result.client for result in results)
 
     @property
     def adapts(self) -> bool:
@@ -205,7 +207,7 @@ class PrivacyGuard:
     ) -> Results:
         """Return noisy means in the place of what participants sent, if it is central.
 
-        The noise of a simulation follows from the seed. Whoever knows that could remove
+        The noise of a simulation follows from the seed. Who knows the seed could remove
         it: with real devices it follows from a secret in the run's folder.
         """
         if self._privacy.mode != "central":
@@ -272,7 +274,9 @@ class PrivacyGuard:
         largest = max(loss.squares.values(), default=0.0)
         record.measures["epsilon"] = epsilon_of(largest, delta)
         if self._privacy.epsilon_budget is not None:
-            record.measures["exhausted"] = int(np.count_nonzero(~self.able(state)))
+            record.measures["exhausted"] = int(
+                np.count_nonzero(~self.within_budget(state))
+            )
 
 
 class PrivacyBudget(Stage):
@@ -280,14 +284,14 @@ class PrivacyBudget(Stage):
 
     def __init__(self, guard: PrivacyGuard) -> None:
         self._guard = guard
-        self._heard: set[ClientId] = set()
+        self._answered: set[ClientId] = set()
 
     def open(self, context: RoundContext) -> None:
         """Account for the queries of a server that died; end a run without budget."""
         loss = context.state.privacy
-        self._guard.count_forgotten("query", context.number, self._heard, loss)
-        self._heard = set()
-        self._guard.require_able(context.number, context.state)
+        self._guard.count_forgotten("query", context.number, self._answered, loss)
+        self._answered = set()
+        self._guard.require_budget(context.number, context.state)
 
     def plan(self, context: RoundContext, plan: Plan) -> Plan:
         """Return a plan that asks nobody for more than its budget allows."""
@@ -307,11 +311,11 @@ class PrivacyBudget(Stage):
             guard.count_training(sent, loss, context.number)
             simulated = context.fleet.simulated
             return guard.release(context.record, sent, results, loss, simulated)
-        heard = guard.count_reports(results, loss, guard.asked_now)
+        answered = guard.count_reports(results, loss, guard.asked_now)
         if context.phase == "evaluate":
-            guard.count_forgotten("evaluate", context.number, heard, loss)
+            guard.count_forgotten("evaluate", context.number, answered, loss)
         else:
-            self._heard |= heard
+            self._answered |= answered
         return results
 
     def close(self, context: RoundContext, rows: Sequence[ClientRow]) -> None:
@@ -344,8 +348,8 @@ class AskedClients(Stage):
 
 def share_within(result: Result) -> float:
     """Return what share of its updates a participant says was within C, 0 to 1."""
-    told = result.telemetry.get(SHARE_WITHIN)
-    return min(max(float(told), 0.0), 1.0) if isinstance(told, int | float) else 0.5
+    share = result.telemetry.get(SHARE_WITHIN)
+    return min(max(float(share), 0.0), 1.0) if isinstance(share, int | float) else 0.5
 
 
 def bases_of(plan: Plan) -> tuple[int, ...]:

@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NO_KEY = "its device is not there, or tells another key than its first, or another's"
+NO_KEY = "its device is not there, or reports another key than its first, or another's"
 """Why a participant cannot be in a group of real devices."""
 
 INCOMPLETE = "incomplete"
-"""Why a sound result is lost: its group's sum was not opened."""
+"""Why a valid result is lost: its group's sum was not opened."""
 
 UNREADABLE = "it encrypted shares that no other device of its group can read"
 
@@ -69,7 +69,7 @@ LOST_GROUP = "too many of its group gave no result, or masks did not cancel"
 def with_keys(
     tasks: Sequence[Task], spec: SumSpec, keys: Mapping[ClientId, bytes]
 ) -> list[Task]:
-    """Return tasks that tell each device whose masks are in the sums of its arrays.
+    """Return tasks that name to each device the masks in the sums of its arrays.
 
     ``tasks`` are in the order of keys.
     """
@@ -79,12 +79,12 @@ def with_keys(
         for version, members in groups_of(tasks, spec).items()
     }
     found = []
-    told: dict[tuple[Version, ...], dict[str, Scalar]] = {}
+    requests: dict[tuple[Version, ...], dict[str, Scalar]] = {}
     for task in tasks:
         which = tuple(versions(task, spec))
-        if which not in told:
-            told[which] = Groups(salt, [known[each] for each in which]).to_config()
-        found.append(replace(task, config=task.config | told[which]))
+        if which not in requests:
+            requests[which] = Groups(salt, [known[each] for each in which]).to_config()
+        found.append(replace(task, config=task.config | requests[which]))
     return found
 
 
@@ -100,8 +100,8 @@ def read_group(
     lost = len(members) - len(sent)
     if [len(revealed.shares), len(revealed.seeds)] != [len(sent), lost]:
         return None
-    sound = all(len(seed) == KEY_BYTES for seed in revealed.seeds)
-    return revealed if sound else None
+    complete = all(len(seed) == KEY_BYTES for seed in revealed.seeds)
+    return revealed if complete else None
 
 
 def unreadable(revealed: Mapping[int, Revealed | None]) -> list[int]:
@@ -115,7 +115,7 @@ def unreadable(revealed: Mapping[int, Revealed | None]) -> list[int]:
 
 
 class Liars(NamedTuple):
-    """Clients that told others what nobody can read."""
+    """Clients whose messages to others cannot be read."""
 
     unreadable: set[ClientId]
     """Who encrypted shares that none of the others could decrypt."""
@@ -165,7 +165,7 @@ class SecureSums(Stage):
     def plan(self, context: RoundContext, plan: Plan) -> Plan:
         """Return a plan whose results are added up, without groups that are too small.
 
-        Real devices are told the public keys of their groups.
+        Real devices receive the public keys of their groups.
         """
         if context.phase != "train" or not any(plan.reply):
             return plan
@@ -223,7 +223,7 @@ class SecureSums(Stage):
         """Keep the sums of groups of which enough are left, without their masks.
 
         Returns the results that are in these, and the failures of those whose groups
-        are lost, and of those that told others what cannot be read. ``ask`` asks
+        are lost, and of those whose messages to others cannot be read. ``ask`` asks
         devices for what opens sums; it is None in a simulation, which has no masks. A
         sum whose masks did not cancel is not one of models, and is discarded.
         """
@@ -315,13 +315,13 @@ class SecureSums(Stage):
             for task in plan.tasks
             if task.client in senders
         ]
-        told = {answer.client: answer for answer in ask(Plan(tasks))}
+        found = {answer.client: answer for answer in ask(Plan(tasks))}
         liars = Liars(set(), set())
         for version, places in sent.items():
             members = groups[version]
             revealed: dict[int, Revealed | None] = {}
             for place in places:
-                answer = told.get(members[place])
+                answer = found.get(members[place])
                 revealed[place] = read_group(answer, version[0], members, places)
                 if answer is not None and revealed[place] is None:
                     liars.garbled.add(members[place])

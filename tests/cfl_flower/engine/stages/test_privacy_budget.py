@@ -235,7 +235,7 @@ def test_who_cannot_afford_a_report_is_not_asked_for_one() -> None:
     # Taking part may cost a report, too.
     loss.add([0], 3.5)
     state = ClusteredState([0, 1, 2], no_clusters(), [], privacy=loss)
-    assert guard.able(state).tolist() == [False, False, True]
+    assert guard.within_budget(state).tolist() == [False, False, True]
     sent = Results([Result(0, 1, metrics={"representation": b""}), Result(1, 1)])
     # Answers that are lost or refused may have left the device.
     reasons = {2: "node", 3: "non-finite", 4: "raised", 5: "node"}
