@@ -31,6 +31,7 @@ from cfl_flower.data.worlds.holdings import Holdings
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.engine.checks import check_method
+from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
@@ -48,7 +49,6 @@ from cfl_flower.settings import (
     require,
     settings,
 )
-from cfl_flower.simulated_devices import Devices
 from cfl_flower.types import Json
 
 DEFAULT_DATA_DIR = Path("~/.cache/cfl-flower")

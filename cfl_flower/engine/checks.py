@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.privacy_budget import PrivacyGuard
-from cfl_flower.errors import NoConceptsError
+from cfl_flower.errors import ConfigError, NoConceptsError
 from cfl_flower.models import hollow_network
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy
@@ -16,6 +16,15 @@ from cfl_flower.settings import locate, require
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
     from cfl_flower.engine.method import ClusteredStrategy
+
+
+REPLACED = {
+    "average": "absorb_train, which calls self.run.average",
+    "choose_participants": "plan_train, which calls self.run.participants.choose",
+    "next_model": "absorb_train, which calls self.run.average_clusters",
+    "weight": "absorb_train, which calls self.run.average",
+}
+"""Methods of the first release that were overridden, and the steps of today."""
 
 
 class Rule(NamedTuple):
@@ -29,6 +38,11 @@ class Rule(NamedTuple):
 
 def check_method(method: type[ClusteredStrategy], config: RunConfig) -> None:
     """Raise `ConfigError` for settings that a method, or privacy, does not go with."""
+    for name, step in REPLACED.items():
+        if hasattr(method, name):
+            raise ConfigError(
+                f"{method.__name__}.{name} would not be called; override {step}"
+            )
     _require(method_rules(method, config))
     if config.privacy.on:
         _require(privacy_rules(config, method.discloses))

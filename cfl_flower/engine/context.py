@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cfl_flower.communication.fleet import Fleet
+from cfl_flower.engine.simulated_devices import VirtualClock
 from cfl_flower.runs.record import RoundRecord
-from cfl_flower.simulated_devices import VirtualClock
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, Plan
 

@@ -1,8 +1,8 @@
 """A method: nine steps that papers decide, each of them FedAvg's until overridden.
 
 A method speaks of clients, clusters and models only: who joins which cluster, who
-trains what, what the results change. It is a Flower strategy, whose verbs it hands to
-the engine that it has.
+trains what, what the results change. It is a Flower strategy (`FlowerStrategy`), whose
+verbs it hands to the engine that it has.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
 
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.declarations import (
@@ -23,6 +20,7 @@ from cfl_flower.engine.declarations import (
     Published,
     Supports,
 )
+from cfl_flower.engine.flower_strategy import FlowerStrategy
 from cfl_flower.engine.rounds import Rounds
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
@@ -50,16 +48,7 @@ __all__ = [
 """What the file of a method begins with."""
 
 
-REPLACED = {
-    "average": "absorb_train, which calls self.run.average",
-    "choose_participants": "plan_train, which calls self.run.participants.choose",
-    "next_model": "absorb_train, which calls self.run.average_clusters",
-    "weight": "absorb_train, which calls self.run.average",
-}
-"""Methods of the first release that were overridden, and the steps of today."""
-
-
-class ClusteredStrategy(Strategy):
+class ClusteredStrategy(FlowerStrategy):
     """Per-cluster FedAvg, open at every step where methods differ."""
 
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
@@ -68,13 +57,6 @@ class ClusteredStrategy(Strategy):
     supports: ClassVar[Supports] = Supports()
     discloses: ClassVar[Disclosure | None] = None
     """What leaves the clients; None if nobody has said, which `privacy=` refuses."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for name in vars(cls).keys() & REPLACED.keys():
-            raise TypeError(
-                f"{cls.__name__}.{name} would not be called; override {REPLACED[name]}"
-            )
 
     def __init__(
         self,
@@ -134,35 +116,6 @@ class ClusteredStrategy(Strategy):
     def describe(self) -> Description:
         """Return what is known of the clusters now."""
         return Description()
-
-    # Flower's verbs ------------------------------------------------------------------
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Return the messages of a round's training tasks."""
-        return self.engine.configure_train(server_round)
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Take in the training results; the models stay in the state."""
-        return self.engine.aggregate_train(replies)
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Return the messages of a round's tests."""
-        return self.engine.configure_evaluate()
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Take in the tests and what clients report with them."""
-        return self.engine.aggregate_evaluate(replies)
-
-    def summary(self) -> None:
-        """Print nothing: callbacks do."""
 
 
 def cluster_plan(

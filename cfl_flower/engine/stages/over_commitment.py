@@ -14,8 +14,8 @@ from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
+from cfl_flower.engine.simulated_devices import first_to_finish
 from cfl_flower.engine.stages.stage import Stage
-from cfl_flower.simulated_devices import first_to_finish
 from cfl_flower.types import Plan, Result
 
 

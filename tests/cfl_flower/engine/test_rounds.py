@@ -12,11 +12,12 @@ import pytest
 
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import NoValidResultError
+from cfl_flower.engine.checks import check_method
+from cfl_flower.engine.simulated_devices import Devices
+from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.learning.training import TRAINING_PASSES, LocalTraining
 from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.record import RoundRecord
-from cfl_flower.simulated_devices import Devices
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import Plan
 from simulations.engines.inprocess import InProcessGrid
@@ -219,5 +220,6 @@ def test_a_checkpoint_has_its_round_and_nothing_of_the_next(tmp_path: Path) -> N
 
 
 def test_a_method_that_overrides_what_is_not_called_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"Mine\.average .* override absorb_train"):
-        type("Mine", (FedAvg,), {"average": None})
+    mine = type("Mine", (FedAvg,), {"average": None})
+    with pytest.raises(ConfigError, match=r"Mine\.average .* override absorb_train"):
+        check_method(mine, compose_config(["strategy=fedavg"]))
