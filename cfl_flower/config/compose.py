@@ -219,9 +219,7 @@ def build_settings(
     groups
         Those of each group.
 
-    Raises
-    ------
-    ConfigError
+    Raises `ConfigError`.
     """
     settings, choices, overrides = composition
     for group in GROUPS:

@@ -15,10 +15,7 @@ class ModelSettings(Protocol):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Build the network for inputs of ``shape`` (without the batch axis).
 
-        Raises
-        ------
-        ConfigError
-            If the network cannot take such inputs.
+        Raises `ConfigError` if the network cannot take such inputs.
         """
 
 

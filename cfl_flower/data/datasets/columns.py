@@ -116,10 +116,7 @@ def word_frequencies(texts: pd.Series, size: int) -> FloatArray:
 def seconds(times: pd.Series, where: object) -> IntArray:
     """Return times: integers as they are, dates in seconds since 1970.
 
-    Raises
-    ------
-    ConfigError
-        If one is neither.
+    Raises `ConfigError` if one is neither.
     """
     numbers = pd.to_numeric(times, errors="coerce")
     if not pd.api.types.is_datetime64_any_dtype(times) and numbers.notna().any():

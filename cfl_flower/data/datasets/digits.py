@@ -32,10 +32,7 @@ class Dataset(Protocol):
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the samples for training and those for testing.
 
-        Raises
-        ------
-        ConfigError
-            If a file cannot be read.
+        Raises `ConfigError` if a file cannot be read.
         """
 
 

@@ -176,9 +176,7 @@ def sentiment(label: int | str) -> int:
 def glove(path: Path, words: set[str]) -> dict[str, NDArray[np.float32]]:
     """Read the vectors of some words, one per line: the word, then 300 numbers.
 
-    Raises
-    ------
-    ConfigError
+    Raises `ConfigError`.
     """
     found = {}
     with intact(path), path.open(encoding="utf-8", newline="\n") as file:

@@ -85,12 +85,9 @@ class Folder:
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the samples that are there now.
 
-        The owner is 0 and the time the file's last change, in seconds.
-
-        Raises
-        ------
-        ConfigError
-            If a part has no sample, or a file's content does not fit the settings.
+        The owner is 0 and the time the file's last change, in seconds. Raises
+        `ConfigError` if a part has no sample, or a file's content does not fit the
+        settings.
         """
         files = self._files(data_dir)
         if not files:

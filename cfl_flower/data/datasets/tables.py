@@ -59,9 +59,7 @@ class TableDataset(InferredDataset):
     def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
         """Return the table of the training set and perhaps that of the test set.
 
-        Raises
-        ------
-        ConfigError
+        Raises `ConfigError`.
         """
 
     def read(self, data_dir: str) -> Parts:

@@ -41,9 +41,7 @@ DAMAGE = (
 def intact(what: object) -> Iterator[None]:
     """Turn whatever a damaged file makes a reader raise into one line.
 
-    Raises
-    ------
-    ConfigError
+    Raises `ConfigError`.
     """
     try:
         yield
@@ -68,10 +66,8 @@ def reason_of(error: Exception) -> str:
 def inside(folder: Path, name: str) -> Path:
     """Return the path of a file that a listing names, relative to a folder.
 
-    Raises
-    ------
-    ValueError
-        If it would be outside of the folder, whose listing may be somebody else's.
+    Raises `ValueError` if it would be outside of the folder, whose listing may be
+    somebody else's.
     """
     named = PurePath(name)
     if named.anchor or ".." in named.parts or not name.isprintable():
@@ -96,12 +92,7 @@ class FileDataset(ABC):
 
     @abstractmethod
     def arrays(self, data_dir: str) -> Parts:
-        """Read the files.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Read the files, or raise `ConfigError`."""
 
     def check(self, data_dir: str) -> None:
         """Require at least one file for each pattern, or raise `ConfigError`."""
@@ -115,12 +106,8 @@ class FileDataset(ABC):
     def require_below(self, data_dir: str) -> None:
         """Require that a device's settings, which others write, name its own files.
 
-        Its folder's links are its owner's, and are followed.
-
-        Raises
-        ------
-        ConfigError
-            If a file or pattern is absolute or has `..`.
+        Its folder's links are its owner's, and are followed. Raises `ConfigError` if a
+        file or pattern is absolute or has `..`.
         """
         for pattern in self.files():
             named = PurePath(pattern)
@@ -227,9 +214,7 @@ def require_fit(
 ) -> None:
     """Require inputs of a shape, and for each a label from 0 to below ``classes``.
 
-    Raises
-    ------
-    ConfigError
+    Raises `ConfigError`.
     """
     wanted = (len(y), *shape)
     if x.shape != wanted:
@@ -249,10 +234,7 @@ def table(
 ) -> list[dict[str, str]]:
     """Read columns of a csv: those to keep, or all if its first line may lack names.
 
-    Raises
-    ------
-    ConfigError
-        If a column is missing or a line is cut off.
+    Raises `ConfigError` if a column is missing or a line is cut off.
     """
     with intact(path), path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file, None if header else columns)

@@ -94,18 +94,13 @@ class InferredDataset(FileDataset):
             Of each part ``x`` (n, *shape), and with the shape (n,): ``y``, names or
             integers; perhaps ``owner``, the same; perhaps ``time``, integers.
 
-        Raises
-        ------
-        ConfigError
+        Raises `ConfigError`.
         """
 
     def complete(self, data_dir: str) -> Self:
         """Return the settings with what the files tell filled in.
 
-        Raises
-        ------
-        ConfigError
-            If the files are missing or do not fit the settings.
+        Raises `ConfigError` if the files are missing or do not fit the settings.
         """
         if self.shape and self.classes:
             self.check(data_dir)
@@ -133,10 +128,7 @@ class InferredDataset(FileDataset):
     def numbers(self, found: list[str]) -> NDArray[np.int64]:
         """Return the labels of names of classes.
 
-        Raises
-        ------
-        ConfigError
-            If a name is none of this dataset's.
+        Raises `ConfigError` if a name is none of this dataset's.
         """
         known = self.names or tuple(map(str, range(self.classes)))
         if others := sorted(set(found) - set(known)):
@@ -216,12 +208,8 @@ class InferredDataset(FileDataset):
 def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
     """Give labels and owners, which have names, their numbers over all parts.
 
-    The names of the classes stand beside, as ``names``.
-
-    Raises
-    ------
-    ConfigError
-        If the labels are no classes.
+    The names of the classes stand beside, as ``names``. Raises `ConfigError` if the
+    labels are no classes.
     """
     of = list(parts)
     names, labels = _numbered([parts[part]["y"] for part in of])

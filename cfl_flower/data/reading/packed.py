@@ -28,9 +28,7 @@ TOO_MUCH = f"it unpacks to more than {TIMES} times its size"
 def open_npz(path: Path) -> Iterator[NpzFile]:
     """Open a .npz file whose arrays take no more memory than one of its size may.
 
-    Raises
-    ------
-    ConfigError
+    Raises `ConfigError`.
     """
     with intact(path), np.load(path) as stored:
         # No more of a member is read than the file's directory says.
@@ -43,10 +41,7 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
 def unpack_gz(path: Path) -> bytes:
     """Return the content of a .gz file.
 
-    Raises
-    ------
-    ValueError
-        If it is more than a file of its size may hold.
+    Raises `ValueError` if it is more than a file of its size may hold.
     """
     most = most_of(path)
     with gzip.open(path) as file:

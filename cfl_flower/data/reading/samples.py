@@ -55,12 +55,7 @@ class SampleTable(FileDataset):
 
     @abstractmethod
     def samples(self, data_dir: str) -> Mapping[str, list[Sample]]:
-        """Return the samples of the two parts.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Return the samples of the two parts, or raise `ConfigError`."""
 
     @abstractmethod
     def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[Any]:
@@ -152,9 +147,7 @@ def pixels(
 ) -> NDArray[np.uint8]:
     """Read boxes of one image, each resized to a shape (1 or 3, height, width).
 
-    Raises
-    ------
-    ConfigError
+    Raises `ConfigError`.
     """
     channels, height, width = shape
     found = np.empty((len(boxes), height, width, channels), np.uint8)
@@ -173,9 +166,7 @@ def pixels(
 def images(crops: Iterable[Crop], shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """Read many inputs into one array on disk, shape (n, *shape).
 
-    Raises
-    ------
-    ConfigError
+    Raises `ConfigError`.
     """
     # Boxes of one image that follow each other cost one decoding.
     groups = [

@@ -217,12 +217,9 @@ class LabelGroups(Partition):
         """Split the labels into groups that never existed, and spread the clients.
 
         A client's new group does not depend on its old one. Where the labels allow no
-        new groups, as five labels and five groups do, some or all are old ones.
-
-        Raises
-        ------
-        ConfigError
-            If there are more groups than labels, or a single one, which is every one.
+        new groups, as five labels and five groups do, some or all are old ones. Raises
+        `ConfigError` if there are more groups than labels, or a single one, which is
+        every one.
         """
         ok = self.groups <= classes
         allowed = f"at most the {classes} labels"
@@ -341,10 +338,7 @@ class Natural(Partition):
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Return the owners' layout, of which there is only one.
 
-        Raises
-        ------
-        ConfigError
-            If samples are to be allocated anew.
+        Raises `ConfigError` if samples are to be allocated anew.
         """
         if known:
             raise ConfigError(
@@ -358,10 +352,7 @@ class Natural(Partition):
     ) -> SamplePair:
         """Return the indices of each owner's samples.
 
-        Raises
-        ------
-        ConfigError
-            If the dataset knows no owners, or fewer than clients.
+        Raises `ConfigError` if the dataset knows no owners, or fewer than clients.
         """
         del first
         owners = [pool.owners for pool in pools if pool.owners is not None]
