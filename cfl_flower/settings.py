@@ -10,6 +10,7 @@ device needs neither Hydra nor OmegaConf.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import re
 import types
@@ -403,6 +404,13 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
     """
     if not condition:
         raise ConfigError(f"{field}={value} is not allowed; use {allowed}")
+
+
+def require_package(package: str, field: str, value: str, extra: str) -> None:
+    """Raise the one-line error of a setting whose package is not installed."""
+    there = importlib.util.find_spec(package) is not None
+    allowed = f"another, or pip install 'cfl-flower[{extra}]' first"
+    require(there, field, value, allowed)
 
 
 @contextmanager

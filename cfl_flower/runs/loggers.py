@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from importlib.util import find_spec
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
@@ -22,7 +21,7 @@ import numpy as np
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.record import ClientRow, RoundRecord
-from cfl_flower.settings import require, settings
+from cfl_flower.settings import require_package, settings
 from cfl_flower.state import ClusteredState
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ class Logger(ABC):
     def check(self) -> None:
         """Require the logger's package, or raise `ConfigError`."""
         name = type(self).__name__.lower()
-        allowed = f"none, or pip install 'cfl-flower[{name}]' first"
-        require(find_spec(self.package) is not None, "logger", name, allowed)
+        require_package(self.package, "logger", name, name)
 
     @abstractmethod
     def open(self, config: RunConfig, done: int) -> Any:

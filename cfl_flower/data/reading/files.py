@@ -3,52 +3,40 @@
 from __future__ import annotations
 
 import csv
-import lzma
-import pickle
-import struct
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path, PurePath
 from tempfile import TemporaryFile
-from tokenize import TokenError
 from typing import Annotated, Any, ClassVar
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from PIL.Image import DecompressionBombError
 from pydantic import Field
-from safetensors import SafetensorError
 
 from cfl_flower.data.reading.pool import Parts, Pool, cache_dir, cached_arrays, pools
-from cfl_flower.errors import ConfigError, printable
+from cfl_flower.errors import ConfigError, TaskTimeoutError, printable
 from cfl_flower.settings import require
 from cfl_flower.types import IntArray
 
-DAMAGE = (
-    *(OSError, EOFError, ValueError, AssertionError, RuntimeError, SyntaxError),
-    *(LookupError, TypeError, AttributeError, OverflowError, MemoryError),
-    *(struct.error, zlib.error, lzma.LZMAError, BadZipFile, DecompressionBombError),
-    *(csv.Error, pickle.UnpicklingError, SafetensorError, TokenError),
-)
-"""What readers raise on a damaged json, csv, npz, pickle, safetensors or image."""
+FETCH = "fetch it again, or fix it if it is your own"
+"""What to do about a damaged file."""
 
 
 @contextmanager
-def intact(what: object) -> Iterator[None]:
-    """Turn whatever a damaged file makes a reader raise into one line.
+def intact(what: object, remedy: str = FETCH, action: str = "read") -> Iterator[None]:
+    """Turn whatever a damaged file makes a reader raise into one `ConfigError`.
 
-    Raises `ConfigError`.
+    Readers of json, csv, npz, pickles and images raise anything on forged ones.
     """
     try:
         yield
-    except DAMAGE as error:
+    except (ConfigError, TaskTimeoutError):
+        raise
+    except Exception as error:
         raise ConfigError(
-            f"{what} cannot be read ({reason_of(error)}); fetch it again, or fix it "
-            "if it is your own"
+            f"{what} cannot be {action} ({reason_of(error)}); {remedy}"
         ) from error
 
 
@@ -207,26 +195,6 @@ def held_out(owners: IntArray, fraction: float) -> NDArray[np.bool_]:
 
 TestFraction = Annotated[float, Field(ge=0.01, le=0.99)]
 """Share of the samples that are for testing; both parts get something."""
-
-
-def require_fit(
-    path: Path, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...], classes: int
-) -> None:
-    """Require inputs of a shape, and for each a label from 0 to below ``classes``.
-
-    Raises `ConfigError`.
-    """
-    wanted = (len(y), *shape)
-    if x.shape != wanted:
-        raise ConfigError(
-            f"{path}: x has shape {x.shape}; dataset.shape={shape} and {len(y)} labels "
-            f"want {wanted}"
-        )
-    if y.dtype.kind not in "iu" or np.any((y < 0) | (y >= classes)):
-        raise ConfigError(
-            f"{path}: y must be integers from 0 to {classes - 1}, below "
-            f"dataset.classes={classes}"
-        )
 
 
 def table(
