@@ -91,7 +91,7 @@ def test_times_are_integers_or_dates() -> None:
     assert seconds(pd.Series(["7", "12"]), "it").tolist() == [7, 12]
     assert seconds(pd.Series(["1970-01-02"]), "it").tolist() == [86400]
     for wrong in ("soon", "0.5", "13/01/2024"):
-        with pytest.raises(ConfigError, match="column day of it .* integers or dates"):
+        with pytest.raises(ConfigError, match=r"column day of it .* integers or dates"):
             seconds(pd.Series([wrong], name="day"), "it")
 
 
