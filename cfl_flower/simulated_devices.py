@@ -4,12 +4,8 @@ FedScale's model (Lai et al., ICML 2022): a device needs some milliseconds for a
 pass over a sample, three times as long for a training step's, and has one bandwidth for
 both ways. A client keeps its device for the whole run.
 
-All functions are pure. `Devices` are the settings, their `open` gives the
-device of each client:
-
->>> device = Devices().open(seed=0)(7)
->>> device.seconds(passes=3 * 600, bytes=2 * 31_400) > 0
-True
+All functions are pure. `Devices` are the settings, their `open` gives the device of
+each client.
 """
 
 from __future__ import annotations
@@ -167,33 +163,24 @@ def read_devices(path: Path) -> tuple[Device, ...]:
     client; anything else is FedScale's pickle of the latter. Raises `ConfigError` if it
     cannot be read, lacks a column, or a number is not above 0.
     """
-    with intact(path):
-        rows = _rows(path)
-    known = bool(rows) and all(name in row for row in rows for name in COLUMNS)
-    wanted = f"a file with {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s)"
-    require(known, "devices.path", path, f"{wanted} of each device")
-    with intact(path):
+    wanted = f"write {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s) of each device"
+    with intact(f"devices.path={path}", wanted):
+        if path.suffix == ".csv":
+            with path.open(newline="", encoding="utf-8") as file:
+                found: Any = list(csv.DictReader(file))
+        elif path.suffix == ".json":
+            found = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            with path.open("rb") as pickled:
+                found = _PlainUnpickler(pickled).load()
+        rows = list(found.values() if isinstance(found, dict) else found)
         devices = tuple(Device(*(float(row[name]) for name in COLUMNS)) for row in rows)
-    for place, device in enumerate(devices):
-        sound = all(0 < number < math.inf for number in astuple(device))
-        what = f"{path} (device {place})"
-        require(sound, "devices.path", what, f"{wanted}, all above 0")
+        if not devices:
+            raise ValueError("there is no device")
+        for place, device in enumerate(devices):
+            if not all(0 < number < math.inf for number in astuple(device)):
+                raise ValueError(f"a number of device {place} is not above 0")
     return devices
-
-
-def _rows(path: Path) -> list[Mapping[str, Any]]:
-    if path.suffix == ".csv":
-        with path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
-    if path.suffix == ".json":
-        found = json.loads(path.read_text(encoding="utf-8"))
-    else:
-        with path.open("rb") as file:
-            found = _PlainUnpickler(file).load()
-    rows = list(found.values() if isinstance(found, dict) else found)
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("not one object for each device")
-    return rows
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -84,7 +84,8 @@ class History:
         As in FedScale they get the mean utility of those in time, and their own
         seconds, so that they count as seen, and as slow.
         """
-        return self._with(server_round, rows, np.full(len(rows), utility), seconds)
+        late = np.full(len(rows), utility)
+        return self._with(server_round, rows, late, seconds)
 
     def _with(
         self,
@@ -93,16 +94,11 @@ class History:
         utility: FloatArray,
         seconds: FloatArray,
     ) -> History:
-        after = replace(
-            self,
-            utility=self.utility.copy(),
-            seconds=self.seconds.copy(),
-            last=self.last.copy(),
-        )
-        after.utility[rows] = utility
-        after.seconds[rows] = seconds
-        after.last[rows] = server_round
-        return after
+        now = {"utility": utility, "seconds": seconds, "last": server_round}
+        after = {name: getattr(self, name).copy() for name in now}
+        for name, value in now.items():
+            after[name][rows] = value
+        return replace(self, **after)
 
 
 @dataclass(frozen=True)

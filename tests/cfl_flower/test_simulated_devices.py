@@ -81,7 +81,7 @@ class Harmful:
         ("b.csv", b"computation,communication\n", "of each device"),
         ("c.csv", b"computation,communication\n40,0\n", "device 0"),
         ("d.csv", b"computation,communication\n40,fast\n", "could not convert"),
-        ("e.json", b"[1, 2]", "not one object for each device"),
+        ("e.json", b"[1, 2]", "not the expected structure"),
         ("f", pickle.dumps(Harmful()), "it names builtins.exec"),
         ("g", b"no pickle", "cannot be read"),
     ],
