@@ -126,22 +126,11 @@ class RunDirectory:
         first change that would come after the run is its ``next``, null without one.
         """
         last = self._config.rounds
-        rounds = [
-            1,
-            *(
-                server_round
-                for server_round in timeline.changes
-                if server_round <= last
-            ),
-        ]
-        later = next(
-            (server_round for server_round in timeline.changes if server_round > last),
-            None,
-        )
+        rounds = timeline.shown(last)
+        later = next((each for each in timeline.changes if each > last), None)
         concepts = [timeline.concepts(server_round).tolist() for server_round in rounds]
         found = {"rounds": rounds, "next": later, "concepts": concepts}
-        text = json.dumps(found)
-        write_atomically(self.path / CONCEPTS, text.encode())
+        write_atomically(self.path / CONCEPTS, json.dumps(found).encode())
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files, synced to disk."""

@@ -117,18 +117,13 @@ class Timeline:
 
         Owners or Dirichlet clients without a drift all have the same one.
         """
-        rounds = [
-            1,
-            *(
-                server_round
-                for server_round in self.changes
-                if server_round <= self._total
-            ),
-        ]
         first = self.concepts(1)[0]
-        return any(
-            (self.concepts(server_round) != first).any() for server_round in rounds
-        )
+        shown = self.shown(self._total)
+        return any((self.concepts(each) != first).any() for each in shown)
+
+    def shown(self, last: int) -> list[int]:
+        """Return 1 and the rounds of `changes` up to the last one."""
+        return [1, *(each for each in self.changes if each <= last)]
 
     def world(self, server_round: int) -> World:
         """Return the world of a round."""
