@@ -39,7 +39,7 @@ def test_who_changes_is_counted_from_one_period_to_the_next() -> None:
     schedule = [swap, turn]
 
     class Both:
-        events = schedule
+        events = {str(i): each for i, each in enumerate(schedule)}
 
     stream = Stream(Digits(), Partition(), Both(), 8, seed=0, rounds=9)
     found = preview(stream, 9)
