@@ -209,16 +209,8 @@ def build_settings(
 ) -> tuple[dict[str, Any], Basics, dict[str, Any]]:
     """Build the settings of one run from nothing but what was composed.
 
-    Returns
-    -------
-    plain
-        All settings as plain data, with the values that were declared.
-    basics
-        Those at the top level.
-    groups
-        Those of each group.
-
-    Raises `ConfigError`.
+    Returns all settings as plain data, with the values that were declared, then those
+    at the top level, and those of each group. Raises `ConfigError`.
     """
     settings, choices, overrides = composition
     for group in GROUPS:
@@ -292,9 +284,8 @@ def _nothing(drift: Mapping[str, Json], overrides: Sequence[str]) -> dict[str, J
 def _in_rounds(drift: Any, total: int) -> Any:
     """Return a drift's settings with shares of the run as rounds.
 
-    They may stand in `rounds`, and in `every` and `window`, which count rounds.
-
-    Rounds in `config.yaml` stay what they are when a run is continued for longer.
+    They may stand in `rounds`, and in `every` and `window`, which count rounds. Those
+    in `config.yaml` stay what they are when a run is continued for longer.
 
     Examples
     --------

@@ -16,12 +16,9 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
-
-from pydantic.fields import FieldInfo
+from typing import Any, NamedTuple
 
 from cfl_flower.client.upload_policy import UploadPolicy
 from cfl_flower.clustering.label_shift import ShiftTest
@@ -83,8 +80,11 @@ def group_settings(group: str) -> list[Setting]:
     """Return the settings of a shared group with the defaults of its class."""
     cls = (SHARED | OTHERS)[group]
     prefix = "" if group == "strategy" else f"{group}."
-    listed = [f for f in fields(cls) if f.name != "client" and f.name not in SHARED]
-    return [_setting(cls, each, _default(each), prefix) for each in listed]
+    return [
+        _setting(cls, name, value, prefix)
+        for name, value in _defaults(cls).items()
+        if name != "client" and name not in SHARED
+    ]
 
 
 def _walk(overrides: list[str], group: str, own: bool) -> Iterator[Setting]:
@@ -94,22 +94,22 @@ def _walk(overrides: list[str], group: str, own: bool) -> Iterator[Setting]:
         node = node[part]
     cls = settings_class(node["_target_"])
     shared = [base for base in SHARED.values() if own and base in cls.mro()]
-    common = {field.name: _default(field) for base in shared for field in fields(base)}
+    common: dict[str, Json] = {}
+    for base in shared:
+        common |= _defaults(base)
     prefix = "".join(f"{part}." for part in group.split("/")[1:])
-    for field in fields(cls):
-        value = node[field.name]
-        inner = f"{group}/{field.name}"
+    for name in cls.__pydantic_fields__:
+        value = node[name]
+        inner = f"{group}/{name}"
         if isinstance(value, Mapping) and len(list_options(inner)) > 1:
-            row = _setting(cls, field, choices[inner], "")
+            row = _setting(cls, name, choices[inner])
             yield row._replace(key=inner, allowed=" or ".join(list_options(inner)))
             yield from _walk_options(overrides, inner, own)
         elif nested := list(_nested(inner, value)):
             for each in nested:
                 yield from _walk(overrides, each, own)
-        elif field.name != "client" and (
-            field.name not in common or common[field.name] != value
-        ):
-            yield _setting(cls, field, value, prefix)
+        elif name != "client" and (name not in common or common[name] != value):
+            yield _setting(cls, name, value, prefix)
 
 
 def _nested(path: str, value: Json) -> Iterator[str]:
@@ -134,17 +134,15 @@ def _walk_options(overrides: list[str], group: str, own: bool) -> Iterator[Setti
         yield row._replace(meaning=row.meaning and f"Of {names}: {row.meaning}")
 
 
-def _default(field: Field[Any]) -> Json:
-    if field.default_factory is MISSING:
-        return getattr(field.default, "default", field.default)
-    return field.default_factory()
+def _setting(cls: Any, name: str, value: Json, prefix: str = "") -> Setting:
+    allowed = allowed_values(cls.__pydantic_fields__[name])
+    meaning = attribute_docstrings(cls).get(name, "")
+    return Setting(f"{prefix}{name}", show_value(value, 4), allowed, meaning)
 
 
-def _setting(cls: Any, field: Field[Any], value: Json, prefix: str) -> Setting:
-    hint = get_type_hints(cls, include_extras=True)[field.name]
-    allowed = allowed_values(FieldInfo.from_annotation(hint))
-    meaning = attribute_docstrings(cls).get(field.name, "")
-    return Setting(f"{prefix}{field.name}", show_value(value, 4), allowed, meaning)
+def _defaults(cls: Any) -> dict[str, Json]:
+    known = cls.__pydantic_fields__
+    return {name: known[name].get_default(call_default_factory=True) for name in known}
 
 
 def attribute_docstrings(cls: type) -> dict[str, str]:

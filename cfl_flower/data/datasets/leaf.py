@@ -41,28 +41,18 @@ class LeafDataset(SampleTable):
 
     def samples(self, data_dir: str) -> dict[str, list[Sample]]:
         """Return the samples of all users."""
-        return {
-            part: [
-                sample
-                for path in find(data_dir, f"{self.name}/data/{part}/*.json")
-                for sample in self._read(path)
-            ]
-            for part in PARTS
-        }
-
-    def _read(self, path: Path) -> list[Sample]:
-        with intact(path):
-            return [
-                sample
-                for user in _user_data(path)
-                for sample in self.user_samples(*user)
-            ]
+        found: dict[str, list[Sample]] = {part: [] for part in PARTS}
+        for part, pattern in zip(PARTS, self.files(), strict=False):
+            for path in find(data_dir, pattern):
+                with intact(path):
+                    for user in _user_data(path):
+                        found[part] += self.user_samples(*user)
+        return found
 
 
 def _user_data(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """Yield the name, x and y of each user in a file."""
-    with path.open(encoding="utf-8") as file:
-        content = json.load(file)
+    content = json.loads(path.read_text(encoding="utf-8"))
     for name in content["users"]:
         x = content["user_data"][name]["x"]
         y = content["user_data"][name]["y"]

@@ -51,16 +51,21 @@ def reason_of(error: Exception) -> str:
     return printable(text.splitlines()[0]) if text else type(error).__name__
 
 
+def is_below(name: str) -> bool:
+    """Return whether a name cannot lead out of the folder that it is relative to."""
+    named = PurePath(name)
+    return not named.anchor and ".." not in named.parts
+
+
 def inside(folder: Path, name: str) -> Path:
     """Return the path of a file that a listing names, relative to a folder.
 
     Raises `ValueError` if it would be outside of the folder, whose listing may be
     somebody else's.
     """
-    named = PurePath(name)
-    if named.anchor or ".." in named.parts or not name.isprintable():
+    if not is_below(name) or not name.isprintable():
         raise ValueError(f"it lists {name!r}, which is no file below {folder}")
-    return folder / named
+    return folder / name
 
 
 @dataclass(frozen=True)
@@ -98,9 +103,8 @@ class FileDataset(ABC):
         file or pattern is absolute or has `..`.
         """
         for pattern in self.files():
-            named = PurePath(pattern)
-            below = not named.anchor and ".." not in named.parts
-            require(below, "dataset", pattern, f"files below data-dir={data_dir}")
+            allowed = f"files below data-dir={data_dir}"
+            require(is_below(pattern), "dataset", pattern, allowed)
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the samples for training and those for testing."""
@@ -141,10 +145,11 @@ def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     >>> of_one_type([np.uint8([0, 255]), np.float32([0.5])])
     [array([0., 1.], dtype=float32), array([0.5], dtype=float32)]
     """
-    if all(each.dtype == inputs[0].dtype for each in inputs):
+    if len({each.dtype for each in inputs}) == 1:
         return list(inputs)
+    top = np.float32(255)
     return [
-        (each / np.float32(255)).astype(np.float32) if each.dtype == np.uint8 else each
+        (each / top).astype(np.float32) if each.dtype == np.uint8 else each
         for each in inputs
     ]
 

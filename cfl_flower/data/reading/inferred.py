@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfl_flower.data.reading.files import FileDataset, TestFraction, held_out
-from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, divide, pools
+from cfl_flower.data.reading.pool import Arrays, Parts, Pool, divide, pools
 from cfl_flower.data.reading.scaling import (
     Scaling,
     check_scaling,
@@ -149,11 +149,11 @@ class InferredDataset(FileDataset):
         read = self.read(data_dir)
         for part, arrays in read.items():
             self._require_samples(part, arrays)
-        shapes = {part: arrays["x"].shape[1:] for part, arrays in read.items()}
-        if len(set(shapes.values())) > 1:
+        shapes = [arrays["x"].shape[1:] for arrays in read.values()]
+        if len(set(shapes)) > 1:
             raise ConfigError(
-                f"{self.called} has inputs of shape {shapes['train']} for training, "
-                f"but of shape {shapes['test']} for testing; they must be the same"
+                f"{self.called} has inputs of shape {shapes[0]} for training, but of "
+                f"shape {shapes[1]} for testing; they must be the same"
             )
         parts = self.scaled(self._divided(coded(read, self.called)))
         return {part: {**of, "x": _as_inputs(of["x"])} for part, of in parts.items()}
@@ -193,8 +193,8 @@ class InferredDataset(FileDataset):
     def _divided(self, parts: Mapping[str, Arrays]) -> Parts:
         if "test" in parts:
             return parts
-        names = parts["train"]["names"]
-        arrays = {key: of for key, of in parts["train"].items() if key != "names"}
+        arrays = dict(parts["train"])
+        names = arrays.pop("names")
         test = held_out(arrays.get("owner", arrays["y"]), self.test_fraction)
         if not test.any():
             raise ConfigError(
@@ -202,7 +202,7 @@ class InferredDataset(FileDataset):
                 f"{self.test_fraction} for testing; add samples"
             )
         divided = divide(arrays, test)
-        return {part: {**divided[part], "names": names} for part in PARTS}
+        return {part: {**of, "names": names} for part, of in divided.items()}
 
 
 def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
@@ -211,8 +211,7 @@ def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
     The names of the classes stand beside, as ``names``. Raises `ConfigError` if the
     labels are no classes.
     """
-    of = list(parts)
-    names, labels = _numbered([parts[part]["y"] for part in of])
+    names, labels = _numbered([arrays["y"] for arrays in parts.values()])
     _refuse_alike(names.tolist(), name)
     total = sum(map(len, labels))
     if len(names) < 2:
@@ -222,15 +221,13 @@ def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
             f"{name} has {len(names)} different labels in {total} samples; they must "
             "be classes, not numbers to predict"
         )
-    found: dict[str, Arrays] = {
-        part: {**parts[part], "y": own, "names": names}
-        for part, own in zip(of, labels, strict=True)
-    }
+    columns = {"y": labels, "names": [names] * len(parts)}
     if all("owner" in arrays for arrays in parts.values()):
-        _, owners = _numbered([parts[part]["owner"] for part in of])
-        for part, own in zip(of, owners, strict=True):
-            found[part] = {**found[part], "owner": own}
-    return found
+        columns["owner"] = _numbered([of["owner"] for of in parts.values()])[1]
+    return {
+        part: {**arrays, **{key: of[place] for key, of in columns.items()}}
+        for place, (part, arrays) in enumerate(parts.items())
+    }
 
 
 def _refuse_alike(names: Sequence[str], where: str) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfl_flower.data.reading.files import FileDataset, blank, held_out, intact, numbered
-from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
+from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.data.reading.scaling import Scaling, check_scaling, normalised
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
@@ -71,16 +71,14 @@ class SampleTable(FileDataset):
                     "part that meets the dataset's conditions"
                 )
         number = numbered(sample.owner for part in listed.values() for sample in part)
-        parts: dict[str, Arrays] = {}
+        parts: dict[str, dict[str, NDArray[Any]]] = {}
         for part, samples in listed.items():
             contents, labels, owners, times = zip(*samples, strict=True)
-            numbers = [number.get(owner) for owner in owners]
-            columns = {"y": labels, "owner": numbers, "time": times}
-            parts[part] = {"x": self.inputs(contents, data_dir)} | {
-                name: np.asarray(column, np.int64)
-                for name, column in columns.items()
-                if column[0] is not None
-            }
+            columns = {"y": labels, "owner": [*map(number.get, owners)], "time": times}
+            parts[part] = {"x": self.inputs(contents, data_dir)}
+            for name, column in columns.items():
+                if column[0] is not None:
+                    parts[part][name] = np.asarray(column, np.int64)
         return parts
 
 
@@ -124,10 +122,8 @@ def split(samples: list[Sample], fraction: float) -> dict[str, list[Sample]]:
     number = numbered(sample.owner for sample in samples)
     owners = np.asarray([number[sample.owner] for sample in samples], np.int64)
     test = held_out(owners, fraction)
-    return {
-        part: [samples[row] for row in np.flatnonzero(test == (part == "test"))]
-        for part in PARTS
-    }
+    of_part = {part: np.flatnonzero(test == (part == "test")) for part in PARTS}
+    return {part: [samples[row] for row in rows] for part, rows in of_part.items()}
 
 
 Box: TypeAlias = tuple[int, int, int, int]

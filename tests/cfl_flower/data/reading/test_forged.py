@@ -237,7 +237,7 @@ def test_an_image_is_not_decoded_over_and_over(tmp_path: Path) -> None:
     labels = np.arange(20) % 4
     given = {"train_jpeg": data, "train_offsets": limits, "train_labels": labels}
     np.savez(tmp_path / "data.npz", **given)
-    refused(Npz().load, tmp_path, "train_offsets do not increase")
+    refused(Npz().load, tmp_path, "offsets of train_jpeg do not increase")
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e308", "-1e400"])
