@@ -14,11 +14,11 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
+from cfl_flower import __version__
 from cfl_flower.environment.code_version import (
     code_digest,
     commit,
     digest_of_files,
-    project_version,
 )
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import PACKAGES, targets
@@ -33,7 +33,7 @@ LIBRARIES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
 def library_versions() -> dict[str, str | None]:
     """Return the versions that a run's numbers depend on, this project's first."""
-    ours = {"cfl-flower": project_version(), "python": platform.python_version()}
+    ours = {"cfl-flower": __version__, "python": platform.python_version()}
     return ours | {name: version(name) for name in LIBRARIES}
 
 
@@ -59,7 +59,7 @@ def own_code(resolved: Mapping[str, Json]) -> dict[str, str]:
 def current_code(resolved: Mapping[str, Json]) -> dict[str, Json]:
     """Return what this process would make a run by."""
     return {
-        "version": project_version(),
+        "version": __version__,
         "commit": commit(),
         "code": code_digest(),
         "own_code": own_code(resolved),

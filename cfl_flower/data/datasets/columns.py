@@ -32,6 +32,7 @@ def require_whole(frame: pd.DataFrame, keys: Mapping[str, str], where: object) -
                 f"dataset.{key}={name} is no column of {where}; "
                 f"{known_names(name, list(map(str, frame.columns)))}"
             )
+    for name in keys:
         values = frame[name]
         empty = values.isna()
         if not pd.api.types.is_numeric_dtype(values):

@@ -112,9 +112,9 @@ class TableDataset(InferredDataset):
         require(not unnamed, "dataset.features", list(self.features), allowed)
         if frame.empty:
             raise ConfigError(f"{where} has no row; add samples")
-        keys = dict.fromkeys(inputs, "text" if self.text else "features")
         named = {self.label: "label", self.owner_column: "owner", self.time: "time"}
-        keys |= {name: key for name, key in named.items() if name}
+        keys = {name: key for name, key in named.items() if name}
+        keys |= dict.fromkeys(inputs, "text" if self.text else "features")
         require_whole(frame, keys, where)
 
 

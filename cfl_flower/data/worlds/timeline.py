@@ -24,10 +24,10 @@ class Timeline:
 
     A concept is a label distribution, a domain, a rotation and a naming of the labels.
     Which of its labels and samples have arrived at a client is none. Concepts are
-    numbered over the whole run, in the order of their first appearance. ``rounds`` are
-    those at whose start an event happens, of those by their keys in the settings, of
-    which errors name the full one. ``labels`` returns of which labels each
-    client got samples in an allocation; it is called by drifts of held labels alone.
+    numbered over the whole run, in the order of their first appearance. ``events`` have
+    the keys that errors name, and ``rounds`` are those at whose start one happens.
+    ``labels`` returns of which labels each client got samples in an allocation; it is
+    called by drifts of held labels alone.
     """
 
     def __init__(
