@@ -120,21 +120,17 @@ def least_batch(model: FlatModel, x: Tensor) -> int:
     """
     if model.least_batch is None:
         norms = any(isinstance(each, _BatchNorm) for each in model.module.modules())
-        model.least_batch = 2 if norms and not _takes_one(model, x[:1]) else 1
+        model.least_batch = 1
+        if norms:
+            # Of a copy: a forward pass changes running statistics.
+            module = model.twin().module.train()
+            devices = [x.device] if x.is_cuda else []
+            try:
+                with torch.random.fork_rng(devices=devices), torch.no_grad():
+                    module(x[:1])
+            except ValueError:
+                model.least_batch = 2
     return model.least_batch
-
-
-@torch.no_grad()
-def _takes_one(model: FlatModel, x: Tensor) -> bool:
-    # Of a copy: a forward pass changes running statistics.
-    module = model.twin().module.train()
-    devices = [x.device] if x.is_cuda else []
-    with torch.random.fork_rng(devices=devices):
-        try:
-            module(x)
-        except ValueError:
-            return False
-    return True
 
 
 def batches(

@@ -19,7 +19,7 @@ import types
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -109,19 +109,16 @@ def _restore_dataclass(
     found = next((each for each in members if each.__name__ == node["class"]), None)
     if found is None or getattr(found, "version", 1) != node["version"]:
         raise OtherVersionError(node["class"])
-    known = {field.name for field in fields(found)}
-    # What was added since, with a default, an older checkpoint does not have.
-    needed = {field.name for field in fields(found) if not has_default(field)}
-    if not needed <= node["fields"].keys() <= known:
+    if not node["fields"].keys() <= {field.name for field in fields(found)}:
         raise OtherVersionError(node["class"])
     hints = get_type_hints(found)
     items = node["fields"].items()
-    return found(**{name: unpack(item, arrays, hints[name]) for name, item in items})
-
-
-def has_default(declared: Field[Any]) -> bool:
-    """Return whether a field of a dataclass need not be given."""
-    return not (declared.default is MISSING and declared.default_factory is MISSING)
+    values = {name: unpack(item, arrays, hints[name]) for name, item in items}
+    try:
+        # What was added since, with a default, an older checkpoint does not have.
+        return found(**values)
+    except TypeError as error:
+        raise OtherVersionError(node["class"]) from error
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:

@@ -81,9 +81,6 @@ class TorchvisionImages(FileDataset):
                 data = self._open(root, train=part == "train", download=False)
                 x = channels_first(np.asarray(data.data))
                 parts[part] = {"x": x, "y": np.asarray(data.targets, np.int64)}
-        return self._recipe(parts)
-
-    def _recipe(self, parts: Parts) -> Parts:
         if self.test_fraction is not None:
             both = {
                 of: np.concatenate([parts[part][of] for part in PARTS]) for of in "xy"

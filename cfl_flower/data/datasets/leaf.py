@@ -128,8 +128,11 @@ class Sent140(LeafDataset):
 
     def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Sample]:
         """Return one user's tweets as lists of tokens."""
-        for tweet, label in zip(x, y, strict=True):
-            yield Sample(tokens(tweet[4]), sentiment(label), name)
+        for tweet, label in zip(x, map(int, y), strict=True):
+            if label not in (0, 1, 4):
+                raise ValueError("a label is none of 0, 1 and 4")
+            # 0 is negative; positive is 1, or 4 in the raw tweets.
+            yield Sample(tokens(tweet[4]), min(label, 1), name)
 
     def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[np.float32]:
         """Return the word vectors, shape (n, 25, 300)."""
@@ -151,16 +154,6 @@ def tokens(text: str) -> list[str]:
     ["don't", 'go', ',', 'tom', '!']
     """
     return re.findall(r"[\w']+|[.,!?;]", text.lower())[:TOKENS]
-
-
-def sentiment(label: int | str) -> int:
-    """Return 0 for negative and 1 for positive, which the raw tweets write as 4.
-
-    Any other label raises ValueError.
-    """
-    if int(label) not in (0, 1, 4):
-        raise ValueError("a label is none of 0, 1 and 4")
-    return min(int(label), 1)
 
 
 def glove(path: Path, words: set[str]) -> dict[str, NDArray[np.float32]]:
