@@ -79,14 +79,12 @@ def read_provenance(folder: Path) -> list[dict[str, Json]]:
         return []
     try:
         entries = json.loads(path.read_text())
-        rounds = [int(entry["after_round"]) for entry in entries]
+        return [{**each, "after_round": int(each["after_round"])} for each in entries]
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"{path} cannot be read; delete it to continue the run, which then no "
             "longer says which code it began with"
         ) from error
-    pairs = zip(entries, rounds, strict=True)
-    return [{**entry, "after_round": server_round} for entry, server_round in pairs]
 
 
 def record_provenance(

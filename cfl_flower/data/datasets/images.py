@@ -17,8 +17,8 @@ from cfl_flower.data.reading.files import (
     channels_first,
     held_out,
     intact,
+    unpack_gz,
 )
-from cfl_flower.data.reading.packed import unpack_gz
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, cache_dir, divide
 from cfl_flower.data.reading.scaling import (
     Scaling,

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cfl_flower.data.reading.files import channels_first
+from cfl_flower.data.reading.files import channels_first, open_npz
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
-from cfl_flower.data.reading.packed import open_npz
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cfl_flower.data.datasets.folders import SUFFIXES, class_folders, image_files
-from cfl_flower.data.reading.files import TestFraction, of_one_type
-from cfl_flower.data.reading.packed import open_npz
+from cfl_flower.data.reading.files import TestFraction, of_one_type, open_npz
 from cfl_flower.data.reading.pool import PARTS, Pool, divide, pools
 from cfl_flower.data.reading.samples import pixels
 from cfl_flower.errors import ConfigError

@@ -174,18 +174,14 @@ class InferredDataset(FileDataset):
                 f"{self.called} has inputs of shape {x.shape} and labels of shape "
                 f"{y.shape} for its {part} part; it needs (n, ...) and (n,), n above 0"
             )
-        for name in ("y", "owner"):
+        for name in ("x", "y", "owner"):
             values = arrays.get(name, y)
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
-                raise ConfigError(
-                    f"{self.called} has a missing {name} in sample "
-                    f"{int(np.argmin(np.isfinite(values)))} (from 0) of its {part} part"
-                )
-        if x.dtype.kind == "f":
-            whole = np.isfinite(x).reshape(len(x), -1).all(axis=1)
+            if values.dtype.kind != "f":
+                continue
+            whole = np.isfinite(values).reshape(len(values), -1).all(axis=1)
             if not whole.all():
                 raise ConfigError(
-                    f"{self.called} has a missing or infinite number in sample "
+                    f"{self.called} has a missing or infinite {name} in sample "
                     f"{int(np.argmin(whole))} (from 0) of its {part} part; fix it or "
                     "leave the sample out"
                 )
