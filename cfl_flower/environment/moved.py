@@ -43,15 +43,7 @@ MOVED = {
 
 
 def current_path(path: str) -> str:
-    """Return the dotted path of today of a class that may be named by an older one.
-
-    Examples
-    --------
-    >>> current_path("cfl_flower.data.drift.Rotate")
-    'cfl_flower.data.worlds.drift.Rotate'
-    >>> current_path("own.module.Rotate")
-    'own.module.Rotate'
-    """
+    """Return the dotted path of today of a class that may be named by an older one."""
     module, dot, name = path.rpartition(".")
     return MOVED.get(module, module) + dot + name
 

@@ -49,11 +49,6 @@ def mean_model(
 
     Of n models of shape (d,), at least one, summed in float64 in the order given.
     Weights, such as the number of samples, are non-negative and not all 0, shape (n,).
-
-    Examples
-    --------
-    >>> mean_model([np.float32([0, 2]), np.float32([4, 4])], [1.0, 3.0])
-    array([3. , 3.5], dtype=float32)
     """
     mean = RunningMean()
     shares = np.ones(len(models)) if weights is None else np.asarray(weights, float)

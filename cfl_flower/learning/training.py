@@ -99,13 +99,7 @@ class LocalTraining:
         return (self.steps or self.epochs * in_a_pass) if in_a_pass else 0
 
     def count_samples(self, samples: int, least: int = 1) -> int:
-        """Return the samples in the mini-batches of one training, repeated ones too.
-
-        Examples
-        --------
-        >>> LocalTraining(steps=3, batch_size=10).count_samples(15)
-        25
-        """
+        """Return the samples in the mini-batches of one training, repeated ones too."""
         in_a_pass = self.count_batches(samples, least)
         used = min(in_a_pass * self.batch_size, samples)
         passes, rest = divmod(self.count_steps(samples, least), max(in_a_pass, 1))

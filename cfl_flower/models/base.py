@@ -42,15 +42,7 @@ class Network(nn.Module):
 
 
 def require_inputs(fits: bool, model: str, shape: tuple[int, ...], takes: str) -> None:
-    """Raise `ConfigError` for a network that cannot take the dataset's inputs.
-
-    Examples
-    --------
-    >>> require_inputs(False, "gru", (60,), "(tokens, dimensions)")
-    Traceback (most recent call last):
-    cfl_flower.errors.ConfigError: model=gru does not fit inputs of shape (60,); it \
-takes (tokens, dimensions); choose another dataset, or model=mlp
-    """
+    """Raise `ConfigError` for a network that cannot take the dataset's inputs."""
     if not fits:
         raise ConfigError(
             f"model={model} does not fit inputs of shape {shape}; it takes {takes}; "

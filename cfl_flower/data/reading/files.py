@@ -184,13 +184,7 @@ def find(data_dir: str, pattern: str) -> list[Path]:
 
 
 def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return inputs that can be put together: bytes, or floats with pixels in [0, 1].
-
-    Examples
-    --------
-    >>> of_one_type([np.uint8([0, 255]), np.float32([0.5])])
-    [array([0., 1.], dtype=float32), array([0.5], dtype=float32)]
-    """
+    """Return inputs that can be joined: bytes, or floats with pixels in [0, 1]."""
     if len({each.dtype for each in inputs}) == 1:
         return list(inputs)
     top = np.float32(255)
@@ -218,13 +212,7 @@ def blank(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 
 
 def numbered(names: Iterable[str | None]) -> dict[str | None, int]:
-    """Give distinct names numbers in their order; None gets none.
-
-    Examples
-    --------
-    >>> numbered(["f12", "f03", "f12"])
-    {'f03': 0, 'f12': 1}
-    """
+    """Give distinct names numbers in their order; None gets none."""
     distinct = {name for name in names if name is not None}
     return {name: number for number, name in enumerate(sorted(distinct))}
 

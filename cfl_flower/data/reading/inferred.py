@@ -242,13 +242,7 @@ def _refuse_alike(names: Sequence[str], where: str) -> None:
 def _numbered(
     values: list[NDArray[Any]],
 ) -> tuple[NDArray[np.str_], list[NDArray[np.int64]]]:
-    """Return distinct values as text in their order, and the place of each value.
-
-    Examples
-    --------
-    >>> _numbered([np.array(["10", "9"]), np.array(["9"])])
-    (array(['9', '10'], dtype='<U2'), [array([1, 0]), array([0])])
-    """
+    """Return distinct values as text in their order, and the place of each value."""
     both = np.concatenate([_whole(of).astype(str) for of in values])
     names, places = np.unique(both, return_inverse=True)
     if all(map(WHOLE.fullmatch, names.tolist())):
