@@ -10,7 +10,6 @@ each client.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import pickle
@@ -23,7 +22,7 @@ from typing import Annotated, Any, NoReturn
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.data.reading.files import intact
+from cfl_flower.data.reading.files import intact, table
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result
@@ -166,8 +165,7 @@ def read_devices(path: Path) -> tuple[Device, ...]:
     wanted = f"write {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s) of each device"
     with intact(f"devices.path={path}", wanted):
         if path.suffix == ".csv":
-            with path.open(newline="", encoding="utf-8") as file:
-                found: Any = list(csv.DictReader(file))
+            found: Any = table(path, COLUMNS)
         elif path.suffix == ".json":
             found = json.loads(path.read_text(encoding="utf-8"))
         else:

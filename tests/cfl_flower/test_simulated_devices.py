@@ -77,7 +77,7 @@ class Harmful:
 @pytest.mark.parametrize(
     ("name", "content", "part"),
     [
-        ("a.csv", b"computation\n40\n", "communication (kbit/s) of each device"),
+        ("a.csv", b"computation\n40\n", "no column communication"),
         ("b.csv", b"computation,communication\n", "of each device"),
         ("c.csv", b"computation,communication\n40,0\n", "device 0"),
         ("d.csv", b"computation,communication\n40,fast\n", "could not convert"),
