@@ -114,10 +114,7 @@ class Devices:
         return asked
 
     def open(self, seed: int, data_dir: str = "") -> DeviceOf:
-        """Return the device of each client.
-
-        Raises `ConfigError` if the file of devices cannot be read.
-        """
+        """Return the device of each client, or raise `ConfigError`."""
         if self.path is None:
             # Each is asked for in every phase: drawing it takes as long as its task.
             return cache(partial(self.draw, seed))

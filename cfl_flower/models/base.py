@@ -13,10 +13,7 @@ class ModelSettings(Protocol):
     """Settings that know how to build their network."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Build the network for inputs of ``shape`` (without the batch axis).
-
-        Raises `ConfigError` if the network cannot take such inputs.
-        """
+        """Build the network for inputs of ``shape``, or raise `ConfigError`."""
 
 
 class Network(nn.Module):

@@ -217,10 +217,7 @@ def has_extractor(
 def hollow_network(
     settings: ModelSettings, shape: tuple[int, ...], classes: int
 ) -> nn.Module:
-    """Build a network without memory for its weights, to look at its layers.
-
-    Raises `ConfigError` if the network cannot take such inputs.
-    """
+    """Build a network without memory for its weights, to look at its layers."""
     with torch.device("meta"):
         return settings.build(shape, classes)
 

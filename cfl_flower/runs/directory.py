@@ -234,10 +234,7 @@ def check_output_dir(config: RunConfig) -> None:
 
 
 def refuse_other_run(config: RunConfig) -> None:
-    """Refuse to go on with a run of another version or with other settings.
-
-    Raises `CheckpointError` or `ConfigError`.
-    """
+    """Raise the error of a run of another version, or with other settings."""
     checkpoint = Checkpoint(Path(config.output_dir, "checkpoint"), {})
     resumed = config.resume and checkpoint.exists()
     if resumed:
@@ -250,10 +247,7 @@ def refuse_other_run(config: RunConfig) -> None:
 
 
 def refuse_other_data(config: RunConfig, samples: Callable[[], str]) -> None:
-    """Refuse to go on with a run whose samples have changed.
-
-    Raises `ConfigError` if ``samples`` does not return what the run began with.
-    """
+    """Raise `ConfigError` if ``samples`` are not those that the run began with."""
     path = Path(config.output_dir)
     begun = (path / DATA).exists() and read_lines(path / "rounds.jsonl")
     if begun and (path / DATA).read_text() != samples():

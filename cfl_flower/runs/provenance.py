@@ -70,10 +70,7 @@ def current_code(resolved: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def read_provenance(folder: Path) -> list[dict[str, Json]]:
-    """Return the entries of a run's `provenance.json`; none if there is no file.
-
-    Raises `ConfigError` if it is damaged.
-    """
+    """Return the entries of `provenance.json`, if any, or raise `ConfigError`."""
     path = folder / PROVENANCE
     if not path.exists():
         return []

@@ -22,10 +22,7 @@ one with more than the second that are more than half of its rows."""
 
 
 def require_whole(frame: pd.DataFrame, keys: Mapping[str, str], where: object) -> None:
-    """Require columns, named by settings, with a value in each row.
-
-    Raises `ConfigError`, which names the setting, the row, or the column.
-    """
+    """Require columns, with a value in each row, or raise `ConfigError`."""
     for name, key in keys.items():
         if name not in frame:
             raise ConfigError(
@@ -107,10 +104,7 @@ def word_frequencies(texts: pd.Series, size: int) -> FloatArray:
 
 
 def seconds(times: pd.Series, where: object) -> IntArray:
-    """Return times: integers as they are, dates in seconds since 1970.
-
-    Raises `ConfigError` if one is neither.
-    """
+    """Return integers, or dates in seconds since 1970, or raise `ConfigError`."""
     numbers = pd.to_numeric(times, errors="coerce").to_numpy(np.float64)
     dates = pd.api.types.is_datetime64_any_dtype(times) or np.isnan(numbers).all()
     remedy = "write integers or dates such as 2024-01-31, all of one kind"

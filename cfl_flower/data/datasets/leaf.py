@@ -157,10 +157,7 @@ def tokens(text: str) -> list[str]:
 
 
 def glove(path: Path, words: set[str]) -> dict[str, NDArray[np.float32]]:
-    """Read the vectors of some words, one per line: the word, then 300 numbers.
-
-    Raises `ConfigError`.
-    """
+    """Read words and 300 numbers, one word per line, or raise `ConfigError`."""
     found = {}
     with intact(path), path.open(encoding="utf-8", newline="\n") as file:
         for number, line in enumerate(file, 1):

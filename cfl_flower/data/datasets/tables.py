@@ -53,10 +53,7 @@ class TableDataset(InferredDataset):
 
     @abstractmethod
     def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
-        """Return the table of the training set and perhaps that of the test set.
-
-        Raises `ConfigError`.
-        """
+        """Return tables for training and perhaps testing, or raise `ConfigError`."""
 
     def read(self, data_dir: str) -> Parts:
         """Read the tables."""

@@ -67,10 +67,7 @@ TOO_MUCH = f"it unpacks to more than {TIMES} times its size"
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[NpzFile]:
-    """Open a .npz file whose arrays take no more memory than one of its size may.
-
-    Raises `ConfigError`.
-    """
+    """Open a .npz file that unpacks to a bounded size, or raise `ConfigError`."""
     with intact(path), np.load(path) as stored:
         # No more of a member is read than the file's directory says.
         size = sum(member.file_size for member in stored.zip.infolist())
@@ -80,10 +77,7 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
 
 
 def unpack_gz(path: Path) -> bytes:
-    """Return the content of a .gz file.
-
-    Raises `ValueError` if it is more than a file of its size may hold.
-    """
+    """Return the content of a .gz file, or raise `ValueError` if it is too much."""
     most = most_of(path)
     with gzip.open(path) as file:
         content = file.read(most + 1)
@@ -104,11 +98,7 @@ def is_below(name: str) -> bool:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return the path of a file that a listing names, relative to a folder.
-
-    Raises `ValueError` if it would be outside of the folder, whose listing may be
-    somebody else's.
-    """
+    """Return the path of a listed file below a folder, or raise `ValueError`."""
     if not is_below(name) or not name.isprintable():
         raise ValueError(f"it lists {name!r}, which is no file below {folder}")
     return folder / name

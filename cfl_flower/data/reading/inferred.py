@@ -98,10 +98,7 @@ class InferredDataset(FileDataset):
         """
 
     def complete(self, data_dir: str) -> Self:
-        """Return the settings with what the files tell filled in.
-
-        Raises `ConfigError` if the files are missing or do not fit the settings.
-        """
+        """Return the settings with what the files tell, or raise `ConfigError`."""
         if self.shape and self.classes:
             self.check(data_dir)
             return self
@@ -126,10 +123,7 @@ class InferredDataset(FileDataset):
         return pools({k: {**of, "y": number[of["y"]]} for k, of in parts.items()})
 
     def numbers(self, found: list[str]) -> NDArray[np.int64]:
-        """Return the labels of names of classes.
-
-        Raises `ConfigError` if a name is none of this dataset's.
-        """
+        """Return the labels of names of classes, or raise `ConfigError`."""
         known = self.names or tuple(map(str, range(self.classes)))
         if others := sorted(set(found) - set(known)):
             key = "dataset.names" if self.names else "dataset.classes"

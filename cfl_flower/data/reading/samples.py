@@ -160,10 +160,7 @@ def pixels(
 
 
 def images(crops: Iterable[Crop], shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Read many inputs into one array on disk, shape (n, *shape).
-
-    Raises `ConfigError`.
-    """
+    """Read inputs into an array on disk, (n, *shape), or raise `ConfigError`."""
     # Boxes of one image that follow each other cost one decoding.
     groups = [
         (path, [crop.box for crop in group])

@@ -333,10 +333,7 @@ class Natural(Partition):
     """Inherited settings without effect, which are refused."""
 
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
-        """Return the owners' layout, of which there is only one.
-
-        Raises `ConfigError` if samples are to be allocated anew.
-        """
+        """Return the owners' only layout, or raise `ConfigError` for another one."""
         if known:
             raise ConfigError(
                 "partition=natural cannot be allocated anew by drift=regroup; use "
