@@ -89,7 +89,7 @@ class Average:
 
 
 @settings("server_optimizer")
-class FedYogi:
+class FedYogi(Average):
     """Server optimiser of Reddi et al. (ICLR 2021), with FedScale's start v_0 = tau.
 
     Each cluster's model has moments of its own. Running statistics are no weights: they
@@ -106,7 +106,6 @@ class FedYogi:
     """Decay of the second moment."""
 
     remembers: ClassVar[bool] = True
-    by_loss: ClassVar[bool] = False
 
     def step(
         self, model: Vector, mean: Vector, weights: int, memory: Memory

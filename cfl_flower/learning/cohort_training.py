@@ -86,21 +86,19 @@ def train_cohort(jobs: Iterable[TrainingJob]) -> None:
         kind = network, job.loss, job.correction is None, repr(settings), steps
         alike[kind].append(job)
     for group in alike.values():
-        if group[0].loss is None and len(group) > 1:
-            _train_in_memory(group)
-        else:
-            for job in group:
-                train_alone(job)
+        _train_in_memory(group)
 
 
 def _train_in_memory(jobs: list[TrainingJob]) -> None:
     """Train together as many at a time as the device has memory for."""
+    if jobs[0].loss is not None or len(jobs) == 1:
+        for job in jobs:
+            train_alone(job)
+        return
     before = [job.rng.bit_generator.state for job in jobs]
     try:
         train_together(jobs)
     except torch.OutOfMemoryError:
-        if len(jobs) == 1:
-            raise
         for job, state in zip(jobs, before, strict=True):
             job.rng.bit_generator.state = state
         half = len(jobs) // 2

@@ -220,5 +220,5 @@ def test_a_cohort_too_large_for_the_memory_is_halved(
     jobs = make_jobs(network(Mclr()), [8, 9, 10, 11, 12], LocalTraining(steps=3))
     expected = alone(jobs)
     train_cohort(jobs)
-    assert sizes == [5, 2, 3, 1, 2]
+    assert sizes == [5, 2, 3, 2]
     assert_same(jobs, expected)
