@@ -31,7 +31,7 @@ PROVENANCE = "provenance.json"
 LIBRARIES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
 
-def library_versions() -> dict[str, str | None]:
+def library_versions() -> dict[str, str]:
     """Return the versions that a run's numbers depend on, this project's first."""
     ours = {"cfl-flower": __version__, "python": platform.python_version()}
     return ours | {name: version(name) for name in LIBRARIES}

@@ -74,13 +74,14 @@ class TorchvisionImages(FileDataset):
 
     def arrays(self, data_dir: str) -> Parts:
         """Read what torchvision reads."""
-        parts: dict[str, Arrays] = {}
+        read: dict[str, Arrays] = {}
         where = f"{self.name} in data_dir={data_dir}"
         with intact(where), self._unpacked(data_dir) as root:
             for part in PARTS:
                 data = self._open(root, train=part == "train", download=False)
                 x = channels_first(np.asarray(data.data))
-                parts[part] = {"x": x, "y": np.asarray(data.targets, np.int64)}
+                read[part] = {"x": x, "y": np.asarray(data.targets, np.int64)}
+        parts: Parts = read
         if self.test_fraction is not None:
             both = {
                 of: np.concatenate([parts[part][of] for part in PARTS]) for of in "xy"

@@ -195,7 +195,7 @@ class InferredDataset(FileDataset):
         return {part: {**of, "names": names} for part, of in divided.items()}
 
 
-def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
+def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
     """Give labels and owners, which have names, their numbers over all parts.
 
     The names of the classes stand beside, as ``names``. Raises `ConfigError` if the
@@ -211,13 +211,15 @@ def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
             f"{name} has {len(names)} different labels in {total} samples; they must "
             "be classes, not numbers to predict"
         )
-    columns = {"y": labels, "names": [names] * len(parts)}
-    if all("owner" in arrays for arrays in parts.values()):
-        columns["owner"] = _numbered([of["owner"] for of in parts.values()])[1]
-    return {
-        part: {**arrays, **{key: of[place] for key, of in columns.items()}}
-        for place, (part, arrays) in enumerate(parts.items())
+    found: dict[str, dict[str, NDArray[Any]]] = {
+        part: {**arrays, "y": own, "names": names}
+        for (part, arrays), own in zip(parts.items(), labels, strict=True)
     }
+    if all("owner" in arrays for arrays in parts.values()):
+        _, owners = _numbered([arrays["owner"] for arrays in parts.values()])
+        for arrays, own in zip(found.values(), owners, strict=True):
+            arrays["owner"] = own
+    return found
 
 
 def _refuse_alike(names: Sequence[str], where: str) -> None:

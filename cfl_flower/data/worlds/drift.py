@@ -156,6 +156,10 @@ class Change(ABC):
         return chosen
 
 
+Drift: TypeAlias = Schedule | Change
+"""A schedule of changes, or a single one."""
+
+
 @settings("drift")
 class Regroup(Change):
     """Label distributions are replaced by those of a new layout of the partition.
@@ -336,9 +340,6 @@ class Arrival(Change):
         """Return the number of the first part that is there, and the last one's + 1."""
         return (occurrence if self.window else 0), occurrence + self.kept
 
-
-Drift: TypeAlias = Schedule | Change
-"""A schedule of changes, or a single one."""
 
 ORDERS = {"random": AT_RANDOM, "own": BY_RANK, "time": BY_TIME}
 
