@@ -54,7 +54,7 @@ check: $(TOOLS)  ## Formatting, lint, imports and types
 	$(BIN)/mypy
 
 docs: $(TOOLS)  ## Rewrite the settings tables of docs/methods and the scoreboard
-	$(BIN)/python -m cfl_flower.config.reference
+	$(BIN)/python -m tests.docs.settings_tables
 	$(BIN)/python -m simulations.scoreboard
 
 site: $(SITE)  ## Build the documentation into build/site, all links checked

@@ -10,6 +10,7 @@ device needs neither Hydra nor OmegaConf.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import re
 import types
@@ -143,26 +144,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.floating):
         return float(str(value))
     return value.item() if isinstance(value, np.generic) else value
-
-
-def as_declared(given: Any, checked: Any) -> Any:
-    """Return a value as its declaration converted it, where it is a scalar or a list.
-
-    Examples
-    --------
-    >>> as_declared(100.0, 100), as_declared(["3", 0.5], [3, 0.5])
-    (100, [3, 0.5])
-    """
-    given = plain(given)
-    if isinstance(given, list) and isinstance(checked, list | tuple):
-        if len(given) == len(checked):
-            return [as_declared(*pair) for pair in zip(given, checked, strict=True)]
-    elif isinstance(given, SCALARS) and isinstance(checked, SCALARS):
-        return checked
-    return given
-
-
-SCALARS = (bool, int, float, str)
 
 
 def known_names(name: str, known: Collection[str]) -> str:
@@ -314,40 +295,38 @@ def build(node: Any, place: str = "") -> Any:
     if not isinstance(node, Mapping):
         return node
     if "_target_" not in node:
-        return {key: build(value, _below(place, key)) for key, value in node.items()}
+        return {key: build(value, f"{place}.{key}") for key, value in node.items()}
     cls = settings_class(node["_target_"])
     hidden = ("_target_", "name")
     values = {key: value for key, value in node.items() if key not in hidden}
     inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
+    place = place.lstrip(".")
     with located(place):
         # Before the inner ones, which may refer to it: errors name the key as set.
         built = cls(**{key: values[key] for key in values if key not in inner})
     if not inner:
         return built
-    parts = {key: build(value, _below(place, key)) for key, value in inner.items()}
+    parts = {key: build(value, f"{place}.{key}") for key, value in inner.items()}
     with located(place):
         return replace(built, **parts)
-
-
-def _below(place: str, key: str) -> str:
-    return f"{place}.{key}" if place else key
 
 
 def declared(node: Any, built: Any) -> Any:
     """Return plain settings with the values that their declarations made of them.
 
     100.0 and "100" are 100 where a whole number is meant.
+
+    Examples
+    --------
+    >>> declared({"rounds": 100.0, "names": ["3", 4]}, {"rounds": 100, "names": (3, 4)})
+    {'rounds': 100, 'names': [3, 4]}
     """
-    if not isinstance(node, Mapping):
-        return as_declared(node, built)
-    values = built if isinstance(built, Mapping) else vars(built)
-    return {key: declared(node[key], values.get(key, node[key])) for key in node}
-
-
-def used_fields(cls: Any) -> dict[str, FieldInfo]:
-    """Return the fields of settings without those inherited that a class cannot use."""
-    unused = getattr(cls, "unused", ())
-    return {k: v for k, v in cls.__pydantic_fields__.items() if k not in unused}
+    if isinstance(node, Mapping):
+        values = built if isinstance(built, Mapping) else vars(built)
+        return {key: declared(node[key], values.get(key, node[key])) for key in node}
+    if isinstance(node, list | tuple):
+        return [declared(*pair) for pair in zip(node, built, strict=True)]
+    return built
 
 
 def with_defaults(node: Any, base: object = None) -> Any:
@@ -360,7 +339,7 @@ def with_defaults(node: Any, base: object = None) -> Any:
     --------
     >>> with_defaults({"_target_": "cfl_flower.models.Recurrent", "cell": "lstm"})
     {'_target_': 'cfl_flower.models.Recurrent', 'cell': 'lstm'}
-    >>> system = {"_target_": "cfl_flower.settings.System", "task_timeout": 5.0}
+    >>> system = {"_target_": "cfl_flower.config.system.System", "task_timeout": 5.0}
     >>> with_defaults(system)["evaluate_every"]
     1
     """
@@ -376,7 +355,10 @@ def with_defaults(node: Any, base: object = None) -> Any:
     if cls is None:
         return {key: with_defaults(value) for key, value in node.items()}
     found = {"_target_": target}
-    for name, declared in used_fields(cls).items():
+    # Of what is inherited, a class cannot use all.
+    unused = getattr(cls, "unused", ())
+    used = {k: v for k, v in cls.__pydantic_fields__.items() if k not in unused}
+    for name, declared in used.items():
         default = declared.get_default(call_default_factory=True)
         if type(base) is cls:
             default = getattr(base, name)
@@ -405,6 +387,13 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
         raise ConfigError(f"{field}={value} is not allowed; use {allowed}")
 
 
+def require_package(package: str, field: str, value: str, extra: str) -> None:
+    """Raise the one-line error of a setting whose package is not installed."""
+    there = importlib.util.find_spec(package) is not None
+    allowed = f"another, or pip install 'cfl-flower[{extra}]' first"
+    require(there, field, value, allowed)
+
+
 @contextmanager
 def located(place: str) -> Iterator[None]:
     """Complete the key in errors of nested settings, which know only their group.
@@ -424,17 +413,3 @@ def located(place: str) -> Iterator[None]:
         if not text.startswith(f"{group}.") or text.startswith(f"{place}."):
             raise
         raise ConfigError(place + text.removeprefix(group)) from error
-
-
-@settings("system")
-class System:
-    """Execution of a run, without effect on its numbers."""
-
-    task_timeout: NonNegative = 120.0
-    """Seconds that one client's task may take; 0 for no limit."""
-    message_timeout: NonNegative = 3600.0
-    """Seconds after which a node without an answer is given up."""
-    evaluate_every: Count = 1
-    """Rounds between tests of all clients (the last round is always tested)."""
-    checkpoint_every: Count = 1
-    """Rounds between checkpoints."""

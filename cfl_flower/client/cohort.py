@@ -9,7 +9,8 @@ in the order of the tasks, so nothing that they share needs a lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from greenlet import getcurrent, greenlet
@@ -39,49 +40,31 @@ def run_cohort(tasks: Sequence[Callable[[], T]], seconds: float = 0.0) -> list[T
     A training of the cohort that fails, or takes longer than ``seconds`` for each of
     its clients (0: for ever), fails in all of the tasks that wait for it.
     """
-    found: dict[int, T] = {}
-    cohort = [greenlet(_member(task)) for task in tasks]
-    waiting = _go_on(dict.fromkeys(range(len(cohort))), cohort, found)
-    while waiting:
-        jobs = [job for job in waiting.values() if job]
+    cohort = [greenlet(partial(_member, task)) for task in tasks]
+    # Of each task what it returned, or the job that it waits for.
+    answers = [_go_on(member) for member in cohort]
+    while waiting := [i for i, member in enumerate(cohort) if not member.dead]:
         error = None
         try:
-            with time_limit(seconds * len(jobs)):
-                train_cohort(jobs)
+            with time_limit(seconds * len(waiting)):
+                train_cohort([answers[place] for place in waiting])
         except Exception as failure:  # noqa: BLE001 - raised in the tasks instead
             error = failure
-        waiting = _go_on(waiting, cohort, found, error)
-    return [found[place] for place in range(len(cohort))]
+        for place in waiting:
+            answers[place] = _go_on(cohort[place], error)
+    return answers
 
 
-def _go_on(
-    places: dict[int, TrainingJob | None],
-    cohort: Sequence[greenlet],
-    found: dict[int, T],
-    error: Exception | None = None,
-) -> dict[int, TrainingJob | None]:
-    """Let tasks go on; return what those wait for that are not done after it."""
-    waiting: dict[int, TrainingJob | None] = {}
-    for place in places:
-        member = cohort[place]
-        # Where a task stops must not change how torch is set for the next one.
-        with torch.enable_grad():
-            answer = member.throw(error) if error else member.switch()
-        if member.dead:
-            found[place] = answer
-        else:
-            waiting[place] = answer
-    return waiting
+def _go_on(member: greenlet, error: Exception | None = None) -> Any:
+    # Where a task stops must not change how torch is set for the next one.
+    with torch.enable_grad():
+        return member.throw(error) if error else member.switch()
 
 
-def _member(task: Callable[[], T]) -> Callable[[], T]:
-    """Return a task whose trainings are done by its cohort."""
-
-    def run() -> T:
-        TRAINER.set(_wait)
-        return task()
-
-    return run
+def _member(task: Callable[[], T]) -> T:
+    """Do a task whose trainings are done by its cohort."""
+    TRAINER.set(_wait)
+    return task()
 
 
 def _wait(job: TrainingJob) -> None:

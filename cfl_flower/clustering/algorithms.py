@@ -291,13 +291,7 @@ def connected(gaps: FloatArray, reach: float) -> IntArray:
 
 
 def number_by_appearance(labels: IntArray) -> IntArray:
-    """Renumber clusters by the first client of each.
-
-    Examples
-    --------
-    >>> number_by_appearance(np.array([7, 7, 2, 7, 4]))
-    array([0, 0, 1, 0, 2])
-    """
+    """Renumber clusters by the first client of each."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))

@@ -93,11 +93,6 @@ def adapt_delta(delta: float, step: float, consecutive: int) -> float:
 
     ``step`` is c, which Delta never goes below; ``consecutive`` counts the events in a
     row that led to re-clustering, this one included.
-
-    Examples
-    --------
-    >>> [adapt_delta(0.4, 0.1, events) for events in (0, 1, 2)]
-    [0.30000000000000004, 0.30000000000000004, 0.8]
     """
     return 2 * delta if consecutive >= 2 else max(step, delta - step)
 

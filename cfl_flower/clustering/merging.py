@@ -79,11 +79,6 @@ def objective(sums: Sequence[FloatArray]) -> float:
     """Return the sum of the cosines of all pairs of clusters: eq. 2.
 
     From |sum of units|^2 = K + twice that sum, without any pair.
-
-    Examples
-    --------
-    >>> objective([np.array([2.0, 0.0]), np.array([0.0, 3.0]), np.array([-1.0, 0.0])])
-    -1.0
     """
     if not sums:
         return 0.0
@@ -100,11 +95,6 @@ def purity(clusters: IntArray, truth: IntArray) -> float:
     """Return the share of clients whose concept is their cluster's most frequent one.
 
     Both arrays have shape (n,), n at least 1.
-
-    Examples
-    --------
-    >>> purity(np.array([1, 1, 1, 2]), np.array([0, 0, 5, 5]))
-    0.75
     """
     from sklearn.metrics.cluster import contingency_matrix
 
@@ -122,12 +112,6 @@ def describe_clustering(
 
     Of n clients ``known`` are those that were seen, ``truth`` has the true concepts, if
     they are known; ``sums`` are those of the members' psi, shape (w,), of K clusters.
-
-    Examples
-    --------
-    >>> axes, known = list(np.eye(2)), np.array([True, False, True])
-    >>> describe_clustering(np.array([1, 0, 2]), known, axes, np.array([0, 0, 1]))
-    {'known': 2, 'found': 2, 'objective': 0.0, 'purity': 1.0}
     """
     found = None
     if truth is not None and known.any():

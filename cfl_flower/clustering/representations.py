@@ -43,11 +43,6 @@ def label_histogram(labels: NDArray[np.integer], classes: int) -> Vector:
     """Return the share of each label among a client's samples, shape (L,).
 
     Uniform for a client without samples.
-
-    Examples
-    --------
-    >>> label_histogram(np.array([0, 0, 2, 1]), 3)
-    array([0.5 , 0.25, 0.25], dtype=float32)
     """
     if len(labels) == 0:
         return np.full(classes, 1 / classes, np.float32)

@@ -176,12 +176,6 @@ def dissimilarities(update: Vector, directions: Sequence[Vector]) -> FloatArray:
     """Return (1 - cos) / 2 of an update with each of m directions: FlexCFL, eq. 8.
 
     An array of shape (m,), with 1/2 where the update or the direction is zero.
-
-    Examples
-    --------
-    >>> axes = [np.float32([1, 0]), np.float32([0, 1]), np.float32([0, 0])]
-    >>> dissimilarities(np.float32([2, 0]), axes)
-    array([0. , 0.5, 0.5])
     """
     return (1 - _cosines_with(update, directions)) / 2
 

@@ -24,6 +24,7 @@ from cfl_flower.config.composition import (
     list_options,
 )
 from cfl_flower.config.overrides import parse
+from cfl_flower.config.system import System
 from cfl_flower.data.datasets.digits import Dataset
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.drift import Drift
@@ -42,7 +43,6 @@ from cfl_flower.settings import (
     Count,
     Natural,
     NonNegative,
-    System,
     build,
     declared,
     locate,
@@ -124,24 +124,24 @@ class RunConfig(Basics):
         """Return what makes the run probably not what was meant, a line each."""
         found = []
         changes = self.timeline.changes
+        events = self.timeline.rounds
         drift = self.names["drift"]
-        if not self.timeline.rounds and drift != "none":
-            found.append(
-                f"nothing changes with drift={drift}: no event has a time; name some "
-                "in drift.rounds, or say drift=none"
-            )
-        elif not changes and self.timeline.rounds[-1:] > [1]:
-            found.append(
-                f"nothing changes with drift={drift}: its events until round "
-                f"{self.timeline.rounds[-1]} leave all as it is; see "
+        why = ""
+        if not events and drift != "none":
+            why = "no event has a time; name some in drift.rounds, or say drift=none"
+        elif not changes and events[-1:] > [1]:
+            why = (
+                f"its events until round {events[-1]} leave all as it is; see "
                 "simulations.preview, or say drift=none"
             )
-        if changes and changes[0] > self.rounds:
-            found.append(
-                f"nothing changes with drift={drift}: it starts in round {changes[0]}, "
-                f"after the last of rounds={self.rounds}; name others in "
-                "drift.rounds; 0.5 is the middle of the run"
+        elif changes and changes[0] > self.rounds:
+            why = (
+                f"it starts in round {changes[0]}, after the last of rounds="
+                f"{self.rounds}; name others in drift.rounds; 0.5 is the middle of "
+                "the run"
             )
+        if why:
+            found.append(f"nothing changes with drift={drift}: {why}")
         partition = self.names["partition"]
         if getattr(self.dataset, "partitioner", None) and partition != "natural":
             found.append(
@@ -179,7 +179,6 @@ def check_settings(composition: Composition) -> RunConfig:
     """Build the typed settings of one run, or raise a `ConfigError`."""
     plain, basics, groups = build_settings(composition)
     names = {group: composition.choices[group] for group in GROUPS}
-    _check_folder(basics.data_dir)
     paths = _paths(basics, names)
     groups["dataset"] = _known_dataset(groups["dataset"], paths["data_dir"], plain)
     groups["devices"].check(paths["data_dir"])
@@ -210,18 +209,8 @@ def build_settings(
 ) -> tuple[dict[str, Any], Basics, dict[str, Any]]:
     """Build the settings of one run from nothing but what was composed.
 
-    Returns
-    -------
-    plain
-        All settings as plain data, with the values that were declared.
-    basics
-        Those at the top level.
-    groups
-        Those of each group.
-
-    Raises
-    ------
-    ConfigError
+    Returns all settings as plain data, with the values that were declared, then those
+    at the top level, and those of each group. Raises `ConfigError`.
     """
     settings, choices, overrides = composition
     for group in GROUPS:
@@ -265,15 +254,6 @@ def _require_classes(place: str, node: Any) -> None:
                 _require_classes(f"{place}.{key}.{name}", part)
 
 
-def _check_folder(data_dir: str | None) -> None:
-    require(
-        data_dir is None or Path(data_dir).expanduser().is_dir(),
-        "data_dir",
-        data_dir,
-        "an existing folder in torchvision's layout, or leave it out",
-    )
-
-
 def _with_names(
     group: str, node: Mapping[str, Json], choices: Mapping[str, str]
 ) -> dict[str, Json]:
@@ -304,9 +284,8 @@ def _nothing(drift: Mapping[str, Json], overrides: Sequence[str]) -> dict[str, J
 def _in_rounds(drift: Any, total: int) -> Any:
     """Return a drift's settings with shares of the run as rounds.
 
-    They may stand in `rounds`, and in `every` and `window`, which count rounds.
-
-    Rounds in `config.yaml` stay what they are when a run is continued for longer.
+    They may stand in `rounds`, and in `every` and `window`, which count rounds. Those
+    in `config.yaml` stay what they are when a run is continued for longer.
 
     Examples
     --------
@@ -389,5 +368,8 @@ def _paths(basics: Basics, names: Mapping[str, str]) -> dict[str, str]:
     )
     output = Path(basics.output_dir or folder).expanduser()
     data = Path(basics.data_dir or DEFAULT_DATA_DIR).expanduser()
+    ok = basics.data_dir is None or data.is_dir()
+    allowed = "an existing folder in torchvision's layout, or leave it out"
+    require(ok, "data_dir", basics.data_dir, allowed)
     # absolute(), not resolve(): a link in the path is the user's choice.
     return {"output_dir": str(output.absolute()), "data_dir": str(data.absolute())}

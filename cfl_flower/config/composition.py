@@ -74,7 +74,6 @@ def compose_plain(overrides: Sequence[str], own_parts: bool = True) -> Compositi
     does not exist.
     """
     parsed = parse(overrides)
-    _refuse_hydras(parsed)
     _check_options(parsed)
     try:
         node, choices = _choose(parsed)
@@ -135,16 +134,16 @@ def _set_values(
     their classes import torch, without which other mistakes are found.
     """
     keys = [each.key_or_group for each in overrides]
-    first = [each for each in overrides if _before_defaults(each)]
+    # What names a class, or has a plus.
+    first = [
+        each
+        for each in overrides
+        if each.is_add() or each.key_or_group.endswith("._target_")
+    ]
     _apply(first, run, choices)
     _add_defaults(run, {key.partition(".")[0] for key in keys if "." in key}, own_parts)
     _apply([each for each in overrides if each not in first], run, choices)
     _add_defaults(run, GROUPS, own_parts)
-
-
-def _before_defaults(override: Override) -> bool:
-    """Return whether an override names a class, or has a plus, as before no default."""
-    return override.is_add() or override.key_or_group.endswith("._target_")
 
 
 def _apply(
@@ -238,20 +237,15 @@ def settings_at(key: str, settings: Mapping[str, Json]) -> Mapping[str, Json]:
     return node if isinstance(node, Mapping) else {}
 
 
-def _refuse_hydras(overrides: Sequence[Override]) -> None:
-    """Refuse settings of Hydra itself, which does not carry out the runs."""
-    for item in overrides:
-        if re.match(r"hydra\b", key := item.key_or_group):
-            raise ConfigError(
-                f"{key} has no effect here: folders, sweeps and processes are not "
-                "Hydra's; use output_dir=FOLDER, --multirun or compare --jobs"
-            )
-
-
 def _check_options(overrides: Sequence[Override]) -> None:
-    """Require a known option for every override of a group."""
+    """Require a known option for every override of a group, and none of Hydra's own."""
     for item in overrides:
         group = item.key_or_group
+        if re.match(r"hydra\b", group):
+            raise ConfigError(
+                f"{group} has no effect here: folders, sweeps and processes are not "
+                "Hydra's; use output_dir=FOLDER, --multirun or compare --jobs"
+            )
         known = list_options(group)
         if not known or item.is_delete() or item.is_sweep_override():
             continue

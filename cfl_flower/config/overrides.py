@@ -23,10 +23,7 @@ OVERRIDES = "overrides"
 
 
 def split(text: str) -> list[str]:
-    """Split a line as a shell would.
-
-    Raises `ConfigError` if a quotation does not end.
-    """
+    """Split a line as a shell would, or raise `ConfigError`."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -36,10 +33,7 @@ def split(text: str) -> list[str]:
 
 
 def parse(overrides: Sequence[str]) -> list[Override]:
-    """Read overrides.
-
-    Raises `ConfigError` if one cannot be read.
-    """
+    """Read overrides, or raise `ConfigError` for one that cannot be read."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
     parser = OverridesParser.create(config_loader=loader)
@@ -60,10 +54,7 @@ def parse(overrides: Sequence[str]) -> list[Override]:
 
 
 def swept_keys(overrides: Sequence[str]) -> set[str]:
-    """Return the keys that Hydra's grammar gives more than one value.
-
-    Raises `ConfigError` if an override cannot be read.
-    """
+    """Return the keys that Hydra's grammar gives more than one value."""
     parsed = parse(overrides)
     return {item.get_key_element() for item in parsed if item.is_sweep_override()}
 

@@ -4,17 +4,12 @@ FedScale's model (Lai et al., ICML 2022): a device needs some milliseconds for a
 pass over a sample, three times as long for a training step's, and has one bandwidth for
 both ways. A client keeps its device for the whole run.
 
-All functions are pure. `Devices` are the settings, their `open` gives the
-device of each client:
-
->>> device = Devices().open(seed=0)(7)
->>> device.seconds(passes=3 * 600, bytes=2 * 31_400) > 0
-True
+All functions are pure. `Devices` are the settings, their `open` gives the device of
+each client.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import pickle
@@ -27,7 +22,7 @@ from typing import Annotated, Any, NoReturn
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.data.reading.files import intact
+from cfl_flower.data.reading.files import intact, table
 from cfl_flower.seeding import generator, key
 from cfl_flower.settings import Positive, require, settings
 from cfl_flower.types import PASSES, BoolArray, ClientId, FloatArray, IntArray, Result
@@ -119,10 +114,7 @@ class Devices:
         return asked
 
     def open(self, seed: int, data_dir: str = "") -> DeviceOf:
-        """Return the device of each client.
-
-        Raises `ConfigError` if the file of devices cannot be read.
-        """
+        """Return the device of each client, or raise `ConfigError`."""
         if self.path is None:
             # Each is asked for in every phase: drawing it takes as long as its task.
             return cache(partial(self.draw, seed))
@@ -167,33 +159,23 @@ def read_devices(path: Path) -> tuple[Device, ...]:
     client; anything else is FedScale's pickle of the latter. Raises `ConfigError` if it
     cannot be read, lacks a column, or a number is not above 0.
     """
-    with intact(path):
-        rows = _rows(path)
-    known = bool(rows) and all(name in row for row in rows for name in COLUMNS)
-    wanted = f"a file with {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s)"
-    require(known, "devices.path", path, f"{wanted} of each device")
-    with intact(path):
+    wanted = f"write {COLUMNS[0]} (ms) and {COLUMNS[1]} (kbit/s) of each device"
+    with intact(f"devices.path={path}", wanted):
+        if path.suffix == ".csv":
+            found: Any = table(path, COLUMNS)
+        elif path.suffix == ".json":
+            found = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            with path.open("rb") as pickled:
+                found = _PlainUnpickler(pickled).load()
+        rows = list(found.values() if isinstance(found, dict) else found)
         devices = tuple(Device(*(float(row[name]) for name in COLUMNS)) for row in rows)
-    for place, device in enumerate(devices):
-        sound = all(0 < number < math.inf for number in astuple(device))
-        what = f"{path} (device {place})"
-        require(sound, "devices.path", what, f"{wanted}, all above 0")
+        if not devices:
+            raise ValueError("there is no device")
+        for place, device in enumerate(devices):
+            if not all(0 < number < math.inf for number in astuple(device)):
+                raise ValueError(f"a number of device {place} is not above 0")
     return devices
-
-
-def _rows(path: Path) -> list[Mapping[str, Any]]:
-    if path.suffix == ".csv":
-        with path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
-    if path.suffix == ".json":
-        found = json.loads(path.read_text(encoding="utf-8"))
-    else:
-        with path.open("rb") as file:
-            found = _PlainUnpickler(file).load()
-    rows = list(found.values() if isinstance(found, dict) else found)
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("not one object for each device")
-    return rows
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import tomllib
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -37,21 +35,6 @@ def digest_of_files(root: Path, paths: Iterable[Path]) -> str:
         state.update(path.relative_to(root).as_posix().encode())
         state.update(path.read_bytes())
     return state.hexdigest()
-
-
-@cache
-def project_version() -> str | None:
-    """Return the version of this project; None where neither file nor package has it.
-
-    Flower's own environment of a run has the project's files and not its package.
-    """
-    project = ROOT / "pyproject.toml"
-    if project.exists():
-        return str(tomllib.loads(project.read_text())["project"]["version"])
-    try:
-        return version("cfl-flower")
-    except PackageNotFoundError:
-        return None
 
 
 @cache

@@ -28,6 +28,7 @@ MOVED = {
     "cfl_flower.data.partition": "cfl_flower.data.worlds.partition",
     "cfl_flower.data.synthetic": "cfl_flower.data.datasets.synthetic",
     "cfl_flower.data.tables": "cfl_flower.data.datasets.tables",
+    "cfl_flower.settings": "cfl_flower.config.system",
     "cfl_flower.simulated_devices": "cfl_flower.engine.simulated_devices",
     "clients.asynchronous": "clients.families.asynchronous",
     "clients.choosing": "clients.families.choosing",
@@ -43,15 +44,7 @@ MOVED = {
 
 
 def current_path(path: str) -> str:
-    """Return the dotted path of today of a class that may be named by an older one.
-
-    Examples
-    --------
-    >>> current_path("cfl_flower.data.drift.Rotate")
-    'cfl_flower.data.worlds.drift.Rotate'
-    >>> current_path("own.module.Rotate")
-    'own.module.Rotate'
-    """
+    """Return the dotted path of today of a class that may be named by an older one."""
     module, dot, name = path.rpartition(".")
     return MOVED.get(module, module) + dot + name
 

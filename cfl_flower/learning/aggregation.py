@@ -49,11 +49,6 @@ def mean_model(
 
     Of n models of shape (d,), at least one, summed in float64 in the order given.
     Weights, such as the number of samples, are non-negative and not all 0, shape (n,).
-
-    Examples
-    --------
-    >>> mean_model([np.float32([0, 2]), np.float32([4, 4])], [1.0, 3.0])
-    array([3. , 3.5], dtype=float32)
     """
     mean = RunningMean()
     shares = np.ones(len(models)) if weights is None else np.asarray(weights, float)
@@ -94,7 +89,7 @@ class Average:
 
 
 @settings("server_optimizer")
-class FedYogi:
+class FedYogi(Average):
     """Server optimiser of Reddi et al. (ICLR 2021), with FedScale's start v_0 = tau.
 
     Each cluster's model has moments of its own. Running statistics are no weights: they
@@ -111,7 +106,6 @@ class FedYogi:
     """Decay of the second moment."""
 
     remembers: ClassVar[bool] = True
-    by_loss: ClassVar[bool] = False
 
     def step(
         self, model: Vector, mean: Vector, weights: int, memory: Memory

@@ -1,10 +1,9 @@
-"""Local training of many clients at once, for accelerators.
+"""Local training of many clients at once: small networks keep no GPU busy one by one.
 
-A small network's step keeps a GPU busy for less time than it takes to ask for it. Here
-one step is that of a whole cohort: every client has a row of one matrix of weights, and
-`torch.func` maps the gradient of the loss over the rows. The batches are those that
-each client would have drawn alone; where one is smaller, a mask leaves the rest out of
-the mean. So the result is that of `training.train_alone` but for the order of sums.
+Every client has a row of one matrix of weights, over which `torch.func` maps the
+gradient of the loss. The batches are those that each client would have drawn alone;
+where one is smaller, a mask leaves the rest out of the mean. So the result is that of
+`training.train_alone` but for the order of sums.
 """
 
 from __future__ import annotations
@@ -20,39 +19,37 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from cfl_flower.learning.training import (
-    LocalTraining,
     TrainingJob,
     add_penalties,
+    batches,
     stepper,
     train_alone,
 )
 from cfl_flower.models import FlatModel
-from cfl_flower.types import IntArray
 
 NOTHING = -1
 """In the place of a sample that a smaller batch does not have."""
 
-CohortGradient = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""Of weights (k, p), inputs (k, b, ...), labels (k, b) and which of the samples there
-are, (k, b): the gradient of each client's mean cross-entropy, (k, p)."""
 
+def cohort_gradient(module: nn.Module) -> Callable[..., Tensor]:
+    """Return the gradients of many models of one network, (k, p), as a function.
 
-def cohort_gradient(module: nn.Module) -> CohortGradient:
-    """Return the gradient of many models of one network."""
+    Of weights (k, p), inputs (k, b, ...), labels (k, b), and which of the samples there
+    are, (k, b): the gradient of each client's mean cross-entropy.
+    """
     # What is frozen is the same in all models, and stays in the module.
-    named = [each for each in module.named_parameters() if each[1].requires_grad]
-    names = [name for name, _ in named]
-    shapes = [each.shape for _, each in named]
-    lengths = [each.numel() for _, each in named]
+    shapes = {n: p.shape for n, p in module.named_parameters() if p.requires_grad}
+    lengths = [shape.numel() for shape in shapes.values()]
 
     def loss(weights: Tensor, x: Tensor, y: Tensor, there: Tensor) -> Tensor:
-        parts = zip(torch.split(weights, lengths), shapes, strict=True)
-        tensors = [part.view(shape) for part, shape in parts]
-        logits = functional_call(module, dict(zip(names, tensors, strict=True)), (x,))
-        losses = cross_entropy(logits, y, reduction="none")
+        parts = zip(shapes.items(), torch.split(weights, lengths), strict=True)
+        tensors = {name: part.view(shape) for (name, shape), part in parts}
+        losses = cross_entropy(
+            functional_call(module, tensors, (x,)), y, reduction="none"
+        )
         return (losses * there).sum() / there.sum()
 
-    mapped: CohortGradient = vmap(grad(loss))
+    mapped: Callable[..., Tensor] = vmap(grad(loss))
     return mapped
 
 
@@ -81,37 +78,27 @@ def train_cohort(jobs: Iterable[TrainingJob]) -> None:
     """Do the jobs of many clients; those together that differ in their data alone."""
     alike: dict[Hashable, list[TrainingJob]] = defaultdict(list)
     for job in jobs:
-        alike[_kind(job)].append(job)
-    for kind, group in alike.items():
-        if kind is None or len(group) == 1:
-            for job in group:
-                train_alone(job)
-        else:
-            _train_in_memory(group)
-
-
-def _kind(job: TrainingJob) -> Hashable:
-    """Return what jobs that are done together have in common; None for a lone one."""
-    settings = job.settings
-    steps = 0
-    if job.loss is not None:
-        return None
-    if settings.momentum or settings.optimizer != "sgd":
+        settings = job.settings
         # An optimiser's memory of all rows makes the same number of steps.
-        steps = settings.count_steps(len(job.y))
-    part = job.part.start, job.part.stop
-    own = job.model.alike, job.x.shape[1:], job.correction is None
-    return own, repr(settings), part, steps
+        remembers = settings.momentum or settings.optimizer != "sgd"
+        steps = settings.count_steps(len(job.y)) if remembers else 0
+        network = job.model.alike, job.x.shape[1:], job.part.start, job.part.stop
+        kind = network, job.loss, job.correction is None, repr(settings), steps
+        alike[kind].append(job)
+    for group in alike.values():
+        _train_in_memory(group)
 
 
 def _train_in_memory(jobs: list[TrainingJob]) -> None:
     """Train together as many at a time as the device has memory for."""
+    if jobs[0].loss is not None or len(jobs) == 1:
+        for job in jobs:
+            train_alone(job)
+        return
     before = [job.rng.bit_generator.state for job in jobs]
     try:
         train_together(jobs)
     except torch.OutOfMemoryError:
-        if len(jobs) == 1:
-            raise
         for job, state in zip(jobs, before, strict=True):
             job.rng.bit_generator.state = state
         half = len(jobs) // 2
@@ -127,34 +114,30 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
     """
     settings = jobs[0].settings
     part = jobs[0].part
+    module = jobs[0].model.module.train()
     # Whoever makes more steps comes first, so that each step is of the first rows.
     jobs = sorted(jobs, key=lambda job: -settings.count_steps(len(job.y)))
     rows = cohort_batches(jobs)
+    active = (rows[:, :, 0] != NOTHING).sum(1).tolist()
     x = torch.cat([job.x for job in jobs])
     y = torch.cat([job.y for job in jobs])
     weights = torch.stack([job.model.weights for job in jobs])
     gradient = torch.zeros_like(weights)
     centres = _stack([job.centre() for job in jobs])
     corrections = _stack([job.correction for job in jobs])
-    module = jobs[0].model.module
-    module.train(True)
-    write_gradient = cohort_gradient(module)
-    active = (rows[:, :, 0] != NOTHING).sum(1).tolist()
-    at = torch.from_numpy(rows).to(y.device)
-    step = stepper(weights[:, part], gradient[:, part], settings)
-    count = len(jobs)
-    for now, some in zip(at, active, strict=True):
-        if some < count:
+    gradients_of = cohort_gradient(module)
+    count = 0
+    for now, some in zip(torch.from_numpy(rows).to(y.device), active, strict=True):
+        if some != count:
             count = some
-            step = stepper(weights[:count, part], gradient[:count, part], settings)
-        there = now[:count] != NOTHING
+            moved = weights[:count, part]
+            along = gradient[:count, part]
+            centre = None if centres is None else centres[:count]
+            correction = None if corrections is None else corrections[:count]
+            step = stepper(moved, along, settings)
         taken = now[:count].clamp(min=0)
-        gradient[:count] = write_gradient(weights[:count], x[taken], y[taken], there)
-        moved = weights[:count, part]
-        along = gradient[:count, part]
-        centre, correction = (
-            each if each is None else each[:count] for each in (centres, corrections)
-        )
+        there = now[:count] != NOTHING
+        gradient[:count] = gradients_of(weights[:count], x[taken], y[taken], there)
         add_penalties(along, moved, settings, centre, correction)
         step()
     for job, trained in zip(jobs, weights, strict=True):
@@ -167,37 +150,19 @@ def _stack(rows: Sequence[Tensor | None]) -> Tensor | None:
     return torch.stack(found) if found else None
 
 
-def cohort_batches(jobs: Sequence[TrainingJob]) -> IntArray:
+def cohort_batches(jobs: Sequence[TrainingJob]) -> np.ndarray:
     """Return which samples every step of each job takes, shape (steps, k, b).
 
     As numbers in all jobs' samples, one after another; `NOTHING` fills up what a batch
     or a job has not.
     """
-    each = [batch_rows(len(job.y), job.settings, job.rng) for job in jobs]
-    steps, width = (max(rows.shape[axis] for rows in each) for axis in (0, 1))
+    sizes = [len(job.y) for job in jobs]
+    settings = jobs[0].settings
+    steps = max(map(settings.count_steps, sizes))
+    width = min(settings.batch_size, max(sizes))
     together = np.full((steps, len(jobs), width), NOTHING)
-    start = 0
-    for place, (rows, job) in enumerate(zip(each, jobs, strict=True)):
-        there = np.where(rows == NOTHING, NOTHING, rows + start)
-        together[: rows.shape[0], place, : rows.shape[1]] = there
-        start += len(job.y)
+    for place, (job, end) in enumerate(zip(jobs, np.cumsum(sizes), strict=True)):
+        own = torch.arange(end - len(job.y), end)
+        for step, (rows, _) in enumerate(batches(own, own, settings, job.rng)):
+            together[step, place, : len(rows)] = rows.numpy()
     return together
-
-
-def batch_rows(
-    samples: int, settings: LocalTraining, rng: np.random.Generator
-) -> IntArray:
-    """Return the samples of each mini-batch, as `training.batches` draws them, (s, b).
-
-    The batch at the end of a pass is filled up with `NOTHING`.
-    """
-    steps = settings.count_steps(samples)
-    size = min(settings.batch_size, samples)
-    in_a_pass = settings.count_batches(samples)
-    width = -(-samples // size)
-    orders = np.full((-(-steps // in_a_pass), width * size), NOTHING)
-    for order in orders:
-        order[:samples] = rng.permutation(samples)
-    # An incomplete batch at the end may be left out.
-    passes = orders.reshape(len(orders), width, size)[:, :in_a_pass]
-    return passes.reshape(-1, size)[:steps]

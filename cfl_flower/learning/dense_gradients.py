@@ -12,36 +12,30 @@ gradient of the mean cross-entropy over n samples is, from the last layer back,
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cfl_flower.models import Network, SoftmaxRegression
 
-FORWARDS = (Network.forward, SoftmaxRegression.forward)
-"""Those that apply the extractor and then the classifier, and nothing else."""
-
 
 def dense_layers(module: nn.Module) -> list[nn.Linear] | None:
     """Return the linear layers of a network that is nothing but these and ReLUs.
 
     That is, flattened inputs, layers with biases, and a ReLU between two of them. None
-    for any other network, which may have a gradient of another form, and for one with
-    frozen parameters.
+    for any other network, and for one with frozen parameters.
     """
-    if type(module).forward not in FORWARDS:
+    if type(module) not in (Network, SoftmaxRegression):
         return None
     assert isinstance(module, Network)
     extractor = module.extractor
-    plain = type(extractor) is nn.Sequential
-    first, *rest = extractor if plain else (extractor,)  # type: ignore[misc]
-    layers: list[nn.Linear] = [*rest[::2], module.classifier]
-    kinds = [type(first), *map(type, rest)]
-    if kinds != [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(layers) - 1)]:
+    parts = [*extractor] if type(extractor) is nn.Sequential else [extractor]
+    layers: list[Any] = [*parts[1::2], module.classifier]
+    kinds = [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(layers) - 1)]
+    if list(map(type, parts)) != kinds or any(layer.bias is None for layer in layers):
         return None
-    whole = all(layer.bias is not None for layer in layers)
-    frozen = any(not each.requires_grad for each in module.parameters())
-    return layers if whole and not frozen else None
+    return layers if all(each.requires_grad for each in module.parameters()) else None
 
 
 def dense_gradient_writer(layers: list[nn.Linear]) -> Callable[[Tensor, Tensor], None]:

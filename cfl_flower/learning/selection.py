@@ -84,7 +84,8 @@ class History:
         As in FedScale they get the mean utility of those in time, and their own
         seconds, so that they count as seen, and as slow.
         """
-        return self._with(server_round, rows, np.full(len(rows), utility), seconds)
+        late = np.full(len(rows), utility)
+        return self._with(server_round, rows, late, seconds)
 
     def _with(
         self,
@@ -93,16 +94,11 @@ class History:
         utility: FloatArray,
         seconds: FloatArray,
     ) -> History:
-        after = replace(
-            self,
-            utility=self.utility.copy(),
-            seconds=self.seconds.copy(),
-            last=self.last.copy(),
-        )
-        after.utility[rows] = utility
-        after.seconds[rows] = seconds
-        after.last[rows] = server_round
-        return after
+        now = {"utility": utility, "seconds": seconds, "last": server_round}
+        after = {name: getattr(self, name).copy() for name in now}
+        for name, value in now.items():
+            after[name][rows] = value
+        return replace(self, **after)
 
 
 @dataclass(frozen=True)
@@ -237,15 +233,12 @@ class Oort:
         scaled = (utility - utility.min()) / span if span else np.ones(len(seen))
         bonus = np.sqrt(0.1 * np.log(max(known.round, 1)) / history.last[seen])
         times = history.seconds[seen]
-        preferred = self.preferred_time(history)
+        # T, the pacer's percentile of the known times.
+        timed = history.seconds[~np.isnan(history.seconds)]
+        preferred = np.percentile(timed, self.pace(history)) if len(timed) else np.inf
         slow = np.where(times > preferred, preferred / np.maximum(times, 1e-9), 1.0)
         found: FloatArray = (scaled + bonus) * slow**self.penalty
         return found
-
-    def preferred_time(self, history: History) -> float:
-        """Return T, the pacer's percentile of the known times."""
-        times = history.seconds[~np.isnan(history.seconds)]
-        return float(np.percentile(times, self.pace(history))) if len(times) else np.inf
 
     def pace(self, history: History) -> float:
         """Return the percentile of T, from 30: Oort, Algorithm 1.

@@ -99,13 +99,7 @@ class LocalTraining:
         return (self.steps or self.epochs * in_a_pass) if in_a_pass else 0
 
     def count_samples(self, samples: int, least: int = 1) -> int:
-        """Return the samples in the mini-batches of one training, repeated ones too.
-
-        Examples
-        --------
-        >>> LocalTraining(steps=3, batch_size=10).count_samples(15)
-        25
-        """
+        """Return the samples in the mini-batches of one training, repeated ones too."""
         in_a_pass = self.count_batches(samples, least)
         used = min(in_a_pass * self.batch_size, samples)
         passes, rest = divmod(self.count_steps(samples, least), max(in_a_pass, 1))
@@ -120,21 +114,17 @@ def least_batch(model: FlatModel, x: Tensor) -> int:
     """
     if model.least_batch is None:
         norms = any(isinstance(each, _BatchNorm) for each in model.module.modules())
-        model.least_batch = 2 if norms and not _takes_one(model, x[:1]) else 1
+        model.least_batch = 1
+        if norms:
+            # Of a copy: a forward pass changes running statistics.
+            module = model.twin().module.train()
+            devices = [x.device] if x.is_cuda else []
+            try:
+                with torch.random.fork_rng(devices=devices), torch.no_grad():
+                    module(x[:1])
+            except ValueError:
+                model.least_batch = 2
     return model.least_batch
-
-
-@torch.no_grad()
-def _takes_one(model: FlatModel, x: Tensor) -> bool:
-    # Of a copy: a forward pass changes running statistics.
-    module = model.twin().module.train()
-    devices = [x.device] if x.is_cuda else []
-    with torch.random.fork_rng(devices=devices):
-        try:
-            module(x)
-        except ValueError:
-            return False
-    return True
 
 
 def batches(

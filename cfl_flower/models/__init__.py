@@ -6,55 +6,28 @@ vector; `FlatModel` lets torch train that very vector, so that nothing is copied
 by layer.
 """
 
-from cfl_flower.models.base import ModelSettings, Network
-from cfl_flower.models.convolutional import (
-    CcflCnn,
-    FedCcfaCnn,
-    FlexCflFashionCnn,
-    FlexCflFemnistCnn,
-    FlexCflMnistCnn,
-)
-from cfl_flower.models.dense import Mclr, Mlp, SoftmaxRegression
-from cfl_flower.models.flat import (
-    FlatModel,
-    Split,
-    build_network,
-    check_network,
-    count_floats,
-    count_weights,
-    has_extractor,
-    hollow_network,
-    initial_vector,
-    split_module,
-    trainable,
-)
-from cfl_flower.models.recurrent import Recurrent
-from cfl_flower.models.vision import ResNet18, ShuffleNetV2, VisionTransformer
-
-__all__ = [
-    "CcflCnn",
-    "FedCcfaCnn",
-    "FlatModel",
-    "FlexCflFashionCnn",
-    "FlexCflFemnistCnn",
-    "FlexCflMnistCnn",
-    "Mclr",
-    "Mlp",
-    "ModelSettings",
-    "Network",
-    "Recurrent",
-    "ResNet18",
-    "ShuffleNetV2",
-    "SoftmaxRegression",
-    "Split",
-    "VisionTransformer",
-    "build_network",
-    "check_network",
-    "count_floats",
-    "count_weights",
-    "has_extractor",
-    "hollow_network",
-    "initial_vector",
-    "split_module",
-    "trainable",
-]
+from cfl_flower.models.base import ModelSettings as ModelSettings
+from cfl_flower.models.base import Network as Network
+from cfl_flower.models.convolutional import CcflCnn as CcflCnn
+from cfl_flower.models.convolutional import FedCcfaCnn as FedCcfaCnn
+from cfl_flower.models.convolutional import FlexCflFashionCnn as FlexCflFashionCnn
+from cfl_flower.models.convolutional import FlexCflFemnistCnn as FlexCflFemnistCnn
+from cfl_flower.models.convolutional import FlexCflMnistCnn as FlexCflMnistCnn
+from cfl_flower.models.dense import Mclr as Mclr
+from cfl_flower.models.dense import Mlp as Mlp
+from cfl_flower.models.dense import SoftmaxRegression as SoftmaxRegression
+from cfl_flower.models.flat import FlatModel as FlatModel
+from cfl_flower.models.flat import Split as Split
+from cfl_flower.models.flat import build_network as build_network
+from cfl_flower.models.flat import check_network as check_network
+from cfl_flower.models.flat import count_floats as count_floats
+from cfl_flower.models.flat import count_weights as count_weights
+from cfl_flower.models.flat import has_extractor as has_extractor
+from cfl_flower.models.flat import hollow_network as hollow_network
+from cfl_flower.models.flat import initial_vector as initial_vector
+from cfl_flower.models.flat import split_module as split_module
+from cfl_flower.models.flat import trainable as trainable
+from cfl_flower.models.recurrent import Recurrent as Recurrent
+from cfl_flower.models.vision import ResNet18 as ResNet18
+from cfl_flower.models.vision import ShuffleNetV2 as ShuffleNetV2
+from cfl_flower.models.vision import VisionTransformer as VisionTransformer

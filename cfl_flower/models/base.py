@@ -13,13 +13,7 @@ class ModelSettings(Protocol):
     """Settings that know how to build their network."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Build the network for inputs of ``shape`` (without the batch axis).
-
-        Raises
-        ------
-        ConfigError
-            If the network cannot take such inputs.
-        """
+        """Build the network for inputs of ``shape``, or raise `ConfigError`."""
 
 
 class Network(nn.Module):
@@ -45,15 +39,7 @@ class Network(nn.Module):
 
 
 def require_inputs(fits: bool, model: str, shape: tuple[int, ...], takes: str) -> None:
-    """Raise `ConfigError` for a network that cannot take the dataset's inputs.
-
-    Examples
-    --------
-    >>> require_inputs(False, "gru", (60,), "(tokens, dimensions)")
-    Traceback (most recent call last):
-    cfl_flower.errors.ConfigError: model=gru does not fit inputs of shape (60,); it \
-takes (tokens, dimensions); choose another dataset, or model=mlp
-    """
+    """Raise `ConfigError` for a network that cannot take the dataset's inputs."""
     if not fits:
         raise ConfigError(
             f"model={model} does not fit inputs of shape {shape}; it takes {takes}; "

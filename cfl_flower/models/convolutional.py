@@ -28,17 +28,13 @@ class Convolutional(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of the last layer, from images (n, channels, h, w)."""
         if x.device.type == "cpu":
-            x = _channels_last(x)
+            # contiguous(memory_format=channels_last) leaves images of one channel as
+            # they are, because both layouts put their numbers in the same order; the
+            # convolution goes by the strides, which this sets without a move then.
+            rows = x.permute(0, 2, 3, 1)
+            x = rows.flatten().view(rows.shape).permute(0, 3, 1, 2)
         outputs: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
         return outputs
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    # contiguous(memory_format=channels_last) leaves images of one channel as they are,
-    # because both layouts put their numbers in the same order; the convolution goes by
-    # the strides, which this sets without moving anything then.
-    rows = x.permute(0, 2, 3, 1)
-    return rows.flatten().view(rows.shape).permute(0, 3, 1, 2)
 
 
 def _stages(channels: Sequence[int], kernel: int, padding: int = 0) -> list[nn.Module]:

@@ -70,10 +70,8 @@ class Split:
 def split_module(module: nn.Module) -> Split:
     """Return the split of a network.
 
-    Raises
-    ------
-    ConfigError
-        If it does not end with a linear classifier with a bias, to be trained.
+    Raises `ConfigError` if it does not end with a linear classifier with a bias, to be
+    trained.
     """
     classifier: Any = getattr(module, "classifier", None)
     linear = isinstance(classifier, nn.Linear) and classifier.bias is not None
@@ -219,13 +217,7 @@ def has_extractor(
 def hollow_network(
     settings: ModelSettings, shape: tuple[int, ...], classes: int
 ) -> nn.Module:
-    """Build a network without memory for its weights, to look at its layers.
-
-    Raises
-    ------
-    ConfigError
-        If the network cannot take such inputs.
-    """
+    """Build a network without memory for its weights, to look at its layers."""
     with torch.device("meta"):
         return settings.build(shape, classes)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,6 @@ LARGE = 2**20
 """Bytes from which an array has a file of its own."""
 
 SUFFIX = ".array"
-
-
-class DamagedArrayError(Exception):
-    """A file of an array does not have the content that its name says."""
-
-
-@dataclass(frozen=True)
-class Saved:
-    """What a checkpoint says of an array that has a file of its own."""
-
-    digest: str
-    """SHA-256 of its bytes, which names the file."""
-    dtype: str
-    shape: list[int]
 
 
 def digest_of(array: np.ndarray) -> str:
@@ -58,13 +43,13 @@ def write_arrays(
     saved = {}
     for name, array in arrays.items():
         if id(array) not in digests:
-            digest = digest_of(array)
-            digests[id(array)] = digest
-            path = folder / f"{digest}{SUFFIX}"
+            digests[id(array)] = digest_of(array)
+            path = folder / f"{digests[id(array)]}{SUFFIX}"
             if not path.exists():
                 write_atomically(path, _bytes_of(array), sync_name=False)
-        found = Saved(digests[id(array)], array.dtype.str, list(array.shape))
-        saved[name] = asdict(found)
+        digest = digests[id(array)]
+        shape = list(array.shape)
+        saved[name] = {"digest": digest, "dtype": array.dtype.str, "shape": shape}
     return saved
 
 
@@ -75,22 +60,23 @@ def read_arrays(
 
     Equal float32 vectors are one object, as models and directions are never changed in
     place; all else is an array of its own. Raises `OSError` if a file is missing, and
-    `DamagedArrayError` if it has another content.
+    `ValueError` if it does not have the content that its name says.
     """
     vectors: dict[str, np.ndarray] = {}
     arrays = {}
     for name, row in saved.items():
-        found = Saved(**row)
-        if (vector := vectors.get(found.digest)) is not None:
-            arrays[name] = vector
+        digest = row["digest"]
+        if digest in vectors:
+            arrays[name] = vectors[digest]
             continue
-        name_of_file = Path(f"{found.digest}{SUFFIX}").name
-        array = np.fromfile(folder / name_of_file, np.dtype(found.dtype))
-        if digest_of(array) != found.digest:
-            raise DamagedArrayError(found.digest)
-        arrays[name] = array.reshape(found.shape)
-        if array.dtype == np.float32 and len(found.shape) == 1:
-            vectors[found.digest] = arrays[name]
+        # A name, not a path: no file outside of the folder is read.
+        path = folder / Path(f"{digest}{SUFFIX}").name
+        array = np.fromfile(path, np.dtype(row["dtype"]))
+        if digest_of(array) != digest:
+            raise ValueError(f"{path} is not the array that was saved")
+        arrays[name] = array.reshape(row["shape"])
+        if array.dtype == np.float32 and len(row["shape"]) == 1:
+            vectors[digest] = arrays[name]
     return arrays
 
 

@@ -17,8 +17,9 @@ import hashlib
 import json
 import types
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -108,19 +109,16 @@ def _restore_dataclass(
     found = next((each for each in members if each.__name__ == node["class"]), None)
     if found is None or getattr(found, "version", 1) != node["version"]:
         raise OtherVersionError(node["class"])
-    known = {field.name for field in fields(found)}
-    # What was added since, with a default, an older checkpoint does not have.
-    needed = {field.name for field in fields(found) if not has_default(field)}
-    if not needed <= node["fields"].keys() <= known:
+    if not node["fields"].keys() <= {field.name for field in fields(found)}:
         raise OtherVersionError(node["class"])
     hints = get_type_hints(found)
     items = node["fields"].items()
-    return found(**{name: unpack(item, arrays, hints[name]) for name, item in items})
-
-
-def has_default(declared: Field[Any]) -> bool:
-    """Return whether a field of a dataclass need not be given."""
-    return not (declared.default is MISSING and declared.default_factory is MISSING)
+    values = {name: unpack(item, arrays, hints[name]) for name, item in items}
+    try:
+        # What was added since, with a default, an older checkpoint does not have.
+        return found(**values)
+    except TypeError as error:
+        raise OtherVersionError(node["class"]) from error
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
@@ -138,8 +136,11 @@ def _element_type(annotation: Any, container: type) -> Any:
     return Any
 
 
-MALFORMED = (ValueError, LookupError, TypeError, AttributeError)
-"""What a header leads to that is not what it should be."""
+TORN = (
+    *(OSError, MemoryError, RecursionError, SafetensorError),
+    *(ValueError, LookupError, TypeError, AttributeError),
+)
+"""What reading files leads to that are not what was saved."""
 
 
 @dataclass(frozen=True)
@@ -212,42 +213,39 @@ class Checkpoint:
         state_class: type[State],
     ) -> State:
         try:
-            state: State = unpack(header["state"], arrays, state_class)
+            with self._whole():
+                state: State = unpack(header["state"], arrays, state_class)
         except OtherVersionError as error:
             self._refuse_version(f"another version of cfl-flower's {error}")
-        except MALFORMED as error:
-            raise self._refusal(f"is torn ({type(error).__name__})") from error
         return state
 
     def _read_arrays(self, header: Mapping[str, Json]) -> dict[str, np.ndarray]:
-        damaged = "is torn (its arrays are not those that were saved)"
-        try:
+        with self._whole():
             # A name, not a path: no file outside of the folder is read.
             data = (self.folder / Path(header["arrays"]).name).read_bytes()
             if hashlib.sha256(data).hexdigest() != header["sha256"]:
-                raise self._refusal(damaged)
+                raise ValueError("the arrays are not those that were saved")
             # Copies: what is loaded is not to be changed in place.
             small = {name: array.copy() for name, array in load(data).items()}
-            large = array_files.read_arrays(self.folder, header["large"])
-        except array_files.DamagedArrayError as error:
-            raise self._refusal(damaged) from error
-        except (OSError, MemoryError, SafetensorError, *MALFORMED) as error:
-            raise self._refusal(f"is torn ({type(error).__name__})") from error
-        return small | large
+            return small | array_files.read_arrays(self.folder, header["large"])
 
     def _read_header(self) -> dict[str, Json]:
-        try:
-            header = json.loads(self._header.read_text())
-        except (OSError, ValueError, RecursionError) as error:
-            raise self._refusal(f"is torn ({type(error).__name__})") from error
-        if not isinstance(header, dict):
-            raise self._refusal("is torn (no JSON object)")
-        if header.get("format", 1) != FORMAT:
-            self._refuse_version("another version of cfl-flower")
-        for key, kind in (("round", int), ("config", dict), ("state", dict)):
-            if type(header.get(key)) is not kind:
-                raise self._refusal(f"is torn ({key} is not what it should be)")
+        with self._whole():
+            header: dict[str, Json] = json.loads(self._header.read_text())
+            if header.get("format", 1) != FORMAT:
+                self._refuse_version("another version of cfl-flower")
+            for key, kind in (("round", int), ("config", dict), ("state", dict)):
+                if type(header[key]) is not kind:
+                    raise TypeError(f"{key} is not what it should be")
         return header
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Turn what a torn checkpoint makes a reader raise into a `CheckpointError`."""
+        try:
+            yield
+        except TORN as error:
+            raise self._refusal(f"is torn ({type(error).__name__})") from error
 
     def _refuse_version(self, version: str) -> NoReturn:
         raise ConfigError(

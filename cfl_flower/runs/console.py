@@ -59,9 +59,7 @@ def make_console() -> Console:
 
 def say_done() -> None:
     """Tell the command that reads the run's lines from a file that all is saved."""
-    if path := os.environ.get(CONSOLE):
-        with Path(path).open("a", encoding="utf-8") as lines:
-            lines.write(f"{DONE_MARK}\n")
+    _write_line(DONE_MARK)
 
 
 def say_why(error: CflError) -> None:
@@ -71,9 +69,7 @@ def say_why(error: CflError) -> None:
     takes the place of the traceback and of the page about exit codes.
     """
     line = f"{ERROR_MARK}{one_line(str(error))}"
-    if path := os.environ.get(CONSOLE):
-        with Path(path).open("a", encoding="utf-8") as lines:
-            lines.write(f"{line}\n")
+    _write_line(line)
 
     def shorten(record: logging.LogRecord) -> bool:
         if record.exc_info and record.exc_info[1] is error:
@@ -83,6 +79,12 @@ def say_why(error: CflError) -> None:
         return not str(record.msg).startswith("Exit Code: ")
 
     logging.getLogger("flwr").addFilter(shorten)
+
+
+def _write_line(line: str) -> None:
+    if path := os.environ.get(CONSOLE):
+        with Path(path).open("a", encoding="utf-8") as lines:
+            lines.write(f"{line}\n")
 
 
 def clock(seconds: float) -> str:

@@ -126,22 +126,11 @@ class RunDirectory:
         first change that would come after the run is its ``next``, null without one.
         """
         last = self._config.rounds
-        rounds = [
-            1,
-            *(
-                server_round
-                for server_round in timeline.changes
-                if server_round <= last
-            ),
-        ]
-        later = next(
-            (server_round for server_round in timeline.changes if server_round > last),
-            None,
-        )
+        rounds = timeline.shown(last)
+        later = next((each for each in timeline.changes if each > last), None)
         concepts = [timeline.concepts(server_round).tolist() for server_round in rounds]
         found = {"rounds": rounds, "next": later, "concepts": concepts}
-        text = json.dumps(found)
-        write_atomically(self.path / CONCEPTS, text.encode())
+        write_atomically(self.path / CONCEPTS, json.dumps(found).encode())
 
     def append(self, record: RoundRecord, rows: Iterable[ClientRow]) -> None:
         """Append one round to both files, synced to disk."""
@@ -245,10 +234,7 @@ def check_output_dir(config: RunConfig) -> None:
 
 
 def refuse_other_run(config: RunConfig) -> None:
-    """Refuse to go on with a run of another version or with other settings.
-
-    Raises `CheckpointError` or `ConfigError`.
-    """
+    """Raise the error of a run of another version, or with other settings."""
     checkpoint = Checkpoint(Path(config.output_dir, "checkpoint"), {})
     resumed = config.resume and checkpoint.exists()
     if resumed:
@@ -261,10 +247,7 @@ def refuse_other_run(config: RunConfig) -> None:
 
 
 def refuse_other_data(config: RunConfig, samples: Callable[[], str]) -> None:
-    """Refuse to go on with a run whose samples have changed.
-
-    Raises `ConfigError` if ``samples`` does not return what the run began with.
-    """
+    """Raise `ConfigError` if ``samples`` are not those that the run began with."""
     path = Path(config.output_dir)
     begun = (path / DATA).exists() and read_lines(path / "rounds.jsonl")
     if begun and (path / DATA).read_text() != samples():

@@ -43,11 +43,9 @@ class FailureLine(TypedDict):
     detail: str
 
 
-class RoundLine(TypedDict):
+class RoundLine(StampedLine):
     """A line of `rounds.jsonl`; the method's own measures are among its keys."""
 
-    __pydantic_config__ = STRICT  # type: ignore[misc]
-    round: Annotated[int, Field(ge=1)]
     accuracy: Number
     cluster_sizes: list[Whole] | None
     failures: list[FailureLine]
@@ -66,11 +64,9 @@ class RoundLine(TypedDict):
     ari: NotRequired[Number]
 
 
-class ClientLine(TypedDict):
+class ClientLine(StampedLine):
     """A line of `clients.jsonl`."""
 
-    __pydantic_config__ = STRICT  # type: ignore[misc]
-    round: Annotated[int, Field(ge=1)]
     client: int | str
     cluster: Annotated[int, Field(lt=MOST_CLUSTERS)]
     accuracy: Number

@@ -10,19 +10,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import blake2b
-from importlib.util import find_spec
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from cfl_flower.errors import ConfigError
+from cfl_flower.data.reading.files import intact
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.record import ClientRow, RoundRecord
-from cfl_flower.settings import require, settings
+from cfl_flower.settings import require_package, settings
 from cfl_flower.state import ClusteredState
 
 if TYPE_CHECKING:
@@ -42,8 +40,7 @@ class Logger(ABC):
     def check(self) -> None:
         """Require the logger's package, or raise `ConfigError`."""
         name = type(self).__name__.lower()
-        allowed = f"none, or pip install 'cfl-flower[{name}]' first"
-        require(find_spec(self.package) is not None, "logger", name, allowed)
+        require_package(self.package, "logger", name, name)
 
     @abstractmethod
     def open(self, config: RunConfig, done: int) -> Any:
@@ -203,47 +200,29 @@ def numbers(record: RoundRecord) -> dict[str, float]:
 def open_logger(config: RunConfig, done: int, warn: Warn) -> Iterator[Callback]:
     """Open a run's logger, whose later failures cost no run but a warning.
 
-    Raises `ConfigError` if it cannot be opened.
+    After the first it gets no more rounds. Raises `ConfigError` if it cannot be opened.
     """
-    opened = config.logger.open(config, done)
     name = config.names["logger"]
-    try:
+    opened = config.logger.open(config, done)
+    with intact(f"logger={name}", "fix it, or use logger=none", "opened"):
         write = opened.__enter__()
-    # Of any kind: of the network, of files, of the package itself.
-    except Exception as error:
-        raise ConfigError(
-            f"logger={name} cannot be opened ({_reason(error)}); fix it, or use "
-            "logger=none"
-        ) from error
+    works = True
+
+    def write_while_it_works(
+        record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
+    ) -> None:
+        nonlocal works
+        if works:
+            works = False
+            with _forgiven(name, warn):
+                write(record, rows, state)
+                works = True
+
     try:
-        yield Forgiving(name, write, warn)
-    except BaseException:
+        yield write_while_it_works
+    finally:
         with _forgiven(name, warn):
             opened.__exit__(*sys.exc_info())
-        raise
-    with _forgiven(name, warn):
-        opened.__exit__(None, None, None)
-
-
-@dataclass
-class Forgiving:
-    """Gives up a callback that fails."""
-
-    name: str
-    callback: Callback
-    warn: Warn
-    works: bool = True
-
-    def __call__(
-        self, record: RoundRecord, rows: Sequence[ClientRow], state: ClusteredState
-    ) -> None:
-        """Call it, unless it has failed before."""
-        if not self.works:
-            return
-        with _forgiven(self.name, self.warn):
-            self.works = False
-            self.callback(record, rows, state)
-            self.works = True
 
 
 @contextmanager
@@ -252,11 +231,8 @@ def _forgiven(name: str, warn: Warn) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         warn(
-            f"logger={name} failed and gets no more rounds ({_reason(error)}); the run "
-            "goes on, and its files are complete"
+            f"logger={name} failed and gets no more rounds ({reason}); the run goes "
+            "on, and its files are complete"
         )
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -14,11 +14,11 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
+from cfl_flower import __version__
 from cfl_flower.environment.code_version import (
     code_digest,
     commit,
     digest_of_files,
-    project_version,
 )
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.environment.plugins import PACKAGES, targets
@@ -31,9 +31,9 @@ PROVENANCE = "provenance.json"
 LIBRARIES = ("flwr", "ray", "torch", "numpy", "scikit-learn", "hydra-core")
 
 
-def library_versions() -> dict[str, str | None]:
+def library_versions() -> dict[str, str]:
     """Return the versions that a run's numbers depend on, this project's first."""
-    ours = {"cfl-flower": project_version(), "python": platform.python_version()}
+    ours = {"cfl-flower": __version__, "python": platform.python_version()}
     return ours | {name: version(name) for name in LIBRARIES}
 
 
@@ -59,7 +59,7 @@ def own_code(resolved: Mapping[str, Json]) -> dict[str, str]:
 def current_code(resolved: Mapping[str, Json]) -> dict[str, Json]:
     """Return what this process would make a run by."""
     return {
-        "version": project_version(),
+        "version": __version__,
         "commit": commit(),
         "code": code_digest(),
         "own_code": own_code(resolved),
@@ -70,23 +70,18 @@ def current_code(resolved: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def read_provenance(folder: Path) -> list[dict[str, Json]]:
-    """Return the entries of a run's `provenance.json`; none if there is no file.
-
-    Raises `ConfigError` if it is damaged.
-    """
+    """Return the entries of `provenance.json`, if any, or raise `ConfigError`."""
     path = folder / PROVENANCE
     if not path.exists():
         return []
     try:
         entries = json.loads(path.read_text())
-        rounds = [int(entry["after_round"]) for entry in entries]
+        return [{**each, "after_round": int(each["after_round"])} for each in entries]
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"{path} cannot be read; delete it to continue the run, which then no "
             "longer says which code it began with"
         ) from error
-    pairs = zip(entries, rounds, strict=True)
-    return [{**entry, "after_round": server_round} for entry, server_round in pairs]
 
 
 def record_provenance(

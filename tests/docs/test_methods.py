@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cfl_flower.config.overrides import CONF
-from cfl_flower.config.reference import (
+from cfl_flower.config.reference import SHARED
+from tests.docs.settings_tables import (
     OTHER_PAGES,
     OTHERS,
     PAGES,
-    SHARED,
     TABLE,
     group_settings,
     method_settings,

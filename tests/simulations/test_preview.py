@@ -10,7 +10,7 @@ from PIL import Image
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.datasets.digits import Digits
-from cfl_flower.data.worlds.drift import Regroup, Relabel, Release, Rotate
+from cfl_flower.data.worlds.drift import Regroup, Relabel, Release, Rotate, Schedule
 from cfl_flower.data.worlds.mixtures import Mixtures
 from cfl_flower.data.worlds.partition import LabelGroups, Partition
 from cfl_flower.data.worlds.stream import Stream
@@ -36,12 +36,8 @@ def test_who_changes_is_counted_from_one_period_to_the_next() -> None:
     # Half of eight clients swap two labels that all hold, then one turns its images.
     swap = Relabel([3], swaps=[[1, 2]], modulo=2, residues=[0])
     turn = Rotate([5], ids=[1])
-    schedule = [swap, turn]
-
-    class Both:
-        events = schedule
-
-    stream = Stream(Digits(), Partition(), Both(), 8, seed=0, rounds=9)
+    both = Schedule(steps={"swap": swap, "turn": turn})
+    stream = Stream(Digits(), Partition(), both, 8, seed=0, rounds=9)
     found = preview(stream, 9)
     assert [(p.start, p.end) for p in found.periods] == [(1, 2), (3, 4), (5, 9)]
     assert [p.concepts for p in found.periods] == [1, 2, 3]

@@ -2,49 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import date
+from numbers import Number
 
 import numpy as np
 import pandas as pd
 
+from cfl_flower.data.reading.files import intact
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import known_names
 from cfl_flower.types import FloatArray, IntArray
 
 CATEGORIES_AT_MOST = 100
-DATES = "must hold integers or dates such as 2024-01-31, all of one kind"
 
 FEW = 10
 """A column of texts with more different ones than the first number is no category, nor
 one with more than the second that are more than half of its rows."""
 
 
-def require_column(frame: pd.DataFrame, name: str, key: str, where: object) -> None:
-    """Require the column that a setting names, or raise `ConfigError`."""
-    if name not in frame:
-        raise ConfigError(
-            f"{key}={name} is no column of {where}; "
-            f"{known_names(name, list(map(str, frame.columns)))}"
-        )
-
-
-def require_whole(frame: pd.DataFrame, columns: Sequence[str], where: object) -> None:
-    """Require a value in each row of columns, or raise `ConfigError`."""
-    for name in columns:
+def require_whole(frame: pd.DataFrame, keys: Mapping[str, str], where: object) -> None:
+    """Require columns, with a value in each row, or raise `ConfigError`."""
+    for name, key in keys.items():
+        if name not in frame:
+            raise ConfigError(
+                f"dataset.{key}={name} is no column of {where}; "
+                f"{known_names(name, list(map(str, frame.columns)))}"
+            )
+    for name in keys:
         values = frame[name]
-        empty = values.isna().to_numpy()
+        empty = values.isna()
         if not pd.api.types.is_numeric_dtype(values):
-            empty = empty | values.map(_is_blank).to_numpy(bool)
+            empty |= values.astype(str).str.strip() == ""
         if empty.any():
             raise ConfigError(
                 f"{where}: row {int(np.argmax(empty)) + 1} has no {name}; fill it or "
                 "leave the row out"
             )
-
-
-def _is_blank(value: object) -> bool:
-    return isinstance(value, str) and not value.strip()
 
 
 def encode(frame: pd.DataFrame, where: object) -> FloatArray:
@@ -69,12 +63,14 @@ def encode(frame: pd.DataFrame, where: object) -> FloatArray:
 
 
 def _encoded(column: pd.Series, where: object) -> FloatArray:
-    if isinstance(column.iloc[0], bytes):
-        raise ConfigError(f"{where}: column {column.name} holds bytes; leave it out")
-    try:
+    kind = type(column.iloc[0])
+    if not issubclass(kind, Number | np.generic | str | date):
+        raise ConfigError(
+            f"{where}: column {column.name} holds values of type {kind.__name__}; name "
+            "columns of numbers and texts by dataset.features"
+        )
+    with intact(f"column {column.name} of {where}"):
         numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    except OverflowError as error:
-        raise ConfigError(f"{where}: column {column.name}: {error}") from error
     known = np.abs(numbers) <= np.finfo(np.float32).max
     if known.all():
         return numbers[:, None]
@@ -83,12 +79,6 @@ def _encoded(column: pd.Series, where: object) -> FloatArray:
         raise ConfigError(
             f"{where}: row {row + 1} has {column.name}={column.iloc[row]}, which is no "
             "finite number (float32) as in other rows; fix it or leave the row out"
-        )
-    kind = type(column.iloc[0])
-    if not issubclass(kind, str | date):
-        raise ConfigError(
-            f"{where}: column {column.name} holds values of type {kind.__name__}; name "
-            "columns of numbers and texts by dataset.features"
         )
     texts, places = np.unique(column.to_numpy(str), return_inverse=True)
     if len(texts) > min(CATEGORIES_AT_MOST, max(FEW, len(column) / 2)):
@@ -114,21 +104,14 @@ def word_frequencies(texts: pd.Series, size: int) -> FloatArray:
 
 
 def seconds(times: pd.Series, where: object) -> IntArray:
-    """Return times: integers as they are, dates in seconds since 1970.
-
-    Raises
-    ------
-    ConfigError
-        If one is neither.
-    """
-    numbers = pd.to_numeric(times, errors="coerce")
-    if not pd.api.types.is_datetime64_any_dtype(times) and numbers.notna().any():
-        whole = numbers.to_numpy(np.float64)
-        if np.array_equal(whole, np.rint(whole)):
-            return whole.astype(np.int64)
-        raise ConfigError(f"{where}: column {times.name} {DATES}")
-    try:
-        dates = pd.to_datetime(times, utc=True, format="ISO8601")
-    except ValueError as error:
-        raise ConfigError(f"{where}: column {times.name} {DATES}") from error
-    return dates.to_numpy("datetime64[s]").astype(np.int64)
+    """Return integers, or dates in seconds since 1970, or raise `ConfigError`."""
+    numbers = pd.to_numeric(times, errors="coerce").to_numpy(np.float64)
+    dates = pd.api.types.is_datetime64_any_dtype(times) or np.isnan(numbers).all()
+    remedy = "write integers or dates such as 2024-01-31, all of one kind"
+    with intact(f"column {times.name} of {where}", remedy):
+        if dates:
+            found = pd.to_datetime(times, utc=True, format="ISO8601")
+            return found.to_numpy("datetime64[s]").astype(np.int64)
+        if not np.array_equal(numbers, np.rint(numbers)):
+            raise ValueError("it has other values than integers")
+        return numbers.astype(np.int64)

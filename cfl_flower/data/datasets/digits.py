@@ -30,13 +30,7 @@ class Dataset(Protocol):
         """Raise `ConfigError` if the files are not there, naming those expected."""
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
-        """Return the samples for training and those for testing.
-
-        Raises
-        ------
-        ConfigError
-            If a file cannot be read.
-        """
+        """Return the samples for training and for testing, or raise `ConfigError`."""
 
 
 @settings("dataset")

@@ -40,6 +40,17 @@ def class_folders(folder: Path) -> dict[str, Path]:
     }
 
 
+def class_images(folder: Path) -> dict[str, list[Path]]:
+    """Return the images of each class folder, or raise `ConfigError` without any."""
+    files = {name: image_files(path) for name, path in class_folders(folder).items()}
+    for name, paths in files.items():
+        if not paths:
+            raise ConfigError(
+                f"{folder / name} has no image; put {', '.join(SUFFIXES)} files there"
+            )
+    return files
+
+
 class ClassFolders(ImageTable):
     """A dataset in ``<data_dir>/<folder>/<part>/<class>/*.png`` or ``*.jpg``.
 
@@ -69,10 +80,20 @@ class ClassFolders(ImageTable):
                 f"{root / 'train'} has {len(names)} class folders; {self.name} has "
                 f"{self.classes} classes"
             )
-        return {
-            part: [s for source in sources for s in _listed(root / source, names)]
-            for part, sources in self.sources().items()
-        }
+        listed: dict[str, list[Sample]] = {}
+        for part, sources in self.sources().items():
+            listed[part] = []
+            for source in sources:
+                found = class_images(root / source)
+                differ = sorted(set(names) ^ set(found))
+                if differ:
+                    raise ConfigError(
+                        f"{root / source} has other class folders than the training "
+                        f"set: {', '.join(differ[:5])}"
+                    )
+                for label, name in enumerate(names):
+                    listed[part] += [Sample(Crop(path), label) for path in found[name]]
+        return listed
 
 
 @settings("dataset")
@@ -106,36 +127,11 @@ class ImageFolder(InferredDataset):
         return {part: self._read(folder) for part, folder in roots.items()}
 
     def _read(self, folder: Path) -> Arrays:
-        files = {name: _images(path) for name, path in class_folders(folder).items()}
+        files = class_images(folder)
         crops = [Crop(path) for paths in files.values() for path in paths]
         names = [name for name, paths in files.items() for _ in paths]
         shape = (self.channels, self.size, self.size)
         return {"x": images(crops, shape), "y": np.asarray(names, str)}
-
-
-def _images(folder: Path) -> list[Path]:
-    """Return the images of a class, or raise `ConfigError` if there are none."""
-    paths = image_files(folder)
-    if not paths:
-        raise ConfigError(
-            f"{folder} has no image; put {', '.join(SUFFIXES)} files there"
-        )
-    return paths
-
-
-def _listed(folder: Path, names: list[str]) -> list[Sample]:
-    found = class_folders(folder)
-    differ = sorted(set(names) ^ set(found))
-    if differ:
-        raise ConfigError(
-            f"{folder} has other class folders than the training set: "
-            f"{', '.join(differ[:5])}"
-        )
-    return [
-        Sample(Crop(path), label)
-        for label, name in enumerate(names)
-        for path in _images(found[name])
-    ]
 
 
 @settings("dataset")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,9 +12,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.tables import TableDataset
+from cfl_flower.data.reading.files import intact
 from cfl_flower.data.reading.samples import Crop, images
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import Count, known_names, require, settings
+from cfl_flower.settings import (
+    Count,
+    known_names,
+    require,
+    require_package,
+    settings,
+)
 from cfl_flower.types import IntArray
 
 ROW = "__row__"
@@ -57,15 +63,9 @@ class HuggingFace(TableDataset):
         allowed = "a name on the hub, or a folder"
         require(bool(self.path), "dataset.path", repr(self.path), allowed)
         allowed = "null with dataset.partitioner, which has the owners"
-        require(
-            not (self.owner and self.partitioner), "dataset.owner", self.owner, allowed
-        )
-        require(
-            find_spec("flwr_datasets") is not None,
-            "dataset",
-            "hf",
-            "csv or npz, or pip install 'cfl-flower[data]' first",
-        )
+        ok = not (self.owner and self.partitioner)
+        require(ok, "dataset.owner", self.owner, allowed)
+        require_package("flwr_datasets", "dataset", "hf", "data")
 
     def files(self) -> tuple[str, ...]:
         """Return what is in the folder, if it is one."""
@@ -123,18 +123,15 @@ class HuggingFace(TableDataset):
         folder = Path(data_dir, self.path)
         saved = [folder / "dataset_dict.json", folder / "state.json"]
         path = str(folder) if folder.is_dir() else self.path
-        try:
+        remedy = (
+            f"name a folder below data_dir={data_dir}, or a dataset of the hub with "
+            "its dataset.subset"
+        )
+        with intact(f"dataset.path={self.path}", remedy, "loaded"):
             if any(map(Path.is_file, saved)):
                 loaded = datasets.load_from_disk(path)
             else:
                 loaded = datasets.load_dataset(path, self.subset)
-        # Of many kinds: of the network, the hub, the files' formats.
-        except Exception as error:
-            raise ConfigError(
-                f"dataset.path={self.path} cannot be loaded ({_reason(error)}); name a "
-                f"folder below data_dir={data_dir}, or a dataset of the hub with its "
-                "dataset.subset"
-            ) from error
         return loaded if isinstance(loaded, Mapping) else {self.train: loaded}
 
     def _frame(self, split: Any) -> pd.DataFrame:
@@ -155,32 +152,20 @@ class HuggingFace(TableDataset):
 
     def _owners(self, split: Any) -> IntArray:
         """Return the partition of each row, -1 for none, shape (n,)."""
-        partitioner = self._partitioner()
-        numbers = split.add_column(ROW, range(len(split)))
-        owners = np.full(len(split), -1)
-        try:
-            partitioner.dataset = numbers
-            for number in range(partitioner.num_partitions):
-                rows = partitioner.load_partition(number).with_format("numpy")[ROW]
-                owners[np.asarray(rows)] = number
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"dataset.partitioner: {_reason(error)}") from error
-        return owners
-
-    def _partitioner(self) -> Any:
-        from flwr_datasets import partitioner  # noqa: PLC0415
+        from flwr_datasets import partitioner as kinds  # noqa: PLC0415
 
         values = dict(self.partitioner or {})
         kind = str(values.pop("kind", ""))
-        known = [name for name in dir(partitioner) if name.endswith("Partitioner")]
+        known = [name for name in dir(kinds) if name.endswith("Partitioner")]
         if kind not in known:
             hint = known_names(kind, known)
             raise ConfigError(f"dataset.partitioner.kind={kind} is not allowed; {hint}")
-        try:
-            return getattr(partitioner, kind)(**values)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"dataset.partitioner: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+        owners = np.full(len(split), -1)
+        remedy = "give it other arguments"
+        with intact(f"dataset.partitioner={self.partitioner}", remedy, "used"):
+            partitioner = getattr(kinds, kind)(**values)
+            partitioner.dataset = split.add_column(ROW, range(len(split)))
+            for number in range(partitioner.num_partitions):
+                rows = partitioner.load_partition(number).with_format("numpy")[ROW]
+                owners[np.asarray(rows)] = number
+        return owners

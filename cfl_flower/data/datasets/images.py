@@ -12,16 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfl_flower.data.reading.files import (
-    DAMAGE,
     FileDataset,
     TestFraction,
     channels_first,
-    find,
     held_out,
     intact,
-    reason_of,
+    unpack_gz,
 )
-from cfl_flower.data.reading.packed import unpack_gz
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, cache_dir, divide
 from cfl_flower.data.reading.scaling import (
     Scaling,
@@ -29,7 +26,6 @@ from cfl_flower.data.reading.scaling import (
     normalised,
     standardised,
 )
-from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 
 
@@ -69,36 +65,28 @@ class TorchvisionImages(FileDataset):
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the official training and test sets."""
         if self.download:
-            with intact(f"{self.name} in data_dir={data_dir}"):
-                self._fetch(data_dir)
+            folder = Path(data_dir, self.folder)
+            remedy = f"check the network, or put its files into {folder}"
+            with intact(self.name, remedy, "fetched"):
+                self._open(data_dir, train=True, download=True)
             return replace(self, download=False).load(data_dir)
         return super().load(data_dir)
 
-    def _fetch(self, data_dir: str) -> None:
-        try:
-            self._open(data_dir, train=True, download=True)
-        except DAMAGE as error:
-            if all(find(data_dir, pattern) for pattern in self.files()):
-                raise
-            raise ConfigError(
-                f"{self.name} cannot be fetched ({reason_of(error)}); check the "
-                f"network, or put its files into {data_dir}/{self.folder}"
-            ) from error
-
     def arrays(self, data_dir: str) -> Parts:
         """Read what torchvision reads."""
-        parts: dict[str, Arrays] = {}
+        read: dict[str, Arrays] = {}
         where = f"{self.name} in data_dir={data_dir}"
         with intact(where), self._unpacked(data_dir) as root:
             for part in PARTS:
                 data = self._open(root, train=part == "train", download=False)
                 x = channels_first(np.asarray(data.data))
-                parts[part] = {"x": x, "y": np.asarray(data.targets, np.int64)}
-        return self._recipe(parts)
-
-    def _recipe(self, parts: Parts) -> Parts:
+                read[part] = {"x": x, "y": np.asarray(data.targets, np.int64)}
+        parts: Parts = read
         if self.test_fraction is not None:
-            parts = split_anew(parts, self.test_fraction)
+            both = {
+                of: np.concatenate([parts[part][of] for part in PARTS]) for of in "xy"
+            }
+            parts = divide(both, held_out(both["y"], self.test_fraction))
         if self.normalise is not None:
             parts = normalised(parts, self.normalise)
         return standardised(parts) if self.standardise else parts
@@ -122,12 +110,6 @@ class TorchvisionImages(FileDataset):
         from cfl_flower.data.reading.vision import datasets  # noqa: PLC0415
 
         return getattr(datasets, self.name)(root, train=train, download=download)
-
-
-def split_anew(parts: Parts, fraction: float) -> Parts:
-    """Pool training and test sets, and hold out a share of each label."""
-    pooled = {key: np.concatenate([parts[part][key] for part in PARTS]) for key in "xy"}
-    return divide(pooled, held_out(pooled["y"], fraction))
 
 
 IDX = tuple(

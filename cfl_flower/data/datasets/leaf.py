@@ -41,28 +41,18 @@ class LeafDataset(SampleTable):
 
     def samples(self, data_dir: str) -> dict[str, list[Sample]]:
         """Return the samples of all users."""
-        return {
-            part: [
-                sample
-                for path in find(data_dir, f"{self.name}/data/{part}/*.json")
-                for sample in self._read(path)
-            ]
-            for part in PARTS
-        }
-
-    def _read(self, path: Path) -> list[Sample]:
-        with intact(path):
-            return [
-                sample
-                for user in _user_data(path)
-                for sample in self.user_samples(*user)
-            ]
+        found: dict[str, list[Sample]] = {part: [] for part in PARTS}
+        for part, pattern in zip(PARTS, self.files(), strict=False):
+            for path in find(data_dir, pattern):
+                with intact(path):
+                    for user in _user_data(path):
+                        found[part] += self.user_samples(*user)
+        return found
 
 
 def _user_data(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """Yield the name, x and y of each user in a file."""
-    with path.open(encoding="utf-8") as file:
-        content = json.load(file)
+    content = json.loads(path.read_text(encoding="utf-8"))
     for name in content["users"]:
         x = content["user_data"][name]["x"]
         y = content["user_data"][name]["y"]
@@ -138,8 +128,11 @@ class Sent140(LeafDataset):
 
     def user_samples(self, name: str, x: list[Any], y: list[Any]) -> Iterator[Sample]:
         """Return one user's tweets as lists of tokens."""
-        for tweet, label in zip(x, y, strict=True):
-            yield Sample(tokens(tweet[4]), sentiment(label), name)
+        for tweet, label in zip(x, map(int, y), strict=True):
+            if label not in (0, 1, 4):
+                raise ValueError("a label is none of 0, 1 and 4")
+            # 0 is negative; positive is 1, or 4 in the raw tweets.
+            yield Sample(tokens(tweet[4]), min(label, 1), name)
 
     def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[np.float32]:
         """Return the word vectors, shape (n, 25, 300)."""
@@ -163,23 +156,8 @@ def tokens(text: str) -> list[str]:
     return re.findall(r"[\w']+|[.,!?;]", text.lower())[:TOKENS]
 
 
-def sentiment(label: int | str) -> int:
-    """Return 0 for negative and 1 for positive, which the raw tweets write as 4.
-
-    Any other label raises ValueError.
-    """
-    if int(label) not in (0, 1, 4):
-        raise ValueError("a label is none of 0, 1 and 4")
-    return min(int(label), 1)
-
-
 def glove(path: Path, words: set[str]) -> dict[str, NDArray[np.float32]]:
-    """Read the vectors of some words, one per line: the word, then 300 numbers.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Read words and 300 numbers, one word per line, or raise `ConfigError`."""
     found = {}
     with intact(path), path.open(encoding="utf-8", newline="\n") as file:
         for number, line in enumerate(file, 1):

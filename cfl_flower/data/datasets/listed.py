@@ -97,9 +97,8 @@ class OpenImages(ColourImages):
 
     def samples(self, data_dir: str) -> dict[str, list[Sample]]:
         """Return the samples of the two parts."""
-        listed = {
-            Path(file).stem: _listed(Path(data_dir, file)) for file in self.files()
-        }
+        paths = [Path(data_dir, file) for file in self.files()]
+        listed = {path.stem: _listed(path) for path in paths}
         counts = Counter(sample.label for sample in listed["train"])
         # Ties go to the lower number.
         top = sorted(counts, key=lambda label: (-counts[label], label))[: self.classes]

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cfl_flower.data.reading.files import channels_first
+from cfl_flower.data.reading.files import channels_first, open_npz
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
-from cfl_flower.data.reading.packed import open_npz
 from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
@@ -49,24 +48,23 @@ class Npz(InferredDataset):
         """Read the file."""
         with open_npz(Path(data_dir, self.file)) as stored:
             if "x" in stored and "y" in stored:
-                return {"train": _named(stored, "x", "y")}
+                return {"train": _part(stored, "x", "y")}
             divided = any("test" in name for name in stored)
-            parts = PARTS if divided else PARTS[:1]
-            return {part: _part(stored, part) for part in parts}
+            found = {}
+            for part in PARTS if divided else PARTS[:1]:
+                x = f"x_{part}"
+                y = f"y_{part}"
+                if x not in stored:
+                    x = f"{part}_images"
+                    y = f"{part}_labels"
+                found[part] = _part(stored, x, y, f"{part}_jpeg")
+            return found
 
 
-def _part(stored: Mapping[str, Any], part: str) -> Arrays:
+def _part(stored: Mapping[str, Any], x: str, y: str, jpeg: str = "") -> Arrays:
     """Return the inputs and labels of a part, or raise `ConfigError`."""
-    if f"{part}_jpeg" in stored:
-        images = _unpack(stored, part)
-        return {"x": _inputs(images), "y": _labels(stored[f"{part}_labels"])}
-    if f"x_{part}" in stored:
-        return _named(stored, f"x_{part}", f"y_{part}")
-    return _named(stored, f"{part}_images", f"{part}_labels")
-
-
-def _named(stored: Mapping[str, Any], x: str, y: str) -> Arrays:
-    """Return two arrays of a file as inputs and labels, or raise `ConfigError`."""
+    if jpeg in stored:
+        return {"x": _inputs(_unpack(stored, jpeg)), "y": _labels(stored[y])}
     if x not in stored or y not in stored:
         raise ConfigError(
             f"the .npz file has the arrays {', '.join(stored)}; call them x and y, or "
@@ -97,11 +95,11 @@ def _inputs(x: NDArray[Any]) -> NDArray[Any]:
     return x if first and not last else channels_first(x)
 
 
-def _unpack(stored: Mapping[str, Any], part: str) -> NDArray[np.uint8]:
-    data = stored[f"{part}_jpeg"].tobytes()
-    limits = stored[f"{part}_offsets"]
+def _unpack(stored: Mapping[str, Any], name: str) -> NDArray[np.uint8]:
+    data = stored[name].tobytes()
+    limits = stored[name.replace("jpeg", "offsets")]
     # Else one image of a small file could be decoded any number of times.
     if np.any(limits[1:] <= limits[:-1]):
-        raise ValueError(f"{part}_offsets do not increase")
+        raise ValueError(f"the offsets of {name} do not increase")
     files = [BytesIO(data[start:end]) for start, end in pairwise(limits)]
     return np.stack([np.asarray(Image.open(file, formats=["JPEG"])) for file in files])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -13,8 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from cfl_flower.data.datasets.folders import SUFFIXES, class_folders, image_files
-from cfl_flower.data.reading.files import TestFraction, of_one_type, require_fit
-from cfl_flower.data.reading.packed import open_npz
+from cfl_flower.data.reading.files import TestFraction, of_one_type, open_npz
 from cfl_flower.data.reading.pool import PARTS, Pool, divide, pools
 from cfl_flower.data.reading.samples import pixels
 from cfl_flower.errors import ConfigError
@@ -35,15 +35,6 @@ class SampleFile(NamedTuple):
     path: Path
     label: int | None
     """Of an image; a .npz has its own."""
-
-
-class Batch(NamedTuple):
-    """The samples of one file in a device's folder."""
-
-    x: NDArray[Any]
-    y: IntArray
-    test: NDArray[np.bool_]
-    time: int
 
 
 @settings("dataset")
@@ -85,12 +76,9 @@ class Folder:
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the samples that are there now.
 
-        The owner is 0 and the time the file's last change, in seconds.
-
-        Raises
-        ------
-        ConfigError
-            If a part has no sample, or a file's content does not fit the settings.
+        The owner is 0 and the time the file's last change, in seconds. Raises
+        `ConfigError` if a part has no sample, or a file's content does not fit the
+        settings.
         """
         files = self._files(data_dir)
         if not files:
@@ -98,23 +86,32 @@ class Folder:
                 f"data_dir={data_dir} has no samples; put .npz files with x and y "
                 f"there, or {', '.join(SUFFIXES)} images in a folder per class"
             )
-        read = (self._batch(file, data_dir) for file in files)
-        batches = [batch for batch in read if batch]
-        test = np.concatenate([np.zeros(0, bool), *(batch.test for batch in batches)])
+        found: dict[str, list[NDArray[Any]]] = defaultdict(list)
+        test = [np.zeros(0, bool)]
+        for file in files:
+            content = self._npz(file) if file.label is None else self._image(file)
+            if content is None:
+                log.warning("%s is not whole; left for the next reading", file.path)
+                continue
+            x, y = content
+            found["x"].append(x)
+            found["y"].append(y)
+            found["owner"].append(np.zeros(len(y), np.int64))
+            found["time"].append(np.full(len(y), file.changed // 10**9))
+            # A generator's first numbers do not depend on how many are drawn.
+            name = file.path.relative_to(data_dir).as_posix()
+            draws = np.random.default_rng(key(name)).random(len(y))
+            test.append(draws < self.test_fraction)
+        held_out = np.concatenate(test)
         for part in PARTS:
-            if not np.any(test == (part == "test")):
+            if not np.any(held_out == (part == "test")):
                 raise ConfigError(
                     f"data_dir={data_dir} has no sample for the {part} part yet; add "
                     "samples or change dataset.test_fraction"
                 )
-        sizes = [len(batch.y) for batch in batches]
-        arrays = {
-            "x": np.concatenate(of_one_type([batch.x for batch in batches])),
-            "y": np.concatenate([batch.y for batch in batches]),
-            "owner": np.zeros(len(test), np.int64),
-            "time": np.repeat([batch.time for batch in batches], sizes),
-        }
-        return pools(divide(arrays, test))
+        found["x"] = of_one_type(found["x"])
+        arrays = {name: np.concatenate(each) for name, each in found.items()}
+        return pools(divide(arrays, held_out))
 
     def _files(self, data_dir: str) -> list[SampleFile]:
         """Return files with samples, the latest last."""
@@ -137,44 +134,40 @@ class Folder:
                 files.append(SampleFile(state.st_mtime_ns, state.st_size, path, label))
         return sorted(files, key=lambda file: (file.changed, file.path))
 
-    def _batch(self, file: SampleFile, data_dir: str) -> Batch | None:
-        path = file.path
-        label = file.label
-        content = self._npz(path) if label is None else self._image(path, label)
-        if content is None:
-            log.warning("%s is not whole; left for the next reading", path)
-            return None
-        x, y = content
-        # A generator's first numbers do not depend on how many are drawn.
-        draws = np.random.default_rng(key(path.relative_to(data_dir).as_posix()))
-        test = draws.random(len(y)) < self.test_fraction
-        return Batch(x, y, test, file.changed // 10**9)
-
-    def _image(self, path: Path, label: int) -> tuple[NDArray[Any], IntArray] | None:
+    def _image(self, file: SampleFile) -> tuple[NDArray[Any], IntArray] | None:
+        """Return an image and its label, or None if it is not, or not yet, whole."""
         if len(self.shape) != 3 or self.shape[0] not in (1, 3):
             raise ConfigError(
-                f"dataset.shape={self.shape} is not allowed for {path}; use 1 or 3 "
-                "channels, height and width"
+                f"dataset.shape={self.shape} is not allowed for {file.path}; use 1 "
+                "or 3 channels, height and width"
             )
         with suppress(ConfigError):
-            return pixels(path, [None], self.shape), np.asarray([label], np.int64)
+            image = pixels(file.path, [None], self.shape)
+            return image, np.asarray([file.label], np.int64)
         return None
 
-    def _npz(self, path: Path) -> tuple[NDArray[Any], IntArray] | None:
-        content = whole_npz(path)
-        if content is None:
+    def _npz(self, file: SampleFile) -> tuple[NDArray[Any], IntArray] | None:
+        """Return the arrays of a file, or None if it is not, or not yet, whole."""
+        path = file.path
+        try:
+            with open_npz(path) as stored:
+                content = dict(stored)
+        except ConfigError:
             return None
         lacking = {"x", "y"} - set(content)
         if lacking:
             raise ConfigError(f"{path} has no array {', '.join(sorted(lacking))}")
         x = content["x"]
         y = content["y"]
-        require_fit(path, x, y, self.shape, self.classes)
+        wanted = (len(y), *self.shape)
+        if x.shape != wanted:
+            raise ConfigError(
+                f"{path}: x has shape {x.shape}; dataset.shape={self.shape} and "
+                f"{len(y)} labels want {wanted}"
+            )
+        if y.dtype.kind not in "iu" or np.any((y < 0) | (y >= self.classes)):
+            raise ConfigError(
+                f"{path}: y must be integers from 0 to {self.classes - 1}, below "
+                f"dataset.classes={self.classes}"
+            )
         return (x if x.dtype == np.uint8 else x.astype(np.float32)), y.astype(np.int64)
-
-
-def whole_npz(path: Path) -> dict[str, NDArray[Any]] | None:
-    """Return the arrays of a file, or None if it is not, or not yet, whole."""
-    with suppress(ConfigError), open_npz(path) as content:
-        return dict(content)
-    return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -13,16 +12,15 @@ from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.columns import (
     encode,
-    require_column,
     require_whole,
     seconds,
     word_frequencies,
 )
-from cfl_flower.data.reading.files import DAMAGE, find
+from cfl_flower.data.reading.files import find, intact
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
-from cfl_flower.data.reading.pool import Parts
+from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.errors import ConfigError
-from cfl_flower.settings import Count, require, settings
+from cfl_flower.settings import Count, require, require_package, settings
 
 
 @settings("dataset")
@@ -47,22 +45,15 @@ class TableDataset(InferredDataset):
         super().__post_init__()
         ok = not (self.text and self.features)
         require(ok, "dataset.features", list(self.features), "[] with dataset.text")
-        distinct = len(set(self.features)) == len(self.features)
-        allowed = "each column once"
-        require(distinct, "dataset.features", list(self.features), allowed)
-        other = {self.label, self.owner, self.time} & {*self.features, self.text}
-        allowed = f"columns without {', '.join(sorted(filter(None, other)))}"
-        ok = not other - {None}
-        require(ok, "dataset.features", [*self.features] or self.text, allowed)
+        columns = [self.text] if self.text else list(self.features)
+        others = sorted({self.label, self.owner or "", self.time or ""} - {""})
+        ok = len(set(columns)) == len(columns) and not set(columns) & set(others)
+        allowed = f"columns without {', '.join(others)}, each once"
+        require(ok, "dataset.features", columns, allowed)
 
     @abstractmethod
     def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
-        """Return the table of the training set and perhaps that of the test set.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Return tables for training and perhaps testing, or raise `ConfigError`."""
 
     def read(self, data_dir: str) -> Parts:
         """Read the tables."""
@@ -108,28 +99,33 @@ class TableDataset(InferredDataset):
         ]
 
     def _require(self, frame: pd.DataFrame, inputs: list[str], where: str) -> None:
-        named = [name for name in (self.label, self.owner_column, self.time) if name]
-        columns = [*named, *inputs]
-        keys = {self.label: "label", self.owner_column: "owner", self.time: "time"}
-        for name in columns:
-            other = "text" if self.text else "features"
-            require_column(frame, name, f"dataset.{keys.get(name, other)}", where)
         if not inputs:
             raise ConfigError(
-                f"{where} has no column but {', '.join(named)}; add columns of inputs"
+                f"{where} has no column but {', '.join(map(str, frame.columns))}; add "
+                "columns of inputs"
             )
         unnamed = [name for name in inputs if str(name).startswith("Unnamed: ")]
         allowed = "the names of the inputs: a column has no name, perhaps an index"
         require(not unnamed, "dataset.features", list(self.features), allowed)
         if frame.empty:
             raise ConfigError(f"{where} has no row; add samples")
-        require_whole(frame, columns, where)
+        named = {self.label: "label", self.owner_column: "owner", self.time: "time"}
+        keys = {name: key for name, key in named.items() if name}
+        keys |= dict.fromkeys(inputs, "text" if self.text else "features")
+        require_whole(frame, keys, where)
 
 
 def _plain(column: pd.Series) -> NDArray[Any]:
     """Return numbers as they are and anything else as text."""
     number = pd.api.types.is_numeric_dtype(column)
     return column.to_numpy() if number else column.to_numpy(str)
+
+
+TABLE = (
+    "fix it, or save it again, as UTF-8 and with as many values in each row, or see "
+    "cfl-flower list csv for other forms"
+)
+"""What to do about a file that is no table."""
 
 
 @settings("dataset")
@@ -163,19 +159,13 @@ class FileTable(TableDataset):
     def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
         """Read the files of each part."""
         return {
-            part: pd.concat(map(self._intact, find(data_dir, pattern)))
-            for part, pattern in zip(("train", "test"), self.files(), strict=False)
+            part: pd.concat(map(self._read, find(data_dir, pattern)))
+            for part, pattern in zip(PARTS, self.files(), strict=False)
         }
 
-    def _intact(self, path: Path) -> pd.DataFrame:
-        try:
+    def _read(self, path: Path) -> pd.DataFrame:
+        with intact(path, TABLE):
             return self.frame(path)
-        except DAMAGE as error:
-            raise ConfigError(
-                f"{path} cannot be read as a table ({str(error).strip()}); fix it, or "
-                "save it again, as UTF-8 and with as many values in each row, or see "
-                "cfl-flower list csv for other forms"
-            ) from error
 
 
 WORDS = {"tab": "\t", "semicolon": ";", "comma": ",", "point": "."}
@@ -223,12 +213,7 @@ class Parquet(FileTable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            find_spec("pyarrow") is not None,
-            "dataset",
-            "parquet",
-            "csv, or pip install 'cfl-flower[data]' first",
-        )
+        require_package("pyarrow", "dataset", "parquet", "data")
 
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file."""

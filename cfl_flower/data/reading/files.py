@@ -3,54 +3,42 @@
 from __future__ import annotations
 
 import csv
-import lzma
-import pickle
-import struct
-import zlib
+import gzip
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path, PurePath
 from tempfile import TemporaryFile
-from tokenize import TokenError
 from typing import Annotated, Any, ClassVar
-from zipfile import BadZipFile
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import DTypeLike, NDArray
-from PIL.Image import DecompressionBombError
 from pydantic import Field
-from safetensors import SafetensorError
 
 from cfl_flower.data.reading.pool import Parts, Pool, cache_dir, cached_arrays, pools
-from cfl_flower.errors import ConfigError, printable
+from cfl_flower.errors import ConfigError, TaskTimeoutError, printable
 from cfl_flower.settings import require
 from cfl_flower.types import IntArray
 
-DAMAGE = (
-    *(OSError, EOFError, ValueError, AssertionError, RuntimeError, SyntaxError),
-    *(LookupError, TypeError, AttributeError, OverflowError, MemoryError),
-    *(struct.error, zlib.error, lzma.LZMAError, BadZipFile, DecompressionBombError),
-    *(csv.Error, pickle.UnpicklingError, SafetensorError, TokenError),
-)
-"""What readers raise on a damaged json, csv, npz, pickle, safetensors or image."""
+FETCH = "fetch it again, or fix it if it is your own"
+"""What to do about a damaged file."""
 
 
 @contextmanager
-def intact(what: object) -> Iterator[None]:
-    """Turn whatever a damaged file makes a reader raise into one line.
+def intact(what: object, remedy: str = FETCH, action: str = "read") -> Iterator[None]:
+    """Turn whatever a damaged file makes a reader raise into one `ConfigError`.
 
-    Raises
-    ------
-    ConfigError
+    Readers of json, csv, npz, pickles and images raise anything on forged ones.
     """
     try:
         yield
-    except DAMAGE as error:
+    except (ConfigError, TaskTimeoutError):
+        raise
+    except Exception as error:
         raise ConfigError(
-            f"{what} cannot be read ({reason_of(error)}); fetch it again, or fix it "
-            "if it is your own"
+            f"{what} cannot be {action} ({reason_of(error)}); {remedy}"
         ) from error
 
 
@@ -65,18 +53,55 @@ def reason_of(error: Exception) -> str:
     return printable(text.splitlines()[0]) if text else type(error).__name__
 
 
-def inside(folder: Path, name: str) -> Path:
-    """Return the path of a file that a listing names, relative to a folder.
+FREELY = 2**30
+"""Bytes to which any file may unpack."""
 
-    Raises
-    ------
-    ValueError
-        If it would be outside of the folder, whose listing may be somebody else's.
-    """
+TIMES = 100
+"""How often its own size a file may unpack to, where that is more.
+
+Zeros can be packed a thousandfold, samples seldom more than tenfold.
+"""
+
+TOO_MUCH = f"it unpacks to more than {TIMES} times its size"
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[NpzFile]:
+    """Open a .npz file that unpacks to a bounded size, or raise `ConfigError`."""
+    with intact(path), np.load(path) as stored:
+        # No more of a member is read than the file's directory says.
+        size = sum(member.file_size for member in stored.zip.infolist())
+        if size > most_of(path):
+            raise ValueError(f"{TOO_MUCH}; save it with numpy.savez, uncompressed")
+        yield stored
+
+
+def unpack_gz(path: Path) -> bytes:
+    """Return the content of a .gz file, or raise `ValueError` if it is too much."""
+    most = most_of(path)
+    with gzip.open(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{TOO_MUCH}; unpack it")
+    return content
+
+
+def most_of(path: Path) -> int:
+    """Return the bytes to which a file may unpack."""
+    return max(FREELY, TIMES * path.stat().st_size)
+
+
+def is_below(name: str) -> bool:
+    """Return whether a name cannot lead out of the folder that it is relative to."""
     named = PurePath(name)
-    if named.anchor or ".." in named.parts or not name.isprintable():
+    return not named.anchor and ".." not in named.parts
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Return the path of a listed file below a folder, or raise `ValueError`."""
+    if not is_below(name) or not name.isprintable():
         raise ValueError(f"it lists {name!r}, which is no file below {folder}")
-    return folder / named
+    return folder / name
 
 
 @dataclass(frozen=True)
@@ -96,12 +121,7 @@ class FileDataset(ABC):
 
     @abstractmethod
     def arrays(self, data_dir: str) -> Parts:
-        """Read the files.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Read the files, or raise `ConfigError`."""
 
     def check(self, data_dir: str) -> None:
         """Require at least one file for each pattern, or raise `ConfigError`."""
@@ -115,17 +135,12 @@ class FileDataset(ABC):
     def require_below(self, data_dir: str) -> None:
         """Require that a device's settings, which others write, name its own files.
 
-        Its folder's links are its owner's, and are followed.
-
-        Raises
-        ------
-        ConfigError
-            If a file or pattern is absolute or has `..`.
+        Its folder's links are its owner's, and are followed. Raises `ConfigError` if a
+        file or pattern is absolute or has `..`.
         """
         for pattern in self.files():
-            named = PurePath(pattern)
-            below = not named.anchor and ".." not in named.parts
-            require(below, "dataset", pattern, f"files below data-dir={data_dir}")
+            allowed = f"files below data-dir={data_dir}"
+            require(is_below(pattern), "dataset", pattern, allowed)
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the samples for training and those for testing."""
@@ -159,17 +174,12 @@ def find(data_dir: str, pattern: str) -> list[Path]:
 
 
 def of_one_type(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return inputs that can be put together: bytes, or floats with pixels in [0, 1].
-
-    Examples
-    --------
-    >>> of_one_type([np.uint8([0, 255]), np.float32([0.5])])
-    [array([0., 1.], dtype=float32), array([0.5], dtype=float32)]
-    """
-    if all(each.dtype == inputs[0].dtype for each in inputs):
+    """Return inputs that can be joined: bytes, or floats with pixels in [0, 1]."""
+    if len({each.dtype for each in inputs}) == 1:
         return list(inputs)
+    top = np.float32(255)
     return [
-        (each / np.float32(255)).astype(np.float32) if each.dtype == np.uint8 else each
+        (each / top).astype(np.float32) if each.dtype == np.uint8 else each
         for each in inputs
     ]
 
@@ -192,13 +202,7 @@ def blank(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 
 
 def numbered(names: Iterable[str | None]) -> dict[str | None, int]:
-    """Give distinct names numbers in their order; None gets none.
-
-    Examples
-    --------
-    >>> numbered(["f12", "f03", "f12"])
-    {'f03': 0, 'f12': 1}
-    """
+    """Give distinct names numbers in their order; None gets none."""
     distinct = {name for name in names if name is not None}
     return {name: number for number, name in enumerate(sorted(distinct))}
 
@@ -222,37 +226,12 @@ TestFraction = Annotated[float, Field(ge=0.01, le=0.99)]
 """Share of the samples that are for testing; both parts get something."""
 
 
-def require_fit(
-    path: Path, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...], classes: int
-) -> None:
-    """Require inputs of a shape, and for each a label from 0 to below ``classes``.
-
-    Raises
-    ------
-    ConfigError
-    """
-    wanted = (len(y), *shape)
-    if x.shape != wanted:
-        raise ConfigError(
-            f"{path}: x has shape {x.shape}; dataset.shape={shape} and {len(y)} labels "
-            f"want {wanted}"
-        )
-    if y.dtype.kind not in "iu" or np.any((y < 0) | (y >= classes)):
-        raise ConfigError(
-            f"{path}: y must be integers from 0 to {classes - 1}, below "
-            f"dataset.classes={classes}"
-        )
-
-
 def table(
     path: Path, columns: Sequence[str], header: bool = True
 ) -> list[dict[str, str]]:
     """Read columns of a csv: those to keep, or all if its first line may lack names.
 
-    Raises
-    ------
-    ConfigError
-        If a column is missing or a line is cut off.
+    Raises `ConfigError` if a column is missing or a line is cut off.
     """
     with intact(path), path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file, None if header else columns)

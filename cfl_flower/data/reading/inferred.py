@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfl_flower.data.reading.files import FileDataset, TestFraction, held_out
-from cfl_flower.data.reading.pool import PARTS, Arrays, Parts, Pool, divide, pools
+from cfl_flower.data.reading.pool import Arrays, Parts, Pool, divide, pools
 from cfl_flower.data.reading.scaling import (
     Scaling,
     check_scaling,
@@ -94,19 +94,11 @@ class InferredDataset(FileDataset):
             Of each part ``x`` (n, *shape), and with the shape (n,): ``y``, names or
             integers; perhaps ``owner``, the same; perhaps ``time``, integers.
 
-        Raises
-        ------
-        ConfigError
+        Raises `ConfigError`.
         """
 
     def complete(self, data_dir: str) -> Self:
-        """Return the settings with what the files tell filled in.
-
-        Raises
-        ------
-        ConfigError
-            If the files are missing or do not fit the settings.
-        """
+        """Return the settings with what the files tell, or raise `ConfigError`."""
         if self.shape and self.classes:
             self.check(data_dir)
             return self
@@ -131,13 +123,7 @@ class InferredDataset(FileDataset):
         return pools({k: {**of, "y": number[of["y"]]} for k, of in parts.items()})
 
     def numbers(self, found: list[str]) -> NDArray[np.int64]:
-        """Return the labels of names of classes.
-
-        Raises
-        ------
-        ConfigError
-            If a name is none of this dataset's.
-        """
+        """Return the labels of names of classes, or raise `ConfigError`."""
         known = self.names or tuple(map(str, range(self.classes)))
         if others := sorted(set(found) - set(known)):
             key = "dataset.names" if self.names else "dataset.classes"
@@ -157,11 +143,11 @@ class InferredDataset(FileDataset):
         read = self.read(data_dir)
         for part, arrays in read.items():
             self._require_samples(part, arrays)
-        shapes = {part: arrays["x"].shape[1:] for part, arrays in read.items()}
-        if len(set(shapes.values())) > 1:
+        shapes = [arrays["x"].shape[1:] for arrays in read.values()]
+        if len(set(shapes)) > 1:
             raise ConfigError(
-                f"{self.called} has inputs of shape {shapes['train']} for training, "
-                f"but of shape {shapes['test']} for testing; they must be the same"
+                f"{self.called} has inputs of shape {shapes[0]} for training, but of "
+                f"shape {shapes[1]} for testing; they must be the same"
             )
         parts = self.scaled(self._divided(coded(read, self.called)))
         return {part: {**of, "x": _as_inputs(of["x"])} for part, of in parts.items()}
@@ -182,18 +168,14 @@ class InferredDataset(FileDataset):
                 f"{self.called} has inputs of shape {x.shape} and labels of shape "
                 f"{y.shape} for its {part} part; it needs (n, ...) and (n,), n above 0"
             )
-        for name in ("y", "owner"):
+        for name in ("x", "y", "owner"):
             values = arrays.get(name, y)
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
-                raise ConfigError(
-                    f"{self.called} has a missing {name} in sample "
-                    f"{int(np.argmin(np.isfinite(values)))} (from 0) of its {part} part"
-                )
-        if x.dtype.kind == "f":
-            whole = np.isfinite(x).reshape(len(x), -1).all(axis=1)
+            if values.dtype.kind != "f":
+                continue
+            whole = np.isfinite(values).reshape(len(values), -1).all(axis=1)
             if not whole.all():
                 raise ConfigError(
-                    f"{self.called} has a missing or infinite number in sample "
+                    f"{self.called} has a missing or infinite {name} in sample "
                     f"{int(np.argmin(whole))} (from 0) of its {part} part; fix it or "
                     "leave the sample out"
                 )
@@ -201,8 +183,8 @@ class InferredDataset(FileDataset):
     def _divided(self, parts: Mapping[str, Arrays]) -> Parts:
         if "test" in parts:
             return parts
-        names = parts["train"]["names"]
-        arrays = {key: of for key, of in parts["train"].items() if key != "names"}
+        arrays = dict(parts["train"])
+        names = arrays.pop("names")
         test = held_out(arrays.get("owner", arrays["y"]), self.test_fraction)
         if not test.any():
             raise ConfigError(
@@ -210,21 +192,16 @@ class InferredDataset(FileDataset):
                 f"{self.test_fraction} for testing; add samples"
             )
         divided = divide(arrays, test)
-        return {part: {**divided[part], "names": names} for part in PARTS}
+        return {part: {**of, "names": names} for part, of in divided.items()}
 
 
-def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
+def coded(parts: Mapping[str, Arrays], name: str) -> Parts:
     """Give labels and owners, which have names, their numbers over all parts.
 
-    The names of the classes stand beside, as ``names``.
-
-    Raises
-    ------
-    ConfigError
-        If the labels are no classes.
+    The names of the classes stand beside, as ``names``. Raises `ConfigError` if the
+    labels are no classes.
     """
-    of = list(parts)
-    names, labels = _numbered([parts[part]["y"] for part in of])
+    names, labels = _numbered([arrays["y"] for arrays in parts.values()])
     _refuse_alike(names.tolist(), name)
     total = sum(map(len, labels))
     if len(names) < 2:
@@ -234,14 +211,14 @@ def coded(parts: Mapping[str, Arrays], name: str) -> dict[str, Arrays]:
             f"{name} has {len(names)} different labels in {total} samples; they must "
             "be classes, not numbers to predict"
         )
-    found: dict[str, Arrays] = {
-        part: {**parts[part], "y": own, "names": names}
-        for part, own in zip(of, labels, strict=True)
+    found: dict[str, dict[str, NDArray[Any]]] = {
+        part: {**arrays, "y": own, "names": names}
+        for (part, arrays), own in zip(parts.items(), labels, strict=True)
     }
     if all("owner" in arrays for arrays in parts.values()):
-        _, owners = _numbered([parts[part]["owner"] for part in of])
-        for part, own in zip(of, owners, strict=True):
-            found[part] = {**found[part], "owner": own}
+        _, owners = _numbered([arrays["owner"] for arrays in parts.values()])
+        for arrays, own in zip(found.values(), owners, strict=True):
+            arrays["owner"] = own
     return found
 
 
@@ -261,13 +238,7 @@ def _refuse_alike(names: Sequence[str], where: str) -> None:
 def _numbered(
     values: list[NDArray[Any]],
 ) -> tuple[NDArray[np.str_], list[NDArray[np.int64]]]:
-    """Return distinct values as text in their order, and the place of each value.
-
-    Examples
-    --------
-    >>> _numbered([np.array(["10", "9"]), np.array(["9"])])
-    (array(['9', '10'], dtype='<U2'), [array([1, 0]), array([0])])
-    """
+    """Return distinct values as text in their order, and the place of each value."""
     both = np.concatenate([_whole(of).astype(str) for of in values])
     names, places = np.unique(both, return_inverse=True)
     if all(map(WHOLE.fullmatch, names.tolist())):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfl_flower.data.reading.files import FileDataset, blank, held_out, intact, numbered
-from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
+from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.data.reading.scaling import Scaling, check_scaling, normalised
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, settings
@@ -55,12 +55,7 @@ class SampleTable(FileDataset):
 
     @abstractmethod
     def samples(self, data_dir: str) -> Mapping[str, list[Sample]]:
-        """Return the samples of the two parts.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Return the samples of the two parts, or raise `ConfigError`."""
 
     @abstractmethod
     def inputs(self, contents: Sequence[Any], data_dir: str) -> NDArray[Any]:
@@ -76,16 +71,14 @@ class SampleTable(FileDataset):
                     "part that meets the dataset's conditions"
                 )
         number = numbered(sample.owner for part in listed.values() for sample in part)
-        parts: dict[str, Arrays] = {}
+        parts: dict[str, dict[str, NDArray[Any]]] = {}
         for part, samples in listed.items():
             contents, labels, owners, times = zip(*samples, strict=True)
-            numbers = [number.get(owner) for owner in owners]
-            columns = {"y": labels, "owner": numbers, "time": times}
-            parts[part] = {"x": self.inputs(contents, data_dir)} | {
-                name: np.asarray(column, np.int64)
-                for name, column in columns.items()
-                if column[0] is not None
-            }
+            columns = {"y": labels, "owner": [*map(number.get, owners)], "time": times}
+            parts[part] = {"x": self.inputs(contents, data_dir)}
+            for name, column in columns.items():
+                if column[0] is not None:
+                    parts[part][name] = np.asarray(column, np.int64)
         return parts
 
 
@@ -129,10 +122,8 @@ def split(samples: list[Sample], fraction: float) -> dict[str, list[Sample]]:
     number = numbered(sample.owner for sample in samples)
     owners = np.asarray([number[sample.owner] for sample in samples], np.int64)
     test = held_out(owners, fraction)
-    return {
-        part: [samples[row] for row in np.flatnonzero(test == (part == "test"))]
-        for part in PARTS
-    }
+    of_part = {part: np.flatnonzero(test == (part == "test")) for part in PARTS}
+    return {part: [samples[row] for row in rows] for part, rows in of_part.items()}
 
 
 Box: TypeAlias = tuple[int, int, int, int]
@@ -152,9 +143,7 @@ def pixels(
 ) -> NDArray[np.uint8]:
     """Read boxes of one image, each resized to a shape (1 or 3, height, width).
 
-    Raises
-    ------
-    ConfigError
+    Raises `ConfigError`.
     """
     channels, height, width = shape
     found = np.empty((len(boxes), height, width, channels), np.uint8)
@@ -171,12 +160,7 @@ def pixels(
 
 
 def images(crops: Iterable[Crop], shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Read many inputs into one array on disk, shape (n, *shape).
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Read inputs into an array on disk, (n, *shape), or raise `ConfigError`."""
     # Boxes of one image that follow each other cost one decoding.
     groups = [
         (path, [crop.box for crop in group])

@@ -19,11 +19,8 @@ def check_scaling(
 ) -> None:
     """Require a mean and a deviation, or none where inputs are standardised.
 
-    The ``shape`` of an input, channels first, may be () while it is not known.
-
-    Raises
-    ------
-    ConfigError
+    The ``shape`` of an input, channels first, may be () while it is not known. Raises
+    `ConfigError`.
     """
     if normalise is None:
         return

@@ -19,14 +19,8 @@ from torch.library import Library
 
 ARGUMENTS = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
-_declared: list[Any] = []  # an operator lives as long as its library
-
-
-def _declare_operators() -> None:
-    library: Any = Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-    for name in ("nms", "qnms"):
-        library.define(name + ARGUMENTS)
-    _declared.append(library)
+_libraries: list[Any] = []
+"""An operator lives as long as its library."""
 
 
 def _import_torchvision() -> ModuleType:
@@ -38,7 +32,10 @@ def _import_torchvision() -> ModuleType:
     # A second import must not find what the first one left behind.
     for name in [name for name in sys.modules if name.startswith("torchvision.")]:
         del sys.modules[name]
-    _declare_operators()
+    library: Any = Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+    for name in ("nms", "qnms"):
+        library.define(name + ARGUMENTS)
+    _libraries.append(library)
     return import_module("torchvision")
 
 

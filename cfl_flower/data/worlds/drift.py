@@ -8,15 +8,16 @@ it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.data.worlds.timeline import Event, Occasion
+from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.world import (
     AT_RANDOM,
     BY_RANK,
@@ -28,16 +29,37 @@ from cfl_flower.data.worlds.world import (
     traits,
 )
 from cfl_flower.seeding import generator
-from cfl_flower.settings import Count, Fraction, Natural, located, require, settings
+from cfl_flower.settings import Count, Fraction, Natural, require, settings
 from cfl_flower.types import BoolArray, IntArray
 
 
-class Drift(Protocol):
-    """A schedule of changes."""
+def wished_labels(world: World, number: int) -> BoolArray:
+    """Return the labels that each client wished for in an allocation, (clients, L)."""
+    return world.allocations[number].layout.demand > 0
 
-    @property
-    def events(self) -> Sequence[Event]:
-        """What happens; events of one round happen in this order."""
+
+@dataclass(frozen=True)
+class Occasion:
+    """One time that an event happens; its random draws follow from this alone."""
+
+    partition: Partition
+    seed: int
+    round: int
+    number: int
+    """Of the event in its schedule."""
+    occurrence: int
+    """How often it happened before."""
+    labels: Callable[[World, int], BoolArray] = wished_labels
+    """Returns of which labels each client got samples in an allocation."""
+
+    def held(self, world: World) -> BoolArray:
+        """Return the original labels that each client holds, shape (clients, L)."""
+        return world.held(self.labels)
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The generator of its draws."""
+        return generator(self.seed, f"drift/{self.number}", self.round)
 
 
 @settings("drift")
@@ -50,9 +72,9 @@ class Schedule:
     """The events, in their order."""
 
     @property
-    def events(self) -> Sequence[Event]:
-        """What happens; events of one round happen in this order."""
-        return [Step(f"drift.steps.{name}", step) for name, step in self.steps.items()]
+    def events(self) -> Mapping[str, Change]:
+        """What happens, by keys; events of one round happen in this order."""
+        return {f"drift.steps.{name}": step for name, step in self.steps.items()}
 
     def __post_init__(self) -> None:
         ok = all(one < two for one, two in pairwise(self.rounds))
@@ -61,23 +83,6 @@ class Schedule:
             ok = isinstance(step, Change)
             kind = type(step).__name__
             require(ok, f"drift.steps.{name}", kind, "one kind of change")
-
-
-@dataclass(frozen=True)
-class Step:
-    """An event of a schedule; its errors name its full key, ``place``."""
-
-    place: str
-    event: Event
-
-    def times(self, total: int, seed: int, number: int) -> list[int]:
-        """Return the rounds at whose start it happens, of ``total`` rounds."""
-        return self.event.times(total, seed, number)
-
-    def apply(self, world: World, occasion: Occasion) -> World:
-        """Return the world after it."""
-        with located(self.place):
-            return self.event.apply(world, occasion)
 
 
 @settings("drift")
@@ -114,9 +119,9 @@ class Change(ABC):
         require(ok, "drift.residues", self.residues, allowed)
 
     @property
-    def events(self) -> Sequence[Event]:
+    def events(self) -> Mapping[str, Change]:
         """What happens: one event."""
-        return [self]
+        return {"drift": self}
 
     def times(self, total: int, seed: int, number: int) -> list[int]:
         """Return the rounds at whose start it happens, of ``total`` rounds."""
@@ -149,6 +154,10 @@ class Change(ABC):
         chosen = np.zeros(clients, bool)
         chosen[rng.permutation(candidates)[:count]] = True
         return chosen
+
+
+Drift: TypeAlias = Schedule | Change
+"""A schedule of changes, or a single one."""
 
 
 @settings("drift")

@@ -12,7 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from cfl_flower.data.worlds.partition import Partition, Pools, SamplePair
+from cfl_flower.data.worlds.allocation import SamplePair
+from cfl_flower.data.worlds.partition import Partition, Pools
 from cfl_flower.data.worlds.world import World
 from cfl_flower.types import BoolArray
 

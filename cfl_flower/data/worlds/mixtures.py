@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from cfl_flower.data.worlds.partition import Known, Partition, Pools, SamplePair
+from cfl_flower.data.worlds.allocation import SamplePair
+from cfl_flower.data.worlds.partition import Known, Partition, Pools
 from cfl_flower.data.worlds.world import Allocation, Layout, times_allocated
 from cfl_flower.seeding import generator
 from cfl_flower.settings import Count, Positive, require, settings

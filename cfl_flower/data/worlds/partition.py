@@ -6,12 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from cfl_flower.data.reading.pool import Pool
+from cfl_flower.data.worlds.allocation import (
+    ClientSamples,
+    SamplePair,
+    divide_once,
+    draw,
+    samples_of_owners,
+)
 from cfl_flower.data.worlds.world import (
     Allocation,
     Layout,
@@ -35,16 +42,6 @@ from cfl_flower.types import FloatArray, IntArray
 Pools = tuple[Pool, Pool]
 """For training and for testing."""
 
-
-class ClientSamples(Protocol):
-    """Each client's samples of one pool; a list, or drawn when they are asked for."""
-
-    def __getitem__(self, client: int, /) -> IntArray:
-        """Return the indices of one client's samples."""
-
-
-SamplePair = tuple[ClientSamples, ClientSamples]
-"""The indices of each client's samples in both pools."""
 
 Known = Sequence[Allocation]
 """What was allocated before, in order."""
@@ -217,12 +214,9 @@ class LabelGroups(Partition):
         """Split the labels into groups that never existed, and spread the clients.
 
         A client's new group does not depend on its old one. Where the labels allow no
-        new groups, as five labels and five groups do, some or all are old ones.
-
-        Raises
-        ------
-        ConfigError
-            If there are more groups than labels, or a single one, which is every one.
+        new groups, as five labels and five groups do, some or all are old ones. Raises
+        `ConfigError` if there are more groups than labels, or a single one, which is
+        every one.
         """
         ok = self.groups <= classes
         allowed = f"at most the {classes} labels"
@@ -339,13 +333,7 @@ class Natural(Partition):
     """Inherited settings without effect, which are refused."""
 
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
-        """Return the owners' layout, of which there is only one.
-
-        Raises
-        ------
-        ConfigError
-            If samples are to be allocated anew.
-        """
+        """Return the owners' only layout, or raise `ConfigError` for another one."""
         if known:
             raise ConfigError(
                 "partition=natural cannot be allocated anew by drift=regroup; use "
@@ -358,10 +346,7 @@ class Natural(Partition):
     ) -> SamplePair:
         """Return the indices of each owner's samples.
 
-        Raises
-        ------
-        ConfigError
-            If the dataset knows no owners, or fewer than clients.
+        Raises `ConfigError` if the dataset knows no owners, or fewer than clients.
         """
         del first
         owners = [pool.owners for pool in pools if pool.owners is not None]
@@ -380,63 +365,5 @@ class Natural(Partition):
         # In the order of the draw: sorted, a larger number would renumber everyone, and
         # clients that are asked about after a run would be others.
         chosen = generator(seed, "owners").permutation(count)[:clients]
-        train, test = (_samples_of(owner, chosen) for owner in owners)
+        train, test = (samples_of_owners(owner, chosen) for owner in owners)
         return train, test
-
-
-def _samples_of(owners: IntArray, chosen: IntArray) -> list[IntArray]:
-    order = np.argsort(owners, kind="stable")
-    starts = np.searchsorted(owners[order], chosen)
-    ends = np.searchsorted(owners[order], chosen, side="right")
-    return [order[start:end] for start, end in zip(starts, ends, strict=True)]
-
-
-def divide_once(
-    labels: IntArray, demand: FloatArray, rng: np.random.Generator, minimum: int = 0
-) -> list[IntArray]:
-    """Allocate every sample to exactly one client, label by label.
-
-    Of ``labels``, shape (n,), each is shared in proportion to its column of ``demand``,
-    shape (clients, L); nobody gets any if that is 0. ``minimum`` samples come first for
-    each client with a demand for a label; fewer where they would take more than half.
-    Returns each client's indices, ascending.
-    """
-    allocated: list[list[IntArray]] = [[] for _ in demand]
-    for label in range(demand.shape[1]):
-        shuffled = rng.permutation(np.flatnonzero(labels == label))
-        # Clients in a new order for each label: roundings favour nobody twice.
-        order = rng.permutation(len(demand))
-        wanted = demand[order, label]
-        if not wanted.any():
-            continue
-        first = np.cumsum(wanted > 0)
-        least = min(minimum, len(shuffled) // 2 // max(1, int(first[-1])))
-        shares = np.cumsum(wanted)
-        rest = len(shuffled) - least * first[-1]
-        cuts = least * first + np.rint(shares / shares[-1] * rest).astype(int)
-        for client, part in zip(order, np.split(shuffled, cuts[:-1]), strict=True):
-            allocated[client].append(part)
-    none = np.zeros(0, np.int64)
-    return [np.sort(np.concatenate([none, *own])) for own in allocated]
-
-
-def draw(
-    labels: IntArray, demand: FloatArray, counts: IntArray, rng: np.random.Generator
-) -> list[IntArray]:
-    """Draw ``counts[i]`` samples for client i with replacement, by its distribution.
-
-    ``labels`` has the shape (n,), ``demand`` (clients, L), ``counts`` (clients,).
-    Labels without a sample are drawn by nobody. Returns each client's indices.
-    """
-    order = np.argsort(labels, kind="stable")
-    sizes = np.bincount(labels, minlength=demand.shape[1])
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    present = np.where(sizes > 0, demand, 0.0)
-    present[~present.any(axis=1)] = sizes > 0
-    allocated = []
-    for limits, count in zip(np.cumsum(present, axis=1), counts, strict=True):
-        point = rng.random(count) * limits[-1]
-        wanted = np.searchsorted(limits[:-1], point, side="right")
-        offsets = (rng.random(count) * sizes[wanted]).astype(np.int64)
-        allocated.append(np.sort(order[starts[wanted] + offsets]))
-    return allocated

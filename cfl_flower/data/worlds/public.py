@@ -95,10 +95,7 @@ def public_sets(
 def sets_in_folders(dataset: Dataset, folder: str) -> list[Samples]:
     """Read the public sets of a real server: one folder for each, in order of names.
 
-    Raises
-    ------
-    ConfigError
-        If there is none, or one cannot be read as the dataset.
+    Raises `ConfigError` if there is none, or one cannot be read as the dataset.
     """
     root = Path(folder).expanduser()
     folders = sorted(path for path in root.glob("*") if path.is_dir())

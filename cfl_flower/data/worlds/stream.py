@@ -180,12 +180,11 @@ class Stream:
         since = first.since
         until = first.until
         visible = first.visible
-        for server_round in self.timeline.changes:
-            if server_round <= self.rounds:
-                world = self.timeline.world(server_round)
-                since = np.minimum(since, world.since)
-                until = np.maximum(until, world.until)
-                visible = visible | world.visible
+        for server_round in self.timeline.shown(self.rounds):
+            world = self.timeline.world(server_round)
+            since = np.minimum(since, world.since)
+            until = np.maximum(until, world.until)
+            visible = visible | world.visible
         if not differs(first, whole):
             return None
         # What is shown of a stream has no gaps.

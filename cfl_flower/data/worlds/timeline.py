@@ -4,62 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
+from cfl_flower.data.worlds.drift import Change, Occasion, wished_labels
 from cfl_flower.data.worlds.partition import Partition
 from cfl_flower.data.worlds.world import World, differs
-from cfl_flower.seeding import generator
+from cfl_flower.settings import located
 from cfl_flower.types import BoolArray, IntArray
 
 KEPT = 3
 """Periods in memory: those of a round and of the next one, and one more."""
-
-
-class Event(Protocol):
-    """One kind of change, and when it happens."""
-
-    def times(self, total: int, seed: int, number: int) -> list[int]:
-        """Return the rounds, of ``total``, at whose start it happens.
-
-        ``number`` is that of the event in its schedule.
-        """
-
-    def apply(self, world: World, occasion: Occasion) -> World:
-        """Return the world after it."""
-
-
-def wished_labels(world: World, number: int) -> BoolArray:
-    """Return the labels that each client wished for in an allocation, (clients, L)."""
-    return world.allocations[number].layout.demand > 0
-
-
-@dataclass(frozen=True)
-class Occasion:
-    """One time that an event happens; its random draws follow from this alone."""
-
-    partition: Partition
-    seed: int
-    round: int
-    number: int
-    """Of the event in its schedule."""
-    occurrence: int
-    """How often it happened before."""
-    labels: Callable[[World, int], BoolArray] = wished_labels
-    """Returns of which labels each client got samples in an allocation."""
-
-    def held(self, world: World) -> BoolArray:
-        """Return the original labels that each client holds, shape (clients, L)."""
-        return world.held(self.labels)
-
-    @cached_property
-    def rng(self) -> np.random.Generator:
-        """The generator of its draws."""
-        return generator(self.seed, f"drift/{self.number}", self.round)
 
 
 class Timeline:
@@ -67,15 +24,16 @@ class Timeline:
 
     A concept is a label distribution, a domain, a rotation and a naming of the labels.
     Which of its labels and samples have arrived at a client is none. Concepts are
-    numbered over the whole run, in the order of their first appearance. ``rounds`` are
-    those at whose start an event happens. ``labels`` returns of which labels each
-    client got samples in an allocation; it is called by drifts of held labels alone.
+    numbered over the whole run, in the order of their first appearance. ``events`` have
+    the keys that errors name, and ``rounds`` are those at whose start one happens.
+    ``labels`` returns of which labels each client got samples in an allocation; it is
+    called by drifts of held labels alone.
     """
 
     def __init__(
         self,
         partition: Partition,
-        events: Sequence[Event],
+        events: Mapping[str, Change],
         clients: int,
         classes: int,
         seed: int,
@@ -87,11 +45,12 @@ class Timeline:
         self._total = total
         self._labels = labels
         self._start = (clients, classes)
-        self._events = [
-            (event, event.times(total, seed, number))
-            for number, event in enumerate(events)
-        ]
-        self.rounds = sorted({time for _, times in self._events for time in times})
+        self._events = events
+        self._times = {
+            place: event.times(total, seed, number)
+            for number, (place, event) in enumerate(events.items())
+        }
+        self.rounds = sorted({time for times in self._times.values() for time in times})
         self._numbers: dict[bytes, int] = {}
         # By period: whether its world is another than that of the period before.
         self._changed: dict[int, bool] = {}
@@ -117,18 +76,13 @@ class Timeline:
 
         Owners or Dirichlet clients without a drift all have the same one.
         """
-        rounds = [
-            1,
-            *(
-                server_round
-                for server_round in self.changes
-                if server_round <= self._total
-            ),
-        ]
         first = self.concepts(1)[0]
-        return any(
-            (self.concepts(server_round) != first).any() for server_round in rounds
-        )
+        shown = self.shown(self._total)
+        return any((self.concepts(each) != first).any() for each in shown)
+
+    def shown(self, last: int) -> list[int]:
+        """Return 1 and the rounds of `changes` up to the last one."""
+        return [1, *(each for each in self.changes if each <= last)]
 
     def world(self, server_round: int) -> World:
         """Return the world of a round."""
@@ -164,7 +118,8 @@ class Timeline:
     def _after(self, world: World, period: int) -> World:
         """Apply the events of the period's first round, in their order."""
         server_round = self.rounds[period - 1]
-        for number, (event, times) in enumerate(self._events):
+        for number, (place, event) in enumerate(self._events.items()):
+            times = self._times[place]
             if server_round in times:
                 occasion = Occasion(
                     self._partition,
@@ -174,7 +129,8 @@ class Timeline:
                     times.index(server_round),
                     self._labels,
                 )
-                world = event.apply(world, occasion)
+                with located(place):
+                    world = event.apply(world, occasion)
         return world
 
     def _number(self, world: World) -> IntArray:

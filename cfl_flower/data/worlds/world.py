@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cfl_flower.types import BoolArray, FloatArray, IntArray
 
@@ -90,22 +90,21 @@ class World:
     @property
     def demand(self) -> FloatArray:
         """What each client was allocated by, label by label, shape (clients, L)."""
-        taken = np.zeros(self.groups.shape)
-        for number, mask in self._origins():
-            layout = self.allocations[number].layout
-            label = np.nonzero(mask)[1]
-            taken[mask] = layout.demand[self.source[mask], label]
-        return taken
+        return self._of_sources(lambda number: self.allocations[number].layout.demand)
 
     def held(self, labels: Callable[[World, int], BoolArray]) -> BoolArray:
         """Return of which original labels each client has samples, shape (clients, L).
 
         ``labels`` returns what each client got in an allocation of this world.
         """
-        found = np.zeros(self.groups.shape, bool)
+        return self._of_sources(lambda number: labels(self, number)) > 0
+
+    def _of_sources(self, table: Callable[[int], NDArray[Any]]) -> FloatArray:
+        """Return what a table of each allocation has of the source of each label."""
+        found = np.zeros(self.groups.shape)
         for number, mask in self._origins():
             label = np.nonzero(mask)[1]
-            found[mask] = labels(self, number)[self.source[mask], label]
+            found[mask] = table(number)[self.source[mask], label]
         return found
 
     @property

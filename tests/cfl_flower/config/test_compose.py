@@ -97,7 +97,7 @@ def test_the_default_folder_names_strategy_drift_and_seed() -> None:
         ("partition.rotations=[]", ["partition.rotations=[]", "at least one"]),
         ("partition=dirichlet partition.alpha=0", ["partition.alpha=0", "above 0"]),
         (
-            "drift._target_=cfl_flower.settings.System ~drift.rounds",
+            "drift._target_=cfl_flower.config.system.System ~drift.rounds",
             ["drift._target_=System", "a kind of drift"],
         ),
         (

@@ -4,14 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cfl_flower.config.reference import (
-    Setting,
-    attribute_docstrings,
-    method_settings,
-    updated_page,
-    write_table,
-)
+from cfl_flower.config.reference import Setting, attribute_docstrings
 from cfl_flower.settings import Count, settings
+from tests.docs.settings_tables import method_settings, updated_page, write_table
 
 
 @settings("example")

@@ -77,11 +77,11 @@ class Harmful:
 @pytest.mark.parametrize(
     ("name", "content", "part"),
     [
-        ("a.csv", b"computation\n40\n", "communication (kbit/s) of each device"),
+        ("a.csv", b"computation\n40\n", "no column communication"),
         ("b.csv", b"computation,communication\n", "of each device"),
         ("c.csv", b"computation,communication\n40,0\n", "device 0"),
         ("d.csv", b"computation,communication\n40,fast\n", "could not convert"),
-        ("e.json", b"[1, 2]", "not one object for each device"),
+        ("e.json", b"[1, 2]", "not the expected structure"),
         ("f", pickle.dumps(Harmful()), "it names builtins.exec"),
         ("g", b"no pickle", "cannot be read"),
     ],

@@ -9,14 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from cfl_flower.learning import cohort_training
 from cfl_flower.learning.cohort_training import (
-    NOTHING,
-    batch_rows,
     can_train_together,
     cohort_batches,
     train_cohort,
@@ -26,7 +22,6 @@ from cfl_flower.learning.training import (
     WHOLE,
     LocalTraining,
     TrainingJob,
-    batches,
     train_alone,
 )
 from cfl_flower.models import (
@@ -224,27 +219,5 @@ def test_a_cohort_too_large_for_the_memory_is_halved(
     jobs = make_jobs(network(Mclr()), [8, 9, 10, 11, 12], LocalTraining(steps=3))
     expected = alone(jobs)
     train_cohort(jobs)
-    assert sizes == [5, 2, 3, 1, 2]
+    assert sizes == [5, 2, 3, 2]
     assert_same(jobs, expected)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    samples=st.integers(1, 30),
-    batch_size=st.integers(1, 40),
-    epochs=st.integers(1, 3),
-    steps=st.none() | st.integers(1, 20),
-    last_batch=st.sampled_from(["keep", "drop"]),
-)
-def test_rows_are_the_batches_that_a_client_draws(
-    samples: int, batch_size: int, epochs: int, steps: int | None, last_batch: str
-) -> None:
-    local = LocalTraining(
-        epochs=epochs, steps=steps, batch_size=batch_size, last_batch=last_batch
-    )
-    x = torch.arange(samples)
-    ours, theirs = np.random.default_rng(5), np.random.default_rng(5)
-    rows = batch_rows(samples, local, ours)
-    drawn = [batch.tolist() for batch, _ in batches(x, x, local, theirs)]
-    assert [row[row != NOTHING].tolist() for row in rows] == drawn
-    assert ours.bit_generator.state == theirs.bit_generator.state

@@ -103,11 +103,11 @@ def test_a_folder_of_a_csv_is_read_as_load_dataset_does(tmp_path: Path) -> None:
         ),
         (
             {"partitioner": {"kind": "IidPartitioner"}},
-            "dataset.partitioner: .* missing .* 'num_partitions'",
+            "dataset.partitioner=.* cannot be used .* missing .* 'num_partitions'",
         ),
         (
             {"partitioner": {"kind": "NaturalIdPartitioner", "partition_by": "x"}},
-            "dataset.partitioner: ",
+            "dataset.partitioner=.* cannot be used ",
         ),
     ],
 )

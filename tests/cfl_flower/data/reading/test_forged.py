@@ -26,7 +26,7 @@ from cfl_flower.data.datasets.leaf import Femnist
 from cfl_flower.data.datasets.listed import OpenImages
 from cfl_flower.data.datasets.npz import Npz
 from cfl_flower.data.datasets.own import Folder
-from cfl_flower.data.reading import packed
+from cfl_flower.data.reading import files
 from cfl_flower.errors import ConfigError
 
 BOUND = 2**29
@@ -178,7 +178,7 @@ def test_an_npz_bomb_is_not_unpacked(loader: str, words: str, bomb: Path) -> Non
 def test_what_a_packed_file_may_unpack_to_grows_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "FREELY", 100_000)
+    monkeypatch.setattr(files, "FREELY", 100_000)
     x, y = np.zeros((20, 2000), np.float32), np.arange(20) % 4
     np.savez_compressed(tmp_path / "data.npz", x=x, y=y)
     refused(Npz().load, tmp_path, r"data\.npz .* more than 100 times its size; save it")
@@ -188,7 +188,7 @@ def test_what_a_packed_file_may_unpack_to_grows_with_it(
 
 
 def test_a_gz_bomb_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "FREELY", 2**20)
+    monkeypatch.setattr(files, "FREELY", 2**20)
     folder = tmp_path / Mnist.folder
     folder.mkdir(parents=True)
     for stem in Mnist.stems:
@@ -237,7 +237,7 @@ def test_an_image_is_not_decoded_over_and_over(tmp_path: Path) -> None:
     labels = np.arange(20) % 4
     given = {"train_jpeg": data, "train_offsets": limits, "train_labels": labels}
     np.savez(tmp_path / "data.npz", **given)
-    refused(Npz().load, tmp_path, "train_offsets do not increase")
+    refused(Npz().load, tmp_path, "offsets of train_jpeg do not increase")
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e308", "-1e400"])

@@ -93,8 +93,8 @@ def test_channels_of_own_images_are_normalised_one_by_one(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arrays", "settings", "words"),
     [
-        ({"x": [[1.0], [np.nan]], "y": [0, 1]}, {}, r"infinite number in sample 1"),
-        ({"x": [[1.0], [2]], "y": [0, np.nan]}, {}, "missing y in sample 1"),
+        ({"x": [[1.0], [np.nan]], "y": [0, 1]}, {}, r"infinite x in sample 1"),
+        ({"x": [[1.0], [2]], "y": [0, np.nan]}, {}, "infinite y in sample 1"),
         ({"x": [1.0, 2], "y": [0, 1]}, {}, r"inputs of shape \(2,\)"),
         ({"x": np.ones((2, 1)), "y": [0, 1]}, {}, "too small to hold out"),
         (

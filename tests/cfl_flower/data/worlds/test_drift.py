@@ -14,8 +14,10 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import CONF
 from cfl_flower.data.worlds.drift import (
+    Change,
     Exchange,
     LabelBuckets,
+    Occasion,
     Regroup,
     Relabel,
     Release,
@@ -30,20 +32,21 @@ from cfl_flower.data.worlds.partition import (
     LabelGroups,
     Partition,
 )
-from cfl_flower.data.worlds.timeline import Event, Occasion, Timeline
+from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.data.worlds.world import Layout, World, first_world
 from cfl_flower.errors import ConfigError
 
 
 def timeline(
-    *events: Event,
+    *events: Change,
     partition: Partition | None = None,
     clients: int = 20,
     seed: int = 0,
     total: int = 200,
     classes: int = 10,
 ) -> Timeline:
-    return Timeline(partition or LabelGroups(), events, clients, classes, seed, total)
+    named = {str(number): event for number, event in enumerate(events)}
+    return Timeline(partition or LabelGroups(), named, clients, classes, seed, total)
 
 
 def worlds(line: Timeline) -> list[World]:
@@ -214,7 +217,7 @@ def test_a_step_of_a_schedule_is_named_in_its_errors_and_lasts_as_long_as_the_ru
     None
 ):
     steps = {"turn": Rotate(every=5, first=2, ids=[99]), "swap": Exchange([3])}
-    line = timeline(*Schedule(steps=steps).events, total=9)
+    line = Timeline(LabelGroups(), Schedule(steps=steps).events, 20, 10, 0, 9)
     assert line.rounds == [2, 3, 7]
     with pytest.raises(ConfigError, match=r"drift\.steps\.turn\.ids="):
         line.world(2)
@@ -529,7 +532,7 @@ def test_fieldings_concept_drift_concerns_half_of_the_clients() -> None:
 def test_a_schedule_is_its_steps_in_their_order() -> None:
     one, two = Relabel([2], swaps=[[1, 2]]), Relabel([2], swaps=[[2, 3]])
     events = Schedule(steps={"one": one, "two": two}).events
-    assert timeline(*events).world(2).relabel[0, 1] == 3
+    assert timeline(*events.values()).world(2).relabel[0, 1] == 3
 
 
 def test_dirichlet_shares_are_drawn_anew_for_those_who_regroup() -> None:
@@ -559,7 +562,7 @@ CHANGES = [
 @pytest.mark.parametrize("partition", PARTITIONS, ids=lambda p: type(p).__name__)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: type(c).__name__)
 def test_a_concept_changes_with_what_is_held_and_with_nothing_else(
-    partition: Partition, change: Event
+    partition: Partition, change: Change
 ) -> None:
     line = timeline(change, partition=partition, clients=40)
     before, after = worlds(line)
