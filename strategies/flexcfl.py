@@ -28,6 +28,7 @@ from cfl_flower.clustering.algorithms import (
     kmeans,
     number_by_appearance,
 )
+from cfl_flower.clustering.representations import digest
 from cfl_flower.clustering.similarity import cosine_matrix, decomposed_cosines, madc
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import no_clusters
@@ -39,17 +40,17 @@ from cfl_flower.types import (
     IntArray,
     Plan,
     Result,
+    Scalar,
     Task,
     Vector,
     client_order,
 )
-from clients.flexcfl import PretrainingRequest
+from clients.flexcfl import DirectionsRequest, PretrainingRequest
 from strategies.families.choosing import (
     ChoosingSettings,
     ChoosingState,
     ChoosingStrategy,
 )
-from strategies.families.downloads import KeptModels
 
 
 @settings("strategy")
@@ -84,7 +85,7 @@ class FlexCFLState(ChoosingState):
     directions: list[Vector] = field(default_factory=list)
     """m vectors, each group's at its start, of shape (d,), or (k,) if sketched."""
     holding: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
-    """Which clients have received the directions (`KeptModels`), shape (n,)."""
+    """Which clients have received the directions, shape (n,)."""
 
 
 def group_updates(
@@ -218,10 +219,33 @@ class FlexCFL(ChoosingStrategy):
         chose = np.array([result.report is not None for result in results], bool)
         self.state.holding = np.append(self.state.holding, chose)
 
-    @cached_property
-    def candidates(self) -> KeptModels:
+    @property
+    def candidates(self) -> list[Vector]:
         """What clients compare their updates with: the groups' directions."""
-        return KeptModels(self.state.directions)
+        directions: list[Vector] = self.state.directions
+        return directions
+
+    @cached_property
+    def candidates_config(self) -> dict[str, Scalar]:
+        """The name under which clients keep the directions, which never change."""
+        return DirectionsRequest(digest(np.concatenate(self.candidates))).to_config()
+
+    def receivers(self) -> BoolArray:
+        """Return which clients have not received the directions yet, shape (n,)."""
+        missing: BoolArray = ~self.state.holding
+        return missing
+
+    def count_candidates(self, results: Results) -> int:
+        """Return how many directions were sent; note which clients hold them now.
+
+        A client that reports them as lost receives them again.
+        """
+        sent = int(np.count_nonzero(self.receivers()))
+        rows = self.state.rows(result.client for result in results)
+        self.state.holding[rows] = [
+            not result.metrics.get("lost") for result in results
+        ]
+        return sent
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average each group, then mix those that were trained (lines 8 to 13)."""
