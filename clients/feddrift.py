@@ -24,7 +24,7 @@ from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
 
 NEW = -1
-"""What it reports when it started a model of its own; see `strategies.feddrift`."""
+"""What a client reports instead of a model's number when it started a new model."""
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class StoCFLClient(BilevelClient):
             vector = sketch(vector, settings.sketch, context.seed)
         return normalise(vector)
 
-    def likeness(
+    def similarities(
         self,
         anchor: Vector,
         models: Sequence[Vector],
@@ -112,7 +112,7 @@ class StoCFLClient(BilevelClient):
         x: Tensor,
         server_round: int,
     ) -> list[float]:
-        """Return how well unlabelled samples fit each of K clusters, as a cosine.
+        """Return the cosine similarity of unlabelled samples to each of K clusters.
 
         The paper's psi needs labels. Without any, each cluster's model labels the
         samples, and their psi is compared with the sum of its members', of shape (w,):

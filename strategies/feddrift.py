@@ -30,14 +30,11 @@ from cfl_flower.engine.method import (
     with_all_models,
 )
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.settings import Positive, settings
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import FloatArray, IntArray, Plan, Result
-from clients.feddrift import EarlierDataRequest
-
-NEW = -1
-"""What a client reports that started a model of its own."""
+from clients.feddrift import NEW, EarlierDataRequest
 
 
 @settings("strategy")
@@ -96,9 +93,9 @@ def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
         if not gaps[one, two] < delta:
             break
         farthest = np.maximum(gaps[one], gaps[two])
+        farthest[[one, two]] = np.inf
         gaps[one] = farthest
         gaps[:, one] = farthest
-        gaps[one, one] = np.inf
         gaps[two] = np.inf
         gaps[:, two] = np.inf
         merged[merged == two] = one
@@ -106,7 +103,7 @@ def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
 
 
 class ChoiceReport(NamedTuple):
-    """What a participant tells."""
+    """What a participant reports: which model it trained, and how all models fit."""
 
     model: int
     """Which it trained, or `NEW`."""
@@ -125,7 +122,7 @@ class FedDrift(ClusteredStrategy):
     State = FedDriftState
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Read which model a participant trained, and what it lost with each."""
+        """Read which model a participant trained, and its losses with all models."""
         if phase != "train":
             return result
         count = len(self.state.models)
@@ -144,12 +141,11 @@ class FedDrift(ClusteredStrategy):
         plan = with_all_models(super().plan_train(server_round))
         steps = self.state.steps
         rows = self.state.rows(task.client for task in plan.tasks)
-        own = [json.dumps(steps[steps[:, 0] == row, 1:].tolist()) for row in rows]
-        pairs = zip(plan.tasks, own, strict=True)
-        tasks = [
-            replace(task, config=EarlierDataRequest(each).to_config())
-            for task, each in pairs
-        ]
+        tasks = []
+        for task, row in zip(plan.tasks, rows, strict=True):
+            earlier = steps[steps[:, 0] == row, 1:].tolist()
+            request = EarlierDataRequest(json.dumps(earlier))
+            tasks.append(replace(task, config=request.to_config()))
         return replace(plan, tasks=tasks)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
@@ -158,7 +154,7 @@ class FedDrift(ClusteredStrategy):
             return
         state = self.state
         record = self.run.record
-        rows = self.state.rows(result.client for result in results)
+        rows = state.rows(result.client for result in results)
         reports: list[ChoiceReport] = [result.report for result in results]
         chosen = np.array([report.model for report in reports], np.int64)
         losses = np.stack([report.losses for report in reports])
@@ -193,14 +189,9 @@ class FedDrift(ClusteredStrategy):
         ``samples`` are those that participants have of each model, (K,).
         """
         state = self.state
-        models = []
-        for group in range(int(merged.max()) + 1):
-            members = np.flatnonzero(merged == group).tolist()
-            parts = [state.models[member] for member in members]
-            alone = len(parts) == 1
-            models.append(parts[0] if alone else mean_model(parts, samples[members]))
-        state.models = models
+        alone = np.bincount(merged)[merged] == 1
+        mixing = np.zeros((int(merged.max()) + 1, len(merged)))
+        mixing[merged, np.arange(len(merged))] = np.where(alone, 1.0, samples)
+        state.models = mix_models(state.models, mixing)
         state.clusters = merged[state.clusters]
-        steps = state.steps[:, :2]
-        belongs = merged[state.steps[:, 2]]
-        state.steps = np.column_stack([steps, belongs])
+        state.steps[:, 2] = merged[state.steps[:, 2]]

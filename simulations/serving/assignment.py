@@ -159,7 +159,7 @@ def nearest_by_direction(
     require(len(models) > 0, "SOURCE", opened.saved.folder, allowed)
     if unlabelled:
         samples, _ = device.data(server_round).train()
-        cosines = device.likeness(anchor, models, sums, samples, server_round)
+        cosines = device.similarities(anchor, models, sums, samples, server_round)
         return int(np.argmax(cosines)) + 1, max(cosines)
     found, cosine = nearest_direction(device.direction(anchor, server_round), sums)
     return found + 1, cosine

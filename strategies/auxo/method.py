@@ -7,8 +7,9 @@ enough the cohort splits, and the new cohorts start from the same model. A clien
 for the cohort that rewarded it most, or, rarely, for another.
 
 Server keeps: of each client and cohort a reward and one for each of its two sides
-(3 n K floats). Leaves the device: the model of a participant (d floats). Who does not
-take part stays where it was, whatever happened to its data (Fielding, section 2.1).
+(3 n K floats). Leaves the device: the model of a participant (d floats). A client that
+does not take part stays in its cohort, even if its data drifted (Fielding, section
+2.1).
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ class AuxoSettings(StrategySettings):
     """Auxo's settings."""
 
     weighting: Weighting = "plain"
-    """Weights of a cohort's mean: the clients' training samples, or all alike."""
     sampling: Sampling = "clusters"
     split_rounds: list[Count] = field(default_factory=lambda: [50, 100])
     """A cohort's own rounds in which it splits; empty: whenever it has `split_at`
@@ -89,11 +89,10 @@ class Auxo(ClusteredStrategy):
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
         """Let newcomers ask for any cohort."""
         state = self.state
-        count = len(self.state.models)
+        count = len(state.models)
         more = len(newcomers)
-        self.state.join(
-            newcomers, self.run.rng("join", server_round).integers(count, size=more)
-        )
+        rng = self.run.rng("join", server_round)
+        state.join(newcomers, rng.integers(count, size=more))
         state.rewards = np.vstack([state.rewards, np.zeros((more, count))])
         state.sides = np.concatenate([state.sides, np.zeros((more, count, 2))])
 
@@ -102,7 +101,7 @@ class Auxo(ClusteredStrategy):
         state = self.state
         settings = self.settings
         rng = self.run.rng("explore", server_round)
-        count = len(self.state.clients)
+        count = len(state.clients)
         own = state.clusters
         asked = rng.integers(len(state.models), size=count)
         chance = settings.exploration * settings.decay ** (server_round - 1)
@@ -114,7 +113,7 @@ class Auxo(ClusteredStrategy):
         return cluster_plan(state, rows, self._asked)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
-        """Learn from each cohort's updates, average, then split where it is time."""
+        """Learn from each cohort's updates, average, and split cohorts that are due."""
         state = self.state
         own = state.clusters
         rows = self.state.rows(result.client for result in results)
@@ -147,38 +146,31 @@ class Auxo(ClusteredStrategy):
         state = self.state
         settings = self.settings
         centred, units = directions(updates.astype(float))
-        sides = state.sides.copy()
-        rewards = state.rewards.copy()
         members = own[rows] == cohort
         if state.begun[cohort]:
-            side = assign_sides(units, known_sides(sides[rows, cohort]))
+            found = assign_sides(units, known_sides(state.sides[rows, cohort]))
         else:
-            side = first_sides(units, members | (len(state.models) == 1))
-        found = rows[side != NEITHER]
-        side = side[side != NEITHER]
-        sides[found, cohort, side] += settings.side_reward
-        sides[found, cohort, 1 - side] -= settings.side_reward
-        state.begun = state.begun.copy()
-        state.learned = state.learned.copy()
-        state.begun[cohort] |= len(found) > 0
+            found = first_sides(units, members | (len(state.models) == 1))
+        rewarded = rows[found != NEITHER]
+        side = found[found != NEITHER]
+        state.sides[rewarded, cohort, side] += settings.side_reward
+        state.sides[rewarded, cohort, 1 - side] -= settings.side_reward
+        state.begun[cohort] |= len(rewarded) > 0
         state.learned[cohort] += 1
         if len(state.models) > 1:
             gained = cohort_rewards(centred, members, settings.reward)
-            rewards[rows, cohort] += gained
-            sides[rows[gained < 0], cohort] = 0.0
-        state.sides = sides
-        state.rewards = rewards
+            state.rewards[rows, cohort] += gained
+            state.sides[rows[gained < 0], cohort] = 0.0
 
     def split(self, learned: list[int]) -> None:
-        """Split those for which it is time of the cohorts that learned in a round."""
+        """Split the cohorts, of those that learned in a round, that are due."""
         before = len(self.state.models)
-        for cohort in learned:
-            if self.is_due(cohort):
-                self.split_cohort(cohort)
+        for cohort in filter(self.is_due, learned):
+            self.split_cohort(cohort)
         self.run.record.reclustered = len(self.state.models) > before
 
     def is_due(self, cohort: int) -> bool:
-        """Return whether a cohort splits after what it learned in this round."""
+        """Return whether a cohort has reached the round or sizes at which it splits."""
         state = self.state
         settings = self.settings
         members = np.flatnonzero(state.clusters == cohort)
@@ -193,7 +185,7 @@ class Auxo(ClusteredStrategy):
     def split_cohort(self, cohort: int) -> None:
         """Turn a cohort's sides into cohorts, which start from the same model."""
         state = self.state
-        sides = state.sides[:, cohort]
+        sides = state.sides[:, cohort].copy()
         parts = state.rewards[:, [cohort]] + sides
         state.rewards = np.column_stack([state.rewards, parts[:, 1]])
         state.rewards[:, cohort] = parts[:, 0]
@@ -203,6 +195,6 @@ class Auxo(ClusteredStrategy):
         state.learned = np.append(state.learned, state.learned[cohort])
         state.begun = np.append(state.begun, False)
         state.begun[cohort] = False
-        state.models = [*state.models, state.models[cohort]]
+        state.models.append(state.models[cohort])
         moves = (state.clusters == cohort) & (known_sides(sides) == 1)
         state.clusters = np.where(moves, len(state.models) - 1, state.clusters)

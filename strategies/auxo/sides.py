@@ -1,4 +1,4 @@
-"""Auxo's two sides of a cohort, by its participants' updates, and their rewards."""
+"""The two sides of an Auxo cohort, found from updates, and the rewards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def first_sides(units: FloatArray, members: BoolArray) -> IntArray:
 def assign_sides(units: FloatArray, known: IntArray) -> IntArray:
     """Return the side, 0, 1 or `NEITHER`, that each participant is found on, (m,).
 
-    Only those without a side take that of the nearest participant that has one: whoever
+    A participant without a side takes that of the nearest one that has a side; one that
     has a side keeps it, as in the authors' `knn_update_subR`. ``units`` are centred
     updates of length 1, (m, d), ``known`` the sides so far, (m,).
     """

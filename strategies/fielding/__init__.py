@@ -4,8 +4,6 @@ from strategies.fielding.method import (
     Fielding,
     FieldingSettings,
     cluster_clients,
-    handle_drift,
-    recluster,
     set_centres,
 )
 from strategies.fielding.state import FieldingState
@@ -15,7 +13,5 @@ __all__ = [
     "FieldingSettings",
     "FieldingState",
     "cluster_clients",
-    "handle_drift",
-    "recluster",
     "set_centres",
 ]

@@ -16,14 +16,15 @@ floats).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.merging import describe_clustering, find_merges
-from cfl_flower.clustering.similarity import gram_matrix, nearest_direction
+from cfl_flower.clustering.similarity import gram_matrix, nearest_direction, sketch
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import (
     ClusteredState,
@@ -51,8 +52,12 @@ from strategies.stocfl import representations as psi
 UNKNOWN = 0
 """The cluster of the clients whose psi the server does not know; its model is omega."""
 
-NOTHING: FloatArray = np.zeros(0)
-"""In the place of a sum of no psi."""
+EMPTY: FloatArray = np.zeros(0)
+"""The sum of psi of a cluster without members."""
+
+KEPT = 4096
+"""Numbers of a psi that are kept if it is not needed again; its cosines with others
+have a standard error of 0.02 then."""
 
 THETA = 0
 OMEGA = 1
@@ -103,11 +108,12 @@ class StoCFLState(ClusteredState):
     version: ClassVar[int] = 2
 
     representations: list[Vector] = field(default_factory=list)
-    """What is kept of each client's psi (`stocfl_representations.kept_direction`);
-    empty for those not known yet."""
+    """Each client's psi, of which a picture of the clients (docs/results/stocfl.md)
+    needs the cosines: a sketch, or all of it with `refresh=on_drift`; empty for those
+    not known yet."""
     reported: IntArray = field(default_factory=no_clusters)
     """The round in which each client's psi was taken, shape (n,)."""
-    sums: list[FloatArray] = field(default_factory=lambda: [NOTHING])
+    sums: list[FloatArray] = field(default_factory=lambda: [EMPTY])
     """The sum of its members' psi for each cluster; empty for cluster 0.
 
     Float64; of a client alone its own psi, as it came."""
@@ -151,10 +157,11 @@ class StoCFL(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Return omega, and no client (lines 1 and 2)."""
         state = super().initial_state()
-        sketch = self.settings.sketch
+        clients = self.run.config.clients
         length = len(state.models[UNKNOWN])
+        sketch_length = self.settings.sketch
         refresh = self.settings.refresh
-        psi.warn_of_memory(self.run.config.clients, sketch, length, refresh)
+        psi.warn_of_memory(clients, sketch_length, length, refresh)
         return state
 
     @property
@@ -163,28 +170,32 @@ class StoCFL(ClusteredStrategy):
         return int(self.settings.sketch or len(self.state.models[UNKNOWN]))
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Read psi, if the result carries it."""
-        return psi.read_direction(phase, result, self.width)
+        """Read psi, which is the array of a query's answer or a metric of a test.
+
+        Raises `InvalidResultError` if it is not a direction of the right width.
+        """
+        if phase == "query" and result.arrays:
+            report = DriftReport(result.arrays[0], result.num_examples)
+        elif phase == "evaluate" and "representation" in result.metrics:
+            report = DriftReport.from_metrics(result.metrics, self.width, "direction")
+        else:
+            return result
+        psi.check_direction(report.representation)
+        return replace(result, report=report)
 
     # A round: Algorithm 1 ------------------------------------------------------------
 
     def plan_train(self, server_round: int) -> Plan:
         """Cluster the participants, and send omega and their theta to each."""
         participants = self.run.participants.choose(server_round)  # line 4
-        self.represent_newcomers(server_round, participants)  # lines 5 to 7
+        known = self.state.known()
+        newcomers = [row for row in participants if not known[row]]
+        # Ask even without newcomers: the state may change once `ask` has returned.
+        for row, direction in self.ask_directions(server_round, newcomers):
+            self.state.open_cluster(row, direction, UNKNOWN)  # lines 5 to 7
         merges = self.merge_clusters(participants)  # lines 8 to 13
         self.run.record.measures["merged"] = merges
         return self.plan_local_training(participants)  # lines 14 to 16
-
-    def represent_newcomers(
-        self, server_round: int, participants: Sequence[int]
-    ) -> None:
-        """Ask participants not seen before for psi; each becomes a cluster."""
-        known = self.state.known()
-        newcomers = [row for row in participants if not known[row]]
-        # Even if nobody is asked: the state may change once `ask` has returned.
-        for row, direction in self.ask_directions(server_round, newcomers):
-            self.state.open_cluster(row, direction, UNKNOWN)
 
     def ask_directions(
         self, server_round: int, rows: Sequence[int]
@@ -196,20 +207,21 @@ class StoCFL(ClusteredStrategy):
         for part in self.run.ask_in_parts(server_round, plan):
             answers = self.run.read("query", part)
             # Without samples there is no direction.
-            sound = [result for result in answers if result.num_examples]
-            yield from self.take_directions(sound, server_round - 1)
+            valid = [result for result in answers if result.num_examples]
+            yield from self.take_directions(valid, server_round - 1)
 
     def take_directions(
         self, results: Sequence[Result], server_round: int
     ) -> Iterator[tuple[int, Vector]]:
         """Yield row and psi of results, and note that they were taken."""
-        refresh = self.settings.refresh
+        # A cluster has the sum of its members' psi: to subtract one needs all of it.
+        whole = self.settings.refresh == "on_drift" or self.width <= KEPT
         seed = self.run.config.seed
         rows = self.state.rows(result.client for result in results).tolist()
         for row, result in zip(rows, results, strict=True):
-            # A copy: it was sent in one array with others, which may be let go.
+            # A copy: the array that it is a view of has those of other clients, too.
             direction = result.report.representation.copy()
-            kept = psi.kept_direction(direction, refresh, seed)
+            kept = direction if whole else sketch(direction, KEPT, seed)
             self.state.representations[row] = kept
             self.state.reported[row] = server_round
             yield row, direction
@@ -233,9 +245,9 @@ class StoCFL(ClusteredStrategy):
             merged = merge_models(models, sizes[pair], state.trained[pair], rule)
             state.models[one], state.trained[one] = merged
             state.add_direction(one, state.sums[other])
-            # What merged is let go at once: there may be hundreds.
+            # Free the memory of the merged one at once: there may be hundreds.
             state.models[other] = state.models[UNKNOWN]
-            state.sums[other] = NOTHING
+            state.sums[other] = EMPTY
             sizes[one] += sizes[other]
             state.clusters[state.clusters == other] = one
         state.drop_empty()
@@ -265,18 +277,17 @@ class StoCFL(ClusteredStrategy):
         step = self.run.step
         for array, cluster in sorted(results.sums):
             if array == THETA and cluster != UNKNOWN:
-                # No sum is needed once its model is made.
+                # `pop` frees the sum, which is not needed once its model is made.
                 mean = results.sums.pop((array, cluster)).mean()
                 state.models[cluster] = step(state.models[cluster], mean)
                 state.trained[cluster] = True
         omega = state.models[UNKNOWN]
-        state.models[UNKNOWN] = step(
-            omega, self.next_omega(server_round, omega, results)
-        )
-        known = state.known()
+        mean = self.next_omega(server_round, omega, results)
+        state.models[UNKNOWN] = step(omega, mean)
         truth = self.run.true_concepts(server_round)
-        found = describe_clustering(state.clusters, known, state.sums[1:], truth)
-        self.run.record.measures |= found
+        self.run.record.measures |= describe_clustering(
+            state.clusters, state.known(), state.sums[1:], truth
+        )
 
     def next_omega(self, server_round: int, omega: Vector, results: Results) -> Vector:
         """Return the mean of omega as the participants trained it."""
@@ -293,11 +304,11 @@ class StoCFL(ClusteredStrategy):
         return trained.value() if trained else omega
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Take the first clients in unknown; place later ones by psi (section 4.4)."""
+        """Join the first clients as unknown; place later ones by psi (section 4.4)."""
         state = self.state
         count = len(newcomers)
         late = len(state.models) > 1
-        self.state.join(newcomers, np.full(count, UNKNOWN))
+        state.join(newcomers, np.full(count, UNKNOWN))
         state.representations += [np.zeros(0, np.float32)] * count
         state.reported = np.append(state.reported, np.zeros(count, np.int64))
         if late:
@@ -341,7 +352,7 @@ class StoCFL(ClusteredStrategy):
         state = self.state
         record = self.run.record
         reports = [result for result in results if result.report is not None]
-        rows = self.state.rows(result.client for result in reports)
+        rows = state.rows(result.client for result in reports)
         before = state.clusters[rows]
         frozen = list(state.sums)
         for row, cluster in zip(rows, before, strict=True):

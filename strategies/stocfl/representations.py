@@ -1,4 +1,4 @@
-"""What StoCFL's paper leaves open about psi: its check, its memory, and its renewal."""
+"""Checks, memory and renewal of psi, which StoCFL's paper leaves open."""
 
 from __future__ import annotations
 
@@ -8,37 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from cfl_flower.client.drift_report import DriftReport
-from cfl_flower.clustering.similarity import sketch
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import ClientId, Plan, Result, Task, Vector
+from cfl_flower.types import ClientId, Plan, Task, Vector
 from clients.stocfl import RefreshRequest
 
 MEMORY_WARNING = 4e9
 """Bytes of all clients' psi beyond which a run begins with a warning."""
 
-KEPT = 4096
-"""Numbers of a psi that are kept where no more are needed: its cosines with others have
-a standard error of 0.02 then."""
-
 TOLERANCE = 1e-3
 """By how much the length of a reported psi may differ from 1."""
-
-
-def read_direction(phase: str, result: Result, width: int) -> Result:
-    """Return a result whose report is the psi, of some width, that it carries, if any.
-
-    psi is the array of a query's answer, or among the metrics of a test. Raises
-    `InvalidResultError` if it is not a direction of that width.
-    """
-    if phase == "query" and result.arrays:
-        report = DriftReport(result.arrays[0], result.num_examples)
-    elif phase == "evaluate" and "representation" in result.metrics:
-        report = DriftReport.from_metrics(result.metrics, width, "direction")
-    else:
-        return result
-    check_direction(report.representation)
-    return replace(result, report=report)
 
 
 def check_direction(direction: Vector) -> None:
@@ -47,18 +25,6 @@ def check_direction(direction: Vector) -> None:
     if length != 0 and abs(length - 1) > TOLERANCE:
         detail = f"a direction of length {length:.4g} instead of 1"
         raise InvalidResultError("representation", detail)
-
-
-def kept_direction(direction: Vector, refresh: str, seed: int) -> Vector:
-    """Return what is kept of a psi: all of it, if it will be needed again, or a sketch.
-
-    A cluster has the sum of its members'. To take one away again, when its data have
-    changed, needs all of it; a picture of the clients (docs/results/stocfl.md)
-    their cosines.
-    """
-    if refresh == "on_drift" or len(direction) <= KEPT:
-        return direction
-    return sketch(direction, KEPT, seed)
 
 
 def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
