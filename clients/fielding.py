@@ -26,7 +26,7 @@ class FieldingClient(ClusteredClient):
         return super().answer(parameters, config)
 
     def represent(self, config: Config, server_round: int) -> Vector:
-        """Return the representation to report; a malicious client forges it."""
+        """Return the representation to report; a malicious client falsifies it."""
         context = self.context
         settings = self.context.settings
         representation = settings.representation

@@ -31,9 +31,9 @@ from cfl_flower.clustering.algorithms import (
 from cfl_flower.clustering.representations import digest
 from cfl_flower.clustering.similarity import cosine_matrix, decomposed_cosines, madc
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import no_clusters
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Count, Natural, NonNegative, settings
+from cfl_flower.state import no_clusters
 from cfl_flower.types import (
     BoolArray,
     ClientId,
@@ -63,11 +63,11 @@ class FlexCFLSettings(ChoosingSettings):
     alpha: Annotated[float, Field(ge=1)] = 20.0
     """The group cold start takes alpha * m clients."""
     grouping: Literal["edc", "madc", "random"] = "edc"
-    """How these are grouped. `random` is the paper's ablation RCC, in which the updates
-    of m random clients are the directions."""
+    """How the clients of the group cold start are grouped. `random` is the paper's
+    ablation RCC, in which the updates of m random clients are the directions."""
     newcomers: Literal["cosine", "random"] = "cosine"
-    """How the others choose a group. `random` is the paper's ablation RAC; clients that
-    migrate later choose by cosine."""
+    """How all other clients choose a group. `random` is the paper's ablation RAC;
+    clients that migrate later choose by cosine."""
     pretraining: Count = 50
     """Mini-batches of a cold start; the paper says an epoch."""
     sketch: Natural = 0
@@ -83,7 +83,7 @@ class FlexCFLState(ChoosingState):
     """FlexCFL's state."""
 
     directions: list[Vector] = field(default_factory=list)
-    """m vectors, each group's at its start, of shape (d,), or (k,) if sketched."""
+    """The direction of each group at its start, shape (d,), or (k,) if sketched."""
     holding: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     """Which clients have received the directions, shape (n,)."""
 
@@ -170,7 +170,7 @@ class FlexCFL(ChoosingStrategy):
     def start_groups(
         self, server_round: int, newcomers: list[Result], rng: np.random.Generator
     ) -> set[ClientId]:
-        """Group the first clients by their updates: Algorithm 3. Return them."""
+        """Group the first clients by their updates, and return them: Algorithm 3."""
         settings = self.settings
         state = self.state
         results, asked = self.collect_updates(server_round, newcomers, rng)
@@ -190,8 +190,8 @@ class FlexCFL(ChoosingStrategy):
     ) -> tuple[list[Result], set[ClientId]]:
         """Let alpha * m clients train from w_0: Algorithm 3, lines 2 to 6.
 
-        Only m of them if the grouping is random. If fewer than m answer, others take
-        their place. Returns who was asked, too.
+        Only m clients if the grouping is random. If fewer than m answer, others are
+        asked. Returns the answers and all clients that were asked.
         """
         settings = self.settings
         reply = (settings.sketch or len(self.run.initial_model()),)
@@ -214,7 +214,7 @@ class FlexCFL(ChoosingStrategy):
     def admit(
         self, server_round: int, results: list[Result], clusters: Sequence[int]
     ) -> None:
-        """Take clients into the state; those that chose hold the directions."""
+        """Add clients to the state; those that chose hold the directions."""
         super().admit(server_round, results, clusters)
         chose = np.array([result.report is not None for result in results], bool)
         self.state.holding = np.append(self.state.holding, chose)

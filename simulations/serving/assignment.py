@@ -25,7 +25,7 @@ from cfl_flower.state import ClusteredState
 from clients.base import ClusteredClient
 from clients.stocfl import StoCFLClient
 from simulations.reporting.saved import SavedRun, load_run
-from strategies.stocfl.method import StoCFLState
+from strategies.stocfl import StoCFLState
 
 WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}
 NO_DRIFT = {"_target_": "cfl_flower.data.worlds.drift.Regroup", "rounds": []}
@@ -113,7 +113,7 @@ def assign(
         cluster, fit = nearest_by_direction(opened, device, server_round, unlabelled)
         joins = fit >= settings["strategy"].threshold
     else:
-        losses = device.losses(models, server_round)
+        losses = device.losses(models, device.samples(server_round))
         cluster = int(losses.argmin())
         joins = True
         fit = float(losses[cluster])

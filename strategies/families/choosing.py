@@ -16,15 +16,9 @@ import numpy as np
 
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredState,
-    ClusteredStrategy,
-    StrategySettings,
-    no_clusters,
-    read_number,
-    with_all_models,
-)
+from cfl_flower.engine.method import ClusteredStrategy, read_number, with_all_models
 from cfl_flower.settings import Count, require, settings
+from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import BoolArray, IntArray, Plan, Result, Scalar, Task, Vector
 from clients.families.choosing import ChoiceRequest, MigrationRequest
 
@@ -41,7 +35,7 @@ class ChoosingSettings(StrategySettings):
     """How a shift of the label counts is detected."""
 
     def check_run(self, clients: int) -> None:
-        """Require as many clients as clusters."""
+        """Require at least as many clients as clusters."""
         super().check_run(clients)
         allowed = f"at most the {clients} clients"
         require(self.clusters <= clients, "clusters", self.clusters, allowed)
@@ -57,11 +51,11 @@ class ChoosingState(ClusteredState):
     """The state of all methods whose clients choose."""
 
     chosen: IntArray = field(default_factory=no_clusters)
-    """The round in which each client's choice was taken, shape (n,)."""
+    """The round in which each client's last choice arrived, shape (n,)."""
 
 
 class ChoosingStrategy(ClusteredStrategy):
-    """Clients choose among m clusters; each is averaged by itself."""
+    """Clients choose among m clusters, whose models are averaged separately."""
 
     Settings = ChoosingSettings
     State: ClassVar[type[ChoosingState]] = ChoosingState
@@ -107,7 +101,7 @@ class ChoosingStrategy(ClusteredStrategy):
     def admit(
         self, server_round: int, results: list[Result], clusters: Sequence[int]
     ) -> None:
-        """Take clients into the state."""
+        """Add clients to the state, with the clusters that they chose."""
         state = self.state
         state.join(results, np.array(clusters, np.int64))
         state.chosen = np.append(state.chosen, np.full(len(results), server_round - 1))

@@ -17,7 +17,7 @@ joins and whenever its data changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,6 @@ from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
 from cfl_flower.clustering.algorithms import (
     KMeansScan,
     choose_clusters,
-    mixing_matrix,
     put_stragglers_together,
 )
 from cfl_flower.clustering.centres import (
@@ -48,21 +47,25 @@ from cfl_flower.engine.method import (
     ClusteredStrategy,
     Description,
     Disclosure,
-    StrategySettings,
     Supports,
 )
-from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.privacy.report_noise import NoNoise, Privacy
 from cfl_flower.settings import Fraction, NonNegative, require, settings
-from cfl_flower.state import Sampling, Weighting, no_clusters
-from cfl_flower.types import ClientId, IntArray, Plan, Result, Task, Vector
+from cfl_flower.state import (
+    ClusteredState,
+    Sampling,
+    StrategySettings,
+    Weighting,
+    no_clusters,
+)
+from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
 from strategies.fielding.representations import LabelHistogram, Representation
 from strategies.fielding.robustness import PlainMeans, Robustness
-from strategies.fielding.state import FieldingState
 from strategies.fielding.threshold import (
     FixedThreshold,
     LearnedThreshold,
     ThresholdLearning,
+    Trials,
 )
 from strategies.fielding.triggers import CentreTrigger, PairwiseTrigger, Trigger
 
@@ -104,7 +107,7 @@ class FieldingSettings(StrategySettings):
         metrics = self.representation.metrics
         allowed = f"{' or '.join(metrics)} with strategy/representation={kind}"
         require(self.distance in metrics, "strategy.distance", self.distance, allowed)
-        # Nothing bounds what one sample does to a gradient or an embedding.
+        # The effect of one sample on a gradient or an embedding has no bound.
         ok = kind == "label_histogram" or not self.privacy.on
         allowed = "label_histogram with strategy/privacy, which protects labels alone"
         require(ok, "strategy/representation", kind, allowed)
@@ -123,8 +126,32 @@ class FieldingSettings(StrategySettings):
         require(ok, "strategy/threshold_learning", "trials", allowed)
 
 
+@dataclass
+class FieldingState(ClusteredState):
+    """Fielding's state; L is the length of a representation."""
+
+    representations: FloatArray
+    """The latest representation of each client, shape (n, L)."""
+    counts: IntArray
+    """The number of samples behind it, shape (n,)."""
+    reports: IntArray
+    """The number of each client's reports so far, shape (n,)."""
+    centres: FloatArray
+    """The centre of each cluster, shape (K, L)."""
+    reference: FloatArray
+    """The centres at the last re-clustering, shape (K, L)."""
+    heterogeneity: float | None = None
+    """The mean client distance, as of the last change of clusters or reports."""
+    delta: float | None = None
+    """Delta of Appendix F.2; None before the first drift event."""
+    consecutive: int = 0
+    """Drift events in a row that led to re-clustering (Appendix F.2)."""
+    trials: Trials = field(default_factory=Trials)
+    """What was observed of the thresholds (Appendix F.1)."""
+
+
 def set_centres(state: FieldingState, settings: FieldingSettings) -> None:
-    """Set the centres of new clusters, from which later shifts can be measured."""
+    """Set the centres of new clusters, which are also the reference of later shifts."""
     points = state.representations
     trim = settings.robustness.trim
     state.centres = find_centres(points, state.clusters, len(state.models), trim)
@@ -193,13 +220,13 @@ class Fielding(ClusteredStrategy):
         return ReportRequest(representation.name, tolerance, shared)
 
     def hello(self, clients: Sequence[ClientId]) -> Plan:
-        """Ask for first representations; the shared model comes along, to be kept."""
+        """Ask for first representations, and send the shared model."""
         models = tuple(range(len(self.shared)))
         tasks = [Task(client, models) for client in clients]
         return Plan(tasks, self.shared, self.request.to_config())
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Read a report: the answer to hello, a query, must bring one, a test may."""
+        """Read a report, which queries always have, and tests if data changed."""
         reported = phase == "query" or "representation" in result.metrics
         if phase == "train" or not reported:
             return result
@@ -220,7 +247,7 @@ class Fielding(ClusteredStrategy):
         state.counts = np.append(state.counts, counts)
         state.reports = np.append(state.reports, np.ones(len(counts), np.int64))
         if state.clients:
-            # In any cluster, from which Algorithm 2 moves them.
+            # Algorithm 2 moves them from this cluster to the nearest.
             self.state.join(newcomers, np.zeros(len(newcomers), np.int64))
             rng = self.run.rng("recluster-join", server_round)
             _, self.run.record.reclustered = self.follow_drift(rows, rng)
@@ -249,7 +276,7 @@ class Fielding(ClusteredStrategy):
         reports = [result for result in results if result.report is not None]
         record.drifted = len(reports)
         record.moved = 0
-        # Not None any more, and still True if newcomers led to it.
+        # It is true already if newcomers led to a re-clustering.
         record.reclustered = bool(record.reclustered)
         self.learn_threshold(drifted=bool(reports))
         drifted = self.state.rows(result.client for result in reports)
@@ -302,16 +329,13 @@ class Fielding(ClusteredStrategy):
         fires = settings.trigger.fires(state, centres, threshold, distance, parts)
         if fires:
             # Lines 6 to 10: new models are means of the members' models.
-            old = state.clusters
-            state.clusters = cluster_clients(state, settings, rng)
-            mixing = mixing_matrix(old, state.clusters, len(state.models))
-            state.models = mix_models(state.models, mixing)
+            state.recluster(cluster_clients(state, settings, rng))
             set_centres(state, settings)
         self.measure_heterogeneity()
         return moved, fires
 
     def learn_threshold(self, drifted: bool) -> None:
-        """Judge the threshold on trial by Dunnett's test (Appendix F.1)."""
+        """Learn the threshold from this round's accuracy and drift (Appendix F.1)."""
         learning = self.settings.threshold_learning
         configured = self.settings.threshold
         if not isinstance(learning, LearnedThreshold):
@@ -324,7 +348,7 @@ class Fielding(ClusteredStrategy):
         state.trials = trials
 
     def measure_heterogeneity(self) -> None:
-        """Keep the mean client distance within clusters (section 2.1)."""
+        """Save the mean client distance within clusters (section 2.1)."""
         state = self.state
         distance = self.settings.distance
         points = state.representations

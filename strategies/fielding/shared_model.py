@@ -1,4 +1,4 @@
-"""A model that all clients hold, to represent their data by: Fielding, Appendix E.1.
+"""A shared model by which all clients represent their data: Fielding, Appendix E.1.
 
 The server pre-trains it on a few samples of each class, or reads it from a file, and
 sends it once, with the hello. It has the run's network.

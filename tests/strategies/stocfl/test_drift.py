@@ -12,7 +12,7 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.types import FloatArray, Result
 from simulations.engines.inprocess import InProcessGrid
-from strategies.stocfl.method import StoCFL, StoCFLState
+from strategies.stocfl import StoCFL, StoCFLState
 from tests.conftest import Runner
 from tests.strategies.stocfl.test_method import MODEL, state_of
 

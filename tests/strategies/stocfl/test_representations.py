@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cfl_flower.types import Plan, Task
-from strategies.stocfl.representations import ask_for_changes
+from strategies.stocfl import ask_for_changes
 
 
 def test_known_clients_are_asked_for_changes_with_their_test() -> None:

@@ -15,7 +15,8 @@ floats).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -26,17 +27,14 @@ from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.merging import describe_clustering, find_merges
 from cfl_flower.clustering.similarity import gram_matrix, nearest_direction, sketch
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredState,
-    ClusteredStrategy,
-    Disclosure,
-    no_clusters,
-)
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import RunningMean, merge_models
 from cfl_flower.settings import Count, Natural, require, settings
-from cfl_flower.state import Weighting
+from cfl_flower.state import ClusteredState, Weighting, no_clusters
 from cfl_flower.types import (
     BoolArray,
+    ClientId,
     FloatArray,
     IntArray,
     Plan,
@@ -45,9 +43,8 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
-from clients.stocfl import OmegaRequest, PsiRequest
-from strategies.families.bilevel import BilevelSettings
-from strategies.stocfl import representations as psi
+from clients.stocfl import OmegaRequest, PsiRequest, RefreshRequest
+from strategies.ditto import DittoSettings
 
 UNKNOWN = 0
 """The cluster of the clients whose psi the server does not know; its model is omega."""
@@ -59,14 +56,20 @@ KEPT = 4096
 """Numbers of a psi that are kept if it is not needed again; its cosines with others
 have a standard error of 0.02 then."""
 
+MEMORY_WARNING = 4e9
+"""Bytes of all clients' psi beyond which a run begins with a warning."""
+
+TOLERANCE = 1e-3
+"""By how much the length of a reported psi may differ from 1."""
+
 THETA = 0
 OMEGA = 1
 """The arrays of a participant's reply."""
 
 
 @settings("strategy")
-class StoCFLSettings(BilevelSettings):
-    """StoCFL's settings."""
+class StoCFLSettings(DittoSettings):
+    """Ditto's settings, for the models of clusters, and StoCFL's own."""
 
     client: str = "clients.stocfl.StoCFLClient"
     weighting: Weighting = "plain"
@@ -112,7 +115,7 @@ class StoCFLState(ClusteredState):
     needs the cosines: a sketch, or all of it with `refresh=on_drift`; empty for those
     not known yet."""
     reported: IntArray = field(default_factory=no_clusters)
-    """The round in which each client's psi was taken, shape (n,)."""
+    """The round in which each client's psi arrived, shape (n,)."""
     sums: list[FloatArray] = field(default_factory=lambda: [EMPTY])
     """The sum of its members' psi for each cluster; empty for cluster 0.
 
@@ -129,15 +132,15 @@ class StoCFLState(ClusteredState):
         self.clusters[row] = len(self.models)
         self.models.append(self.models[origin])
         self.sums.append(direction)
-        # Omega was trained for no cluster: ``trained[0]`` stays false.
+        # Omega is the model of no cluster, so that ``trained[0]`` is always false.
         self.trained = np.append(self.trained, self.trained[origin])
 
     def add_direction(self, cluster: int, direction: FloatArray) -> None:
-        """Add a psi, or a sum of some, to a cluster's."""
+        """Add a psi, or a sum of several, to a cluster's sum."""
         self.sums[cluster] = np.add(self.sums[cluster], direction, dtype=np.float64)
 
     def drop_empty(self) -> None:
-        """Forget clusters without members, and number the others in order."""
+        """Remove clusters without members, and renumber the others in order."""
         keep = self.sizes > 0
         keep[UNKNOWN] = True
         kept = np.flatnonzero(keep).tolist()
@@ -145,6 +148,44 @@ class StoCFLState(ClusteredState):
         self.models = [self.models[cluster] for cluster in kept]
         self.sums = [self.sums[cluster] for cluster in kept]
         self.trained = self.trained[kept]
+
+
+def check_direction(direction: Vector) -> None:
+    """Raise `InvalidResultError` for a psi whose length is neither 0 nor 1."""
+    length = float(np.linalg.norm(direction.astype(np.float64)))
+    if length != 0 and abs(length - 1) > TOLERANCE:
+        detail = f"a direction of length {length:.4g} instead of 1"
+        raise InvalidResultError("representation", detail)
+
+
+def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
+    """Let known clients report psi again with the test, if their data changed.
+
+    ``tests`` may have no tasks; ``reported`` is the round in which each psi arrived.
+    """
+    tasks = [
+        replace(task, config=RefreshRequest(reported[task.client]).to_config())
+        if task.client in reported
+        else task
+        for task in tests.tasks or map(Task, reported)
+    ]
+    return replace(tests, tasks=tasks)
+
+
+def warn_of_memory(clients: int, length: int, settings: StoCFLSettings) -> None:
+    """Warn if psi of all clients, or clusters, can take much of the server's memory."""
+    dimension = settings.sketch
+    size = 4 * clients * (dimension or length)
+    if size <= MEMORY_WARNING:
+        return
+    what = f"the directions of {clients} clients in {size / 1e9:.0f} GB"
+    if settings.refresh == "never":
+        what = f"a direction of each cluster, up to {size / 1e9:.0f} GB (no two alike)"
+    warnings.warn(
+        f"strategy.sketch={dimension} keeps {what} of the server's memory; "
+        f"strategy.sketch=1024 takes {4096 * clients / 1e9:.2g} GB",
+        stacklevel=1,
+    )
 
 
 class StoCFL(ClusteredStrategy):
@@ -157,11 +198,8 @@ class StoCFL(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Return omega, and no client (lines 1 and 2)."""
         state = super().initial_state()
-        clients = self.run.config.clients
         length = len(state.models[UNKNOWN])
-        sketch_length = self.settings.sketch
-        refresh = self.settings.refresh
-        psi.warn_of_memory(clients, sketch_length, length, refresh)
+        warn_of_memory(self.run.config.clients, length, self.settings)
         return state
 
     @property
@@ -180,7 +218,7 @@ class StoCFL(ClusteredStrategy):
             report = DriftReport.from_metrics(result.metrics, self.width, "direction")
         else:
             return result
-        psi.check_direction(report.representation)
+        check_direction(report.representation)
         return replace(result, report=report)
 
     # A round: Algorithm 1 ------------------------------------------------------------
@@ -200,7 +238,7 @@ class StoCFL(ClusteredStrategy):
     def ask_directions(
         self, server_round: int, rows: Sequence[int]
     ) -> Iterator[tuple[int, Vector]]:
-        """Yield row and psi of those who answer."""
+        """Yield row and psi of each client that answers."""
         tasks = [Task(self.state.clients[row], (0,)) for row in rows]
         question = PsiRequest(represent=True).to_config()
         plan = Plan(tasks, [self.run.initial_model()], question, (self.width,))
@@ -213,7 +251,7 @@ class StoCFL(ClusteredStrategy):
     def take_directions(
         self, results: Sequence[Result], server_round: int
     ) -> Iterator[tuple[int, Vector]]:
-        """Yield row and psi of results, and note that they were taken."""
+        """Yield row and psi of results, and save the psi and the round."""
         # A cluster has the sum of its members' psi: to subtract one needs all of it.
         whole = self.settings.refresh == "on_drift" or self.width <= KEPT
         seed = self.run.config.seed
@@ -227,7 +265,7 @@ class StoCFL(ClusteredStrategy):
             yield row, direction
 
     def merge_clusters(self, rows: Sequence[int]) -> int:
-        """Merge the clusters of some clients; return how many went into others."""
+        """Merge the clusters of some clients; return the number of merges."""
         state = self.state
         settings = self.settings
         touched = np.setdiff1d(state.clusters[rows], [UNKNOWN])
@@ -265,11 +303,11 @@ class StoCFL(ClusteredStrategy):
             Task(state.clients[row], (UNKNOWN, int(state.clusters[row])))
             for row in participants
         ]
-        # Which of the two models each array of a reply, THETA and OMEGA, is made from.
+        # The place of the model that each array, THETA and OMEGA, was trained from.
         bases = (1,) if settings.omega == "sequential" else (1, 0)
         sum_spec = SumSpec(bases, settings.weighting == "samples")
         reply = (len(omega),) * len(bases)
-        return Plan(tasks, list(state.models), {}, reply, sum_spec)
+        return Plan(tasks, state.models, {}, reply, sum_spec)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average omega, and theta of each cluster (lines 17 to 19)."""
@@ -317,9 +355,9 @@ class StoCFL(ClusteredStrategy):
                 self.place(row, direction, state.sums)
 
     def place(self, row: int, direction: Vector, sums: Sequence[FloatArray]) -> None:
-        """Let a client join the nearest cluster, or open one like it (section 4.4).
+        """Let a client join the nearest cluster, or open a new one (section 4.4).
 
-        The nearest is found by ``sums``: the state's, or those of before some left.
+        ``sums`` decide which is nearest; they may be those before clients left.
         """
         state = self.state
         nearest = UNKNOWN
@@ -343,10 +381,10 @@ class StoCFL(ClusteredStrategy):
             return plan
         known = np.flatnonzero(state.known())
         reported = {state.clients[row]: int(state.reported[row]) for row in known}
-        return psi.ask_for_changes(plan, reported)
+        return ask_for_changes(plan, reported)
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
-        """Take clients whose data changed out of their clusters, and place them."""
+        """Move clients whose data changed to the cluster nearest to their new psi."""
         if self.settings.refresh == "never":
             return
         state = self.state
