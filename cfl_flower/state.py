@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 from flwr.client import NumPyClient
 
-from cfl_flower.learning.aggregation import Memory
+from cfl_flower.clustering.algorithms import mixing_matrix
+from cfl_flower.learning.aggregation import Memory, mix_models
 from cfl_flower.learning.selection import History
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.privacy.accounting import PrivacyLoss
@@ -85,6 +86,16 @@ class ClusteredState:
         """Append newcomers, with a cluster for each, shape (m,)."""
         self.clients = self.clients + [result.client for result in newcomers]
         self.clusters = np.append(self.clusters, clusters)
+
+    def recluster(self, clusters: IntArray) -> None:
+        """Put all clients into new clusters, shape (n,).
+
+        The model of a new cluster is the mean of its members' previous models
+        (Fielding, Algorithm 2, line 10).
+        """
+        mixing = mixing_matrix(self.clusters, clusters, len(self.models))
+        self.models = mix_models(self.models, mixing)
+        self.clusters = clusters
 
     def rows(self, clients: Iterable[ClientId]) -> IntArray:
         """Return the rows of clients in the state's arrays."""

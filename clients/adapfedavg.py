@@ -14,7 +14,7 @@ from clients.base import ClusteredClient, Config, Reply
 
 @dataclass(frozen=True)
 class RateRequest(Request):
-    """To train with another learning rate than that of the settings."""
+    """A request to train with another learning rate than that of the settings."""
 
     learning_rate: float
 

@@ -1,7 +1,7 @@
 """The client of every method that trains the model it receives.
 
 Computes: local SGD (proximal if mu > 0) on its data of the round; a test of the model
-it is served; its label histogram when the server asks for it and does not hold it.
+it is served; its label histogram when the server requests it and does not hold it.
 Sends: the trained model (d floats); the histogram (L floats) after a drift, with noise
 if `strategy/privacy` is set.
 Keeps: nothing; with ``strategy.local.buffers=local`` its running statistics.
@@ -32,7 +32,7 @@ from cfl_flower.seeding import generator
 from cfl_flower.types import START_LOSS, START_RMS, FloatArray, Scalar, Vector
 
 Config: TypeAlias = dict[str, Any]
-"""What the server says with a task."""
+"""A task's config, from the server."""
 
 Metrics: TypeAlias = dict[str, Scalar]
 
@@ -51,11 +51,11 @@ class ClusteredClient(NumPyClient):
     """A client for one task."""
 
     reports_loss: ClassVar[bool] = True
-    """Whether `fit` reports, if asked, the loss of the one model that it starts from; a
-    class with a `fit` of its own that does so says it."""
+    """Whether `fit` reports, if requested, the loss of the model that it starts from. A
+    subclass that overrides `fit`, and still does, sets it to true."""
 
     directions: ClassVar[tuple[str, ...]] = ()
-    """Keys of a query whose answer's array represents data, and is no model."""
+    """Keys of queries that are answered with a representation of data, not a model."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -72,14 +72,18 @@ class ClusteredClient(NumPyClient):
         return local
 
     def rng(self, purpose: str, server_round: int | None = None) -> np.random.Generator:
-        """Return this client's generator of a purpose in a round: the task's."""
+        """Return this client's generator for a purpose in a round, or in the task's."""
         context = self.context
         now = context.round if server_round is None else server_round
         return generator(context.seed, purpose, now, context.client)
 
-    def load_received(self, start: Vector) -> FlatModel:
-        """Load a received model, with this client's own running statistics if any."""
-        return self.context.model.load(self.with_own_buffers(start, self.context.round))
+    def load(self, model: Vector, before: int | None = None) -> FlatModel:
+        """Load a model, with this client's own running statistics, if any.
+
+        They are those from before a round, by default the task's.
+        """
+        before = self.context.round if before is None else before
+        return self.context.model.load(self.with_own_buffers(model, before))
 
     def data(self, server_round: int) -> View:
         """Return this client's data of a round."""
@@ -88,11 +92,11 @@ class ClusteredClient(NumPyClient):
         return context.stream.view(int(place), server_round)
 
     def samples(self, server_round: int) -> Samples:
-        """Return the training samples and labels; a malicious client's are spoilt."""
+        """Return the training samples and labels; a malicious client falsifies them."""
         return self.samples_of(self.data(server_round))
 
     def samples_of(self, view: View) -> Samples:
-        """Return what `samples` does, of data that this client holds or held."""
+        """Return the training samples and labels of a view; see `samples`."""
         x, y = view.train()
         attack = self.context.attack
         classes = self.context.stream.classes
@@ -103,7 +107,7 @@ class ClusteredClient(NumPyClient):
     def fingerprint(self, server_round: int) -> np.ndarray:
         """Return 8 bytes that identify a round's training samples and their labels.
 
-        On a device by their content: the indices of its own folder always start at 0.
+        A device hashes their content: the indices in its folder always start at 0.
         """
         view = self.data(server_round)
         state = blake2b(digest_size=8)
@@ -114,16 +118,14 @@ class ClusteredClient(NumPyClient):
             state.update(view.train()[0].cpu().numpy().data)
         return np.frombuffer(state.digest(), np.uint8)
 
-    def get_properties(self, config: Config) -> Metrics:
-        """Answer the server's hello: sizes, and the first representation if asked."""
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
+        """Answer the server's hello, with the first representation if requested.
+
+        Methods with other queries, outside of training and tests, override it.
+        """
         upcoming = self.context.upcoming
         count = len(self.data(upcoming).labels)
-        return {"num_examples": count, **self.report(config, upcoming)}
-
-    def answer(self, parameters: list[Vector], config: Config) -> Reply:
-        """Answer a question that the server asks outside of training and tests."""
-        found = self.get_properties(config)
-        return [], int(found.pop("num_examples")), found
+        return [], count, self.report(config, upcoming)
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model, parameters[0], on the data of this round."""
@@ -135,7 +137,7 @@ class ClusteredClient(NumPyClient):
         return parameters[0]
 
     def start_loss(self, received: Vector, config: Config) -> Metrics:
-        """Return a received model's mean loss and root of its mean square, if asked."""
+        """Return a received model's mean and root mean square loss, if requested."""
         x, y = self.samples(self.context.round)
         if len(y) == 0 or not asks_for_losses(config):
             return {}
@@ -151,42 +153,39 @@ class ClusteredClient(NumPyClient):
         purpose: str = "batches",
         anchor: Vector | None = None,
         samples: Samples | None = None,
+        **terms: Any,
     ) -> tuple[Vector, int]:
         """Return the model trained from given weights, (d,), and the number of samples.
 
-        It is trained on the data of the task's round unless another, or ``samples``,
-        are given, with the running statistics from before. The proximal term holds the
-        weights near the ``anchor``, by default the start. ``purpose`` names the
-        draws of the batches: with another one than the default the training is a trial,
-        which leaves nothing behind.
+        It is trained on the data of the task's round, unless another round or
+        ``samples`` are given, and starts with this client's own running statistics, if
+        any. The proximal term holds the weights near the ``anchor``, by default the
+        start. ``purpose`` seeds the draws of the batches: with another than the default
+        the training is a trial, after which the statistics are not kept. ``terms`` are
+        further arguments of `learning.training.train`.
         """
         context = self.context
         server_round = context.round if server_round is None else server_round
         x, y = self.samples(server_round) if samples is None else samples
-        model = context.model.load(self.with_own_buffers(start, before=server_round))
+        model = self.load(start, before=server_round)
         rng = self.rng(purpose, server_round)
         near = None
         if anchor is not None:
             near = torch.from_numpy(anchor[: len(model.weights)]).to(x.device)
-        train(model, x, y, local or self.local, rng, anchor=near)
+        train(model, x, y, local or self.local, rng, anchor=near, **terms)
         trained = model.to_vector()
         trial = purpose != "batches"
         return trained if trial else self.keep_buffers(trained, start), len(y)
 
-    def losses(self, models: Sequence[Vector], server_round: int) -> FloatArray:
-        """Return the mean loss of each model on a round's training samples.
+    def losses(self, models: Sequence[Vector], samples: Samples) -> FloatArray:
+        """Return the mean loss of each model on samples, shape (K,).
 
-        All 0 for a client without any, so that the first model is the best.
+        They are 0 without samples, so that the first model is the best.
         """
-        return self.losses_on(models, self.samples(server_round))
-
-    def losses_on(self, models: Sequence[Vector], samples: Samples) -> FloatArray:
-        """Return the mean loss of each model on given samples; see `losses`."""
         x, y = samples
-        context = self.context
-        own = [self.with_own_buffers(m, context.round) for m in models if len(y)]
-        found = [evaluate(context.model.load(m), x, y)[0] for m in own]
-        return np.array(found or [0.0] * len(models))
+        if len(y) == 0:
+            return np.zeros(len(models))
+        return np.array([evaluate(self.load(m), x, y)[0] for m in models])
 
     @property
     def keeps_buffers(self) -> bool:
@@ -197,7 +196,7 @@ class ClusteredClient(NumPyClient):
     def with_own_buffers(self, model: Vector, before: int) -> Vector:
         """Return a model with this client's own statistics as of before a round.
 
-        The model itself if there are none: they start from the received ones.
+        Without any, the received ones stay.
         """
         if not self.keeps_buffers:
             return model
@@ -207,7 +206,7 @@ class ClusteredClient(NumPyClient):
         return np.concatenate([model[: -len(own)], own])
 
     def keep_buffers(self, trained: Vector, received: Vector) -> Vector:
-        """Remember the trained statistics, and return the model with those received."""
+        """Save the trained statistics; return the model with the received ones."""
         if not self.keeps_buffers:
             return trained
         context = self.context
@@ -216,7 +215,7 @@ class ClusteredClient(NumPyClient):
         return self.without_own_buffers(trained, received)
 
     def without_own_buffers(self, trained: Vector, received: Vector) -> Vector:
-        """Return a trained model with the received statistics, if they are not sent."""
+        """Return a trained model with the received statistics, if own ones are kept."""
         count = len(self.context.model.weights)
         own = self.keeps_buffers
         return np.concatenate([trained[:count], received[count:]]) if own else trained
@@ -224,7 +223,7 @@ class ClusteredClient(NumPyClient):
     def evaluate(
         self, parameters: list[Vector], config: Config
     ) -> tuple[float, int, Metrics]:
-        """Test the served model on this round's data, and look at the next round's."""
+        """Test the served model on this round's data; report the next round's data."""
         upcoming = self.context.upcoming
         report = self.report(config, upcoming, parameters)
         request = EvaluateRequest.of(config)
@@ -237,19 +236,19 @@ class ClusteredClient(NumPyClient):
         count = len(view.test_indices)
         if count == 0:
             return 0.0, 0, report
-        paid = self.context.model.passes
+        passes = self.context.model.passes
         test = self.make_test(parameters)
         loss, correct = test(view)
         found: Metrics = {"correct": correct}
         if own.whole and len(own.test_indices):
             found["own_correct"] = test(own)[1]
             found["own_tested"] = len(own.test_indices)
-        # A test is a measurement, no work of the device.
-        self.context.model.passes = paid
+        # Passes measure the work of a device, to which a test does not belong.
+        self.context.model.passes = passes
         return loss, count, {**found, **report}
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
-        """Return the test of what this client predicts with, to be run on a view."""
+        """Return a function that tests this client's predictions on a view."""
         served = self.with_own_buffers(self.served(parameters), self.context.upcoming)
         return partial(self.context.evaluator.evaluate, served)
 
@@ -262,7 +261,7 @@ class ClusteredClient(NumPyClient):
     ) -> Metrics:
         """Return the representation of a round's data unless the server holds it.
 
-        A client that has no data left reports nothing: its histogram is undefined.
+        A client without any data left reports nothing: its histogram is undefined.
         """
         request = ReportRequest.from_config(config)
         samples = len(self.data(server_round).labels)
@@ -274,7 +273,7 @@ class ClusteredClient(NumPyClient):
         return {} if report is None else report.to_metrics()
 
     def represent(self, config: Config, server_round: int) -> Vector:
-        """Return the label histogram to report; a malicious client's is spoilt."""
+        """Return the label histogram to report; a malicious client falsifies it."""
         context = self.context
         labels = self.data(server_round).labels
         classes = context.stream.classes

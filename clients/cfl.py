@@ -17,4 +17,5 @@ class CFLClient(ClusteredClient):
         """Return the model with the smallest training loss, the cluster's on a tie."""
         if len(parameters) == 1:
             return parameters[0]
-        return parameters[int(self.losses(parameters, self.context.round).argmin())]
+        losses = self.losses(parameters, self.samples(self.context.round))
+        return parameters[int(losses.argmin())]

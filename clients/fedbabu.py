@@ -18,20 +18,21 @@ from clients.families.decoupled import DecoupledClient
 
 
 class FedBABUClient(DecoupledClient):
-    """Body aggregation and body update only."""
+    """Trains the extractor alone; fine-tunes the whole model before a test."""
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the extractor on the data of this round."""
-        x, y = self.samples(self.context.round)
-        extractor = self.fit_extractor(parameters[0], self.first_classifier(), x, y)
-        return [extractor], len(y), {}
+        samples = self.samples(self.context.round)
+        classifier = self.first_classifier()
+        extractor = self.fit_extractor(parameters[0], classifier, samples)
+        return [extractor], len(samples[1]), {}
 
     def first_classifier(self) -> Vector:
         """Return the classifier of the common initial model."""
         return self.split.divide(self.context.initial())[1]
 
     def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
-        """Return the test of the model after fine-tuning all of it."""
+        """Return the test of the whole model after its fine-tuning."""
         context = self.context
         settings = self.context.settings
         if not settings.fine_tuning:
@@ -39,6 +40,7 @@ class FedBABUClient(DecoupledClient):
         epochs = settings.fine_tuning
         rate = settings.fine_tuning_rate
         local = replace(self.local, steps=None, epochs=epochs, learning_rate=rate)
-        model = self.load(parameters[0], self.first_classifier(), context.upcoming)
+        whole = self.split.join(parameters[0], self.first_classifier())
+        model = self.load(whole, context.upcoming)
         train(model, *self.samples(context.round), local, self.rng("fine-tuning"))
         return partial(context.evaluator.evaluate, model.to_vector())

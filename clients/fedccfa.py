@@ -24,7 +24,6 @@ from cfl_flower.learning.decoupling import (
     label_entropy,
     read_anchors,
     represent,
-    train_classifier,
 )
 from cfl_flower.learning.training import Loss
 from cfl_flower.types import IntArray, Vector
@@ -43,8 +42,8 @@ class FedCCFAClient(DecoupledClient):
         received = parameters[0]
         x, y = self.samples(server_round)
         counts = label_counts(y.cpu().numpy(), context.stream.classes)
-        model = self.load(received, self.first_classifier(), server_round)
-        z = represent(model, x)
+        whole = self.split.join(received, self.first_classifier())
+        z = represent(self.load(whole), x)
         kept = context.state.load(server_round)
         own = kept.get("classifier")
         balanced = self.first_classifier()
@@ -53,11 +52,12 @@ class FedCCFAClient(DecoupledClient):
             balanced = self.fit_balanced(z, y)
         own = self.fit_classifier(balanced if own is None else own, z, y)
         loss = self.alignment(self.anchors(parameters, config, kept), counts)
-        extractor = self.fit_extractor(received, own, x, y, loss)
+        extractor = self.fit_extractor(received, own, (x, y), loss)
         arrays = [extractor, own]
         remembered: dict[str, np.ndarray] = {"classifier": own}
         if settings.alignment != "none":
-            z = represent(self.load(extractor, own, server_round + 1), x)
+            model = self.load(self.split.join(extractor, own), server_round + 1)
+            z = represent(model, x)
             means = class_means(z, y, context.stream.classes)
             arrays.append(means.points.ravel())
             remembered |= {"anchors": means.points, "present": means.present}
@@ -84,22 +84,18 @@ class FedCCFAClient(DecoupledClient):
             batch_size=max(1, len(batch)),
         )
         place = torch.from_numpy(batch).to(y.device)
-        return train_classifier(
-            self.split,
-            self.first_classifier(),
-            representations[place],
-            y[place],
-            local,
-            self.rng("balanced-batches"),
-        )
+        first = self.first_classifier()
+        z = representations[place]
+        return self.fit_classifier(first, z, y[place], "balanced-batches", local)
 
     def anchors(
         self, parameters: list[Vector], config: Config, kept: dict[str, np.ndarray]
     ) -> Anchors | None:
-        """Return what to align with: this client's anchors, or all participants'.
+        """Return the anchors to align with: the client's own, or all participants'.
 
-        Its own are in what it has ``kept``, those of all in ``parameters[1]``. A device
-        that lost its memory has what came back, and not which it made: None.
+        The own ones are in its state, ``kept``, all participants' in ``parameters[1]``.
+        None for a client whose state was lost: the anchors that the server returned do
+        not say for which classes they are.
         """
         if len(parameters) > 1:
             return read_anchors(parameters[1], config)

@@ -4,8 +4,8 @@ Computes: the loss of each model on its data, and on what it held while other mo
 were its own; local SGD on all the data that belong to the model that it trains. Sends:
 the trained model (d floats), which one it is, the round from which it has its data, the
 losses (K^2 floats) and the numbers of samples behind them (K). Keeps: for each time
-step its smallest loss, a digest of the data, and which samples they were. A device with
-data of its own keeps no samples: it looks at what it has now.
+step its smallest loss, a digest of the data, and the indices of the samples; a real
+device keeps no indices, as only its present data are there.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
 
 NEW = -1
-"""What it reports when it started a model of its own; see `strategies.feddrift`."""
+"""What a client reports instead of a model's number when it started a new model."""
 
 
 @dataclass(frozen=True)
 class EarlierDataRequest(Request):
-    """To train on data of earlier time steps as well."""
+    """A request to train on data of earlier time steps as well."""
 
     assigned: str
     """JSON pairs of a step and the model that its data belong to."""
@@ -43,11 +43,11 @@ class FedDriftClient(ClusteredClient):
     """
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
-        """Train the model that fits this round's data, one of all or a new one."""
+        """Train the model that fits this round's data best, or a new one."""
         server_round = self.context.round
         if len(self.data(server_round).train_indices) == 0:
             return [parameters[0]], 0, {}
-        # The server does not know a step whose only result was lost.
+        # A lost result leaves a step that the server does not know.
         request = EarlierDataRequest.from_config(config)
         assigned = [] if request is None else json.loads(request.assigned)
         past = {step: model for step, model in assigned if f"{step}.loss" in self.kept}
@@ -56,7 +56,7 @@ class FedDriftClient(ClusteredClient):
             self.kept.get(f"{last}.data", ()), self.fingerprint(server_round)
         )
         step = last if same else server_round
-        losses = self.losses(parameters, server_round)
+        losses = self.losses(parameters, self.samples(server_round))
         chosen = int(losses.argmin())
         start = parameters[chosen]
         before = self.best_before(parameters, last, same)
@@ -72,35 +72,35 @@ class FedDriftClient(ClusteredClient):
         return [trained], count, {**report, **start_losses}
 
     def measure(self, models: list[Vector], belonging: dict[int, Samples]) -> Metrics:
-        """Return the losses of K models on the data of each, (K, K), and their numbers.
+        """Return the losses of K models on the data of each, (K, K), and the counts.
 
-        Both are zero for a model of which the client has no data.
+        Both are zero for a model to which no data of the client belong.
         """
         counts = np.zeros(len(models), np.float32)
         losses = np.zeros((len(models), len(models)), np.float32)
         for model in belonging.keys() - {NEW}:
             counts[model] = len(belonging[model][1])
-            losses[model] = self.losses_on(models, belonging[model])
+            losses[model] = self.losses(models, belonging[model])
         return {"losses": losses.tobytes(), "counts": counts.tobytes()}
 
     @cached_property
     def kept(self) -> dict[str, np.ndarray]:
-        """What is remembered of time steps: their number, a dot, and a name."""
+        """The saved arrays of time steps, by the step's number, a dot and a name."""
         return self.context.state.part("steps").load(self.context.round)
 
     @property
     def is_original(self) -> bool:
-        """Whether this is FedDrift as its authors run it."""
+        """Whether the method is FedDrift as its authors run it."""
         return bool(self.context.settings.form == "original")
 
     def best_before(
         self, models: Sequence[Vector], last: int, same: bool
     ) -> float | None:
-        """Return the smallest loss on the data before; None if they are the ``same``.
+        """Return the smallest loss on the earlier data; None if they are the ``same``.
 
-        It is that of the ``last`` time step, by the models then. The simplified form
-        takes the data of the round before and the models of now, but on a device, which
-        has no other data than those of now.
+        That is the loss of the ``last`` time step, with the models of that time. The
+        simplified form tests the present models on the data of the round before; a
+        device cannot, as it has its present data only.
         """
         server_round = self.context.round
         if self.is_original or self.context.folder is not None:
@@ -112,12 +112,12 @@ class FedDriftClient(ClusteredClient):
         before = self.data(server_round - 1)
         if now is before or len(before.train_indices) == 0:
             return None
-        return float(self.losses(models, server_round - 1).min())
+        return float(self.losses(models, self.samples(server_round - 1)).min())
 
     def belonging(self, chosen: int, past: dict[int, int]) -> dict[int, Samples]:
-        """Return the samples that belong to each model, those of now to ``chosen``.
+        """Return the samples that belong to each model; the round's to ``chosen``.
 
-        ``past`` has the models of earlier time steps.
+        ``past`` has the model of each earlier time step.
         """
         now = self.data(self.context.round)
         views = {chosen: [now]}
@@ -133,7 +133,7 @@ class FedDriftClient(ClusteredClient):
         return {model: self.unite(parts) for model, parts in views.items()}
 
     def unite(self, views: Sequence[View]) -> Samples:
-        """Return the samples of all views; one that is in several counts once."""
+        """Return the samples of all views, each sample once."""
         forms: dict[tuple[float, bytes], View] = {}
         for view in views:
             form = view.degrees, view.relabel.tobytes()
@@ -146,7 +146,7 @@ class FedDriftClient(ClusteredClient):
         return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
     def remember(self, step: int, past: dict[int, int], loss: float) -> None:
-        """Keep the loss and the data of a time step beside those of ``past`` ones."""
+        """Save the loss and the data of a time step beside those of ``past`` ones."""
         context = self.context
         view = self.data(self.context.round)
         names = {str(each) for each in past}

@@ -16,13 +16,12 @@ from cfl_flower.learning.decoupling import (
     read_anchors,
     represent,
 )
-from cfl_flower.learning.training import train
 from cfl_flower.types import Vector
 from clients.base import ClusteredClient, Config, Reply
 
 
 class FedFMClient(ClusteredClient):
-    """Algorithm 1, the part of a device."""
+    """The client of Algorithm 1."""
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] towards the anchors, parameters[1]."""
@@ -30,16 +29,15 @@ class FedFMClient(ClusteredClient):
         settings = self.context.settings
         start = parameters[0]
         x, y = self.samples(context.round)
-        model = self.load_received(start)
         anchors = read_anchors(parameters[1], config)
         loss = None
         # The paper counts rounds from 0.
         if context.round - 1 >= settings.start and anchors.present.any():
-            alignment = contrast(anchors, settings.temperature, model.vector.device)
+            alignment = contrast(anchors, settings.temperature, x.device)
             loss = aligned(alignment, settings.alignment_weight)
-        train(model, x, y, self.local, self.rng("batches"), loss=loss)
+        trained, _ = self.train_from(start, samples=(x, y), loss=loss)
         classes = context.stream.classes
-        means = class_means(represent(model, x), y, classes)
+        # The loaded model is the trained one.
+        means = class_means(represent(context.model, x), y, classes)
         counts = label_counts(y.cpu().numpy(), classes).astype(np.float32)
-        trained = self.keep_buffers(model.to_vector(), start)
         return [trained, means.points.ravel()], len(y), {"classes": counts.tobytes()}

@@ -38,7 +38,7 @@ def statistics(z: Tensor, y: Tensor, counts: IntArray) -> tuple[float, Vector]:
 
 
 class FedPACClient(DecoupledClient):
-    """Algorithm 1, the part of a device."""
+    """The client of Algorithm 1."""
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] towards the anchors, parameters[1]."""
@@ -47,7 +47,7 @@ class FedPACClient(DecoupledClient):
         x, y = self.samples(context.round)
         counts = label_counts(y.cpu().numpy(), context.stream.classes)
         own = self.classifier(context.round)
-        z = represent(self.load(received, own, context.round), x)
+        z = represent(self.load(self.split.join(received, own)), x)
         variance, weighted = statistics(z, y, counts)
         own = self.fit_classifier(own, z, y)
         anchors = read_anchors(parameters[1], config)
@@ -55,10 +55,10 @@ class FedPACClient(DecoupledClient):
         if anchors.present.any():
             alignment = distance(anchors, x.device)
             loss = aligned(alignment, context.settings.alignment_weight)
-        extractor = self.fit_extractor(received, own, x, y, loss)
+        extractor = self.fit_extractor(received, own, (x, y), loss)
         context.state.save(context.round, {"classifier": own})
-        trained = represent(self.load(extractor, own, context.round + 1), x)
-        points = class_means(trained, y, len(counts)).points.ravel()
+        model = self.load(self.split.join(extractor, own), context.round + 1)
+        points = class_means(represent(model, x), y, len(counts)).points.ravel()
         known: Metrics = {
             "variance": variance,
             "classes": counts.astype(np.float32).tobytes(),

@@ -1,4 +1,4 @@
-"""The client of FedSoft: finds which models its samples fit, and trains near them.
+"""FedSoft's client: finds which models its samples fit, and trains near their mixture.
 
 Computes: the loss of each of the K models on each sample; local training from their
 mixture. Sends: the trained model and its shares (d + K floats). Keeps: nothing.
@@ -28,10 +28,10 @@ def count_shares(losses: FloatArray) -> Vector:
 
 
 class FedSoftClient(AsynchronousClient):
-    """A client that knows its mixture, and need not tell its data to be known."""
+    """A client that estimates its own mixture, and uploads it with the model."""
 
     def begin(self, parameters: list[Vector]) -> tuple[Vector, list[Vector]]:
-        """Return the mixture of the models, and the shares that it is made of."""
+        """Return the mixture of the models, and the shares to upload."""
         x, y = self.samples(self.context.round)
         network = self.context.model
         losses = [sample_losses(network.load(model), x, y) for model in parameters]

@@ -1,4 +1,4 @@
-"""Fielding's client: represents its data by labels, embedding or gradient.
+"""Fielding's client: represents its data by labels, an embedding or a gradient.
 
 Computes: its representation (`strategies.fielding.representations`); an embedding or a
 gradient by a shared model that came with the hello. Sends: the representation, when it
@@ -26,7 +26,7 @@ class FieldingClient(ClusteredClient):
         return super().answer(parameters, config)
 
     def represent(self, config: Config, server_round: int) -> Vector:
-        """Return the representation to report; a malicious client's is spoilt."""
+        """Return the representation to report; a malicious client falsifies it."""
         context = self.context
         settings = self.context.settings
         representation = settings.representation
@@ -36,7 +36,7 @@ class FieldingClient(ClusteredClient):
         if shared is None:
             raise RuntimeError("the shared model of the hello is lost")
         model = context.model.load(shared)
-        (x, y) = self.samples(server_round)
+        x, y = self.samples(server_round)
         made = representation.make(model, x, y, settings.distance, context.seed)
         honest = spoil_report(context.attack, made, context.seed, context.client)
         if representation.has_labels:
@@ -44,14 +44,12 @@ class FieldingClient(ClusteredClient):
         return honest
 
     def changed(self, last: Vector, now: Vector, tolerance: float) -> bool:
-        """Return whether a representation changed by more than is tolerated.
+        """Return whether a representation changed by more than the settings' tolerance.
 
-        Not by the tolerance of the request, which is the largest of all parts.
+        ``tolerance``, the request's, is the largest of all parts, and not used here.
         """
         settings = self.context.settings
         classes = self.context.stream.classes
-        return bool(
-            settings.representation.changed(
-                last, now, settings.distance, settings.tolerance, classes
-            )
-        )
+        representation = settings.representation
+        found: bool = representation.changed(last, now, settings, classes)
+        return found

@@ -1,4 +1,4 @@
-"""Flash's client: trains until an epoch brings little.
+"""Flash's client: stops training when an epoch hardly lowers the loss.
 
 Computes: local SGD, and after each epoch the loss on some of its training samples.
 Sends: the trained model (d floats). Keeps: nothing.
@@ -16,7 +16,7 @@ from clients.base import ClusteredClient, Config, Reply
 
 
 class FlashClient(ClusteredClient):
-    """Algorithm 1, the part of a device."""
+    """The client of Algorithm 1."""
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train the received model until it hardly improves."""
@@ -28,7 +28,7 @@ class FlashClient(ClusteredClient):
         order = torch.from_numpy(rng.permutation(len(y))).to(y.device)
         held = order[: int(settings.validation * len(y))]
         kept = order[len(held) :]
-        model = self.load_received(start)
+        model = self.load(start)
         epoch_of = replace(self.local, epochs=1)
         last: float | None = None
         for epoch in range(1 if self.local.steps else self.local.epochs):

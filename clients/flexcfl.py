@@ -21,29 +21,28 @@ from clients.families.choosing import ChoosingClient
 
 @dataclass(frozen=True)
 class PretrainingRequest(Request):
-    """To send the update from w_0."""
+    """A request to train from w_0 and send the update."""
 
     pretrain: bool
 
 
 @dataclass(frozen=True)
 class DirectionsRequest(Request):
-    """To keep the groups' directions, if they are sent."""
+    """A request to save the groups' directions, if they are sent."""
 
     directions: str
-    """The name under which they are kept."""
+    """The name under which they are saved."""
 
 
 class FlexCFLClient(ChoosingClient):
     """Cold start on the device: eq. 8."""
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
-        """Answer as others, or send the update from w_0."""
+        """Answer as every choosing client, or send the update from w_0."""
         if PretrainingRequest.from_config(config) is None:
             return super().answer(parameters, config)
         upcoming = self.context.upcoming
-        update = self.pretrain(upcoming)
-        return [update], len(self.data(upcoming).labels), {}
+        return [self.pretrain(upcoming)], len(self.data(upcoming).labels), {}
 
     def pretrain(self, server_round: int) -> Vector:
         """Return the update of training from w_0 on a round's data, or its sketch."""
@@ -62,14 +61,14 @@ class FlexCFLClient(ChoosingClient):
         """Return the group of the nearest received direction: eq. 8."""
         self.keep(received, config)
         gaps = dissimilarities(self.pretrain(server_round), received)
-        # A group that started empty has no direction, and is chosen by nobody.
+        # A group that started empty has no direction, and cannot be chosen.
         gaps[[not direction.any() for direction in received]] = np.inf
         return int(gaps.argmin())
 
     def choose_again(
         self, received: Sequence[Vector], config: Config, server_round: int
     ) -> int | None:
-        """Return the group of the nearest kept direction; None if they were lost."""
+        """Return the group of the nearest saved direction; None if they were lost."""
         kept = self.context.state.kept(self.name(config))
         if not kept:
             return None
@@ -79,19 +78,19 @@ class FlexCFLClient(ChoosingClient):
     def report(
         self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
-        """Keep the directions if they were sent; choose again after a shift."""
+        """Save the directions if they were sent; choose again after a shift."""
         tested = EvaluateRequest.of(config).test
         self.keep(parameters[1:] if tested else parameters, config)
         return super().report(config, server_round, parameters)
 
     def keep(self, directions: Sequence[Vector], config: Config) -> None:
-        """Keep the directions for a later migration."""
+        """Save the directions for a later migration."""
         if directions and self.context.settings.migration:
             arrays = {str(group): each for group, each in enumerate(directions)}
             self.context.state.keep(self.name(config), arrays)
 
     def name(self, config: Config) -> str:
-        """Return the name under which the directions are kept."""
+        """Return the name under which the directions are saved."""
         request = DirectionsRequest.from_config(config)
         assert request is not None
         return request.directions

@@ -1,7 +1,8 @@
 """IFCA's client: chooses among all models by its training loss.
 
 Computes: the loss of each model on its training data; local SGD on the best. Sends: its
-choice and the trained model (d floats). Keeps: with migration, its label counts then.
+choice and the trained model (d floats). Keeps: with migration, its label counts at
+its last choice.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class IFCAClient(ChoosingClient):
     ) -> int:
         """Return the model with the smallest training loss, the lowest id on a tie.
 
-        A client without samples takes the first.
+        A client without samples chooses the first.
         """
-        return int(self.losses(received, server_round).argmin())
+        return int(self.losses(received, self.samples(server_round)).argmin())
 
     def served(self, parameters: list[Vector]) -> Vector:
-        """Return the model of its cluster, or the one that is best for it now."""
+        """Return the model of its cluster, or the one with the smallest loss now."""
         if self.context.settings.tested == "last":
             return parameters[0]
         return parameters[self.choose(parameters, {}, self.context.round)]

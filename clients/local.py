@@ -10,7 +10,7 @@ from clients.base import ClusteredClient, Config, Reply
 
 
 class LocalClient(ClusteredClient):
-    """A client that starts from the common initial model and then is on its own."""
+    """A client that trains its own model, at first the common initial one."""
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train this client's own model and keep it."""

@@ -24,12 +24,12 @@ class PFedMeClient(ClusteredClient):
 
     @torch.no_grad()
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
-        """Train on the data of this round and keep what is tested."""
+        """Train on the data of this round; save the model that is tested."""
         context = self.context
         settings = self.context.settings
         start = parameters[0]
         x, y = self.samples(context.round)
-        model = self.load_received(start)
+        model = self.load(start)
         switch_mode(model, training=True)
         theta = model.weights
         gradient = model.gradient

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cfl_flower.learning.training import least_batch, train
+from cfl_flower.learning.training import least_batch
 from cfl_flower.types import FloatArray, Vector
 from clients.base import ClusteredClient, Config, Reply
 
@@ -30,20 +30,17 @@ class ScaffoldClient(ClusteredClient):
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train parameters[0] with the server's control, parameters[1]."""
         context = self.context
-        (start, control) = parameters
-        state = context.state.part("control")
+        start, control = parameters
         count = len(control)
+        state = context.state.part("control")
         own = state.load(context.round).get("own", np.zeros(count, np.float32))
         x, y = self.samples(context.round)
-        model = self.load_received(start)
-        correction = torch.from_numpy(control - own).to(model.vector.device)
-        train(model, x, y, self.local, self.rng("batches"), correction=correction)
-        trained = model.to_vector()
-        steps = self.local.count_steps(len(y), least_batch(model, x)) if len(y) else 0
-        if steps == 0:
-            return [trained, np.zeros_like(control)], len(y), {}
-        change = control_change(
-            control, start[:count], trained[:count], steps, self.local.learning_rate
-        )
+        correction = torch.from_numpy(control - own).to(x.device)
+        trained, _ = self.train_from(start, samples=(x, y), correction=correction)
+        if len(y) == 0:
+            return [trained, np.zeros_like(control)], 0, {}
+        steps = self.local.count_steps(len(y), least_batch(context.model, x))
+        rate = self.local.learning_rate
+        change = control_change(control, start[:count], trained[:count], steps, rate)
         state.save(context.round, {"own": own + change})
-        return [self.keep_buffers(trained, start), change], len(y), {}
+        return [trained, change], len(y), {}

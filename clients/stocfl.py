@@ -25,24 +25,24 @@ from clients.families.bilevel import BilevelClient
 
 @dataclass(frozen=True)
 class PsiRequest(Request):
-    """To send psi at the model that is sent."""
+    """A request for psi at the received model."""
 
     represent: bool
 
 
 @dataclass(frozen=True)
 class OmegaRequest(Request):
-    """To train the global model that is sent."""
+    """A request to train the received global model."""
 
     train_global: bool
 
 
 @dataclass(frozen=True)
 class RefreshRequest(Request):
-    """To report psi again if the data changed."""
+    """A request to report psi again if the data changed."""
 
     reported: int
-    """The round in which the server took the last report."""
+    """The round of the last report that the server received."""
 
 
 class StoCFLClient(BilevelClient):
@@ -51,7 +51,7 @@ class StoCFLClient(BilevelClient):
     directions = ("represent",)
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
-        """Send psi at the anchor parameters[0], or omega = parameters[0] trained."""
+        """Answer with psi at the anchor parameters[0], or the trained parameters[0]."""
         upcoming = self.context.upcoming
         count = len(self.data(upcoming).labels)
         if PsiRequest.from_config(config) is not None:
@@ -74,7 +74,7 @@ class StoCFLClient(BilevelClient):
         return parameters[1]
 
     def direction(self, anchor: Vector, server_round: int) -> Vector:
-        """Return psi of a round's data; zero for a client without any."""
+        """Return psi of a round's data, or zeros without any; see `direction_of`."""
         context = self.context
         honest = self.direction_of(anchor, *self.samples(server_round), server_round)
         reported = spoil_report(context.attack, honest, context.seed, context.client)
@@ -85,7 +85,7 @@ class StoCFLClient(BilevelClient):
     ) -> Vector:
         """Return psi of samples: GetDatasetRepresentation, line 6.
 
-        A sketch is normalised, too. The round seeds the batches of a difference.
+        It has length 1, also as a sketch. The round seeds the batches of a difference.
         """
         context = self.context
         settings = self.context.settings
@@ -97,14 +97,14 @@ class StoCFLClient(BilevelClient):
             local = replace(self.local, epochs=epochs, steps=None, mu=0.0)
             train(model, x, y, local, self.rng("representation", server_round))
             vector = (anchor - model.to_vector())[: len(model.weights)]
-        # Running statistics have no gradient, and count as 0.
+        # Running statistics have no gradient: zeros take their place.
         if statistics := len(anchor) - len(vector):
             vector = np.pad(vector, (0, statistics))
         if settings.sketch:
             vector = sketch(vector, settings.sketch, context.seed)
         return normalise(vector)
 
-    def likeness(
+    def similarities(
         self,
         anchor: Vector,
         models: Sequence[Vector],
@@ -112,12 +112,11 @@ class StoCFLClient(BilevelClient):
         x: Tensor,
         server_round: int,
     ) -> list[float]:
-        """Return how well unlabelled samples fit each of K clusters, as a cosine.
+        """Return the cosine similarity of unlabelled samples to each of K clusters.
 
-        The paper's psi needs labels. Without any, each cluster's model labels the
-        samples, and their psi is compared with the sum of its members', of shape (w,):
-        data that resemble those of its members get their direction. Clusters that label
-        the same samples differently cannot be distinguished without labels.
+        The paper's psi needs labels. Here each cluster's model labels the samples, and
+        the psi with these labels is compared with the sum of the members', shape (w,).
+        Clusters that label the same samples differently cannot be distinguished.
         """
         found = []
         for model, total in zip(models, sums, strict=True):
@@ -129,9 +128,9 @@ class StoCFLClient(BilevelClient):
     def report(
         self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
-        """Report psi anew if the data are not those of the last report taken.
+        """Report psi again if the data are not those of the last received report.
 
-        One that was lost is made again. The anchor follows from the seed.
+        A report that was lost is repeated. The anchor follows from the seed.
         """
         samples = len(self.data(server_round).labels)
         request = RefreshRequest.from_config(config)
@@ -148,7 +147,7 @@ class StoCFLClient(BilevelClient):
         return DriftReport(direction, samples).to_metrics()
 
     def remember(self, server_round: int, taken: int | None = None) -> None:
-        """Keep the digest of a round's data, beside that of the last report taken."""
+        """Save the digest of a round's data, beside that of the last report."""
         if self.context.settings.refresh == "on_drift":
             state = self.context.state.part("report")
             data = {"data": self.fingerprint(server_round)}

@@ -19,9 +19,9 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import ClusteredStrategy, Disclosure, StrategySettings
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure
 from cfl_flower.settings import settings
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import Plan, Vector
 from clients.adapfedavg import RateRequest
 
@@ -44,7 +44,7 @@ class AdapFedAvgState(ClusteredState):
     """Adaptive-FedAvg's state: moving averages of the p weights."""
 
     steps: int = 0
-    """t, the rounds taken in."""
+    """t, the rounds with results."""
     mean: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
     """The moving average of the weights, shape (p,)."""
     variance: float = 0.0
@@ -53,18 +53,20 @@ class AdapFedAvgState(ClusteredState):
     """The learning rate of the next round, in parts of eta_0."""
 
 
-def follow(state: AdapFedAvgState, weights: Vector, own: AdapFedAvgSettings) -> None:
-    """Take in a round's weights; the next learning rate's share is min(1, r_t / t)."""
+def adapt_rate(
+    state: AdapFedAvgState, weights: Vector, settings: AdapFedAvgSettings
+) -> None:
+    """Update the averages by a round's weights; the rate's share is min(1, r_t / t)."""
     before = state.steps
     t = state.steps + 1
-    past = state.mean / (1 - own.beta1**before) if before else state.mean
+    past = state.mean / (1 - settings.beta1**before) if before else state.mean
     spread = float(np.mean((weights - past) ** 2))
-    old = state.variance / (1 - own.beta2**before) if before else 0.0
-    state.mean = own.beta1 * state.mean + (1 - own.beta1) * weights
-    state.variance = own.beta2 * state.variance + (1 - own.beta2) * spread
-    growth = state.variance / (1 - own.beta2**t) / old if old > 0 else 1.0
-    state.ratio = own.beta3 * state.ratio + (1 - own.beta3) * growth
-    state.share = min(1.0, state.ratio / (1 - own.beta3**t) / t)
+    old = state.variance / (1 - settings.beta2**before) if before else 0.0
+    state.mean = settings.beta1 * state.mean + (1 - settings.beta1) * weights
+    state.variance = settings.beta2 * state.variance + (1 - settings.beta2) * spread
+    growth = state.variance / (1 - settings.beta2**t) / old if old > 0 else 1.0
+    state.ratio = settings.beta3 * state.ratio + (1 - settings.beta3) * growth
+    state.share = min(1.0, state.ratio / (1 - settings.beta3**t) / t)
     state.steps = t
 
 
@@ -93,4 +95,5 @@ class AdapFedAvg(ClusteredStrategy):
         super().absorb_train(server_round, results)
         if not results:
             return
-        follow(self.state, self.state.models[0][: self.run.weights], self.settings)
+        weights = self.state.models[0][: self.run.weights]
+        adapt_rate(self.state, weights, self.settings)

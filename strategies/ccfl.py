@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -29,10 +29,7 @@ from cfl_flower.settings import (
     settings,
 )
 from cfl_flower.types import BoolArray, FloatArray, Result, Vector
-from strategies.families.soft import SoftSettings, SoftState, SoftStrategy, damping
-
-MIN: Final = "min"
-"""The bar that is the smallest of the K values."""
+from strategies.families.soft import SoftSettings, SoftState, SoftStrategy
 
 
 @settings("strategy")
@@ -51,11 +48,11 @@ class CCFLSettings(SoftSettings):
         default_factory=lambda: [7.0]
     )
     """A; the softmax is repeated for each."""
-    l_bar: float | Literal["min"] = MIN
+    l_bar: float | Literal["min"] = "min"
     """Subtracted from the K losses; min: the smallest of them."""
-    d1_bar: float | Literal["min"] = MIN
+    d1_bar: float | Literal["min"] = "min"
     """Subtracted from the K loss gaps."""
-    d2_bar: float | Literal["min"] = MIN
+    d2_bar: float | Literal["min"] = "min"
     """Subtracted from the K model distances."""
     alpha1_bar: Fraction | None = None
     """Shares below it move no cluster; null for the mean, 1/K (`ave`)."""
@@ -64,7 +61,8 @@ class CCFLSettings(SoftSettings):
     adjust_from: Fraction = 0.5
     """Share of all epochs after which updates are adjusted; 1 for never."""
     percentile: Annotated[float, Field(ge=0, le=100)] = 70.0
-    """Percentile of earlier values above which an update is refused then."""
+    """Percentile of earlier values above which an update is refused after
+    `adjust_from`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +79,7 @@ class CCFLState(SoftState):
 
 
 def above_bar(values: FloatArray, bar: float | str) -> FloatArray:
-    """Return values over a bar, or over the smallest of them; none is below 0.
+    """Return values less a bar, or less their minimum; negative ones become 0.
 
     Examples
     --------
@@ -90,7 +88,7 @@ def above_bar(values: FloatArray, bar: float | str) -> FloatArray:
     >>> above_bar(np.array([9.0, 12.0, 7.0]), "min").tolist()
     [2.0, 5.0, 0.0]
     """
-    least = values.min() if bar == MIN else float(bar)
+    least = values.min() if bar == "min" else float(bar)
     above: FloatArray = np.maximum(values - least, 0)
     return above
 
@@ -135,33 +133,24 @@ def estimate_mixture(
     return u
 
 
-def update_ratios(
-    u: FloatArray,
-    lags: FloatArray,
-    alpha: float,
-    a: float,
-    b: float,
-    bar: float | None = None,
-) -> FloatArray:
-    """Return alpha_k of an upload: UpdateRatioCompute.
+def moving_shares(u: FloatArray, bar: float | None = None) -> FloatArray:
+    """Return what an upload moves each model by, before alpha_0: UpdateRatioCompute.
 
-    ``u`` is its mixture and ``lags`` are t_k - tau, both (K,); ``alpha`` is alpha_0,
-    ``bar`` alpha_1bar, by default 1/K.
+    ``u`` is its mixture, (K,). Shares below ``bar``, alpha_1bar or by default 1/K,
+    become 0, and the largest becomes 1.
 
     Examples
     --------
-    >>> update_ratios(np.array([0.5, 0.3, 0.2]), np.zeros(3), 0.1, 10, 5).tolist()
-    [0.1, 0.0, 0.0]
+    >>> moving_shares(np.array([0.5, 0.3, 0.2])).tolist()
+    [1.0, 0.0, 0.0]
     """
     least = 1 / len(u) if bar is None else bar
-    # An even mixture is above its own mean but for rounding.
-    kept = np.where(u < least - 1e-12, 0.0, u / u.max())
-    ratios: FloatArray = alpha * kept * damping(lags, a, b)
-    return ratios
+    # Rounding can put the shares of an even mixture below their mean.
+    return np.where(u < least - 1e-12, 0.0, u / u.max())
 
 
 def unusual(measured: FloatArray, history: FloatArray, percentile: float) -> BoolArray:
-    """Return which clusters an upload is unusually bad for: section 5.3.
+    """Return for which clusters an upload is unusually bad: section 5.3.
 
     ``measured`` has the shape (K, 3), ``history`` (t, K, 3), and the answer (K,).
     """
@@ -173,13 +162,13 @@ def unusual(measured: FloatArray, history: FloatArray, percentile: float) -> Boo
 
 
 class CCFL(SoftStrategy):
-    """Mixtures estimated at the server from the uploaded models alone."""
+    """The server estimates mixtures from the uploaded models alone."""
 
     Settings = CCFLSettings
     State = CCFLState
 
     def initial_state(self) -> CCFLState:
-        """Return the state of K models without a past."""
+        """Return the state of K models before any upload."""
         soft: SoftState = super().initial_state()
         return CCFLState(**vars(soft), measured=np.zeros((0, len(soft.models), 3)))
 
@@ -198,14 +187,7 @@ class CCFL(SoftStrategy):
         bars = (settings.l_bar, settings.d1_bar, settings.d2_bar)
         weights = (settings.c1, settings.c2, 1 - settings.c1 - settings.c2)
         u = estimate_mixture(measured, bars, weights, settings.amplifiers)
-        ratios = update_ratios(
-            u,
-            self.lags(state.updated, stamp),
-            settings.alpha,
-            settings.a,
-            settings.b,
-            settings.alpha1_bar,
-        )
+        ratios = self.ratios(moving_shares(u, settings.alpha1_bar), stamp)
         total = self.run.config.rounds * self.run.config.participants
         if state.epoch > settings.adjust_from * total:
             refused = unusual(measured, state.measured, settings.percentile)
@@ -236,6 +218,6 @@ class CCFL(SoftStrategy):
         return np.column_stack([losses, np.abs(own - losses), distances])
 
     def server_passes(self, ratios: FloatArray) -> int:
-        """Return the cost of the upload on all sets, of moved models on their own."""
+        """Return the passes over all sets, and over those of the models that moved."""
         sizes = self.public.validation.sizes
         return int(sizes.sum() + sizes[ratios > 0].sum())

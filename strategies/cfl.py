@@ -21,16 +21,10 @@ import numpy as np
 from cfl_flower.clustering.algorithms import complete_linkage, number_by_appearance
 from cfl_flower.clustering.similarity import cosine_matrix
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredState,
-    ClusteredStrategy,
-    Disclosure,
-    StrategySettings,
-    cluster_plan,
-)
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure, cluster_plan
 from cfl_flower.learning.aggregation import RunningMean
 from cfl_flower.settings import Count, Fraction, Natural, NonNegative, settings
-from cfl_flower.state import Weighting
+from cfl_flower.state import ClusteredState, StrategySettings, Weighting
 from cfl_flower.types import FloatArray, IntArray, Plan, Result, Task, Vector
 
 BOUNDS = {"absolute": (0.4, 1.6), "relative": (0.2, 0.3)}
@@ -47,17 +41,17 @@ class CFLSettings(StrategySettings):
     """A cluster is split if its mean update is shorter than this; null: 0.4, or 0.2
     with relative norms."""
     eps2: NonNegative | None = None
-    """And if its longest update is longer than this; null: 1.6, or 0.3 with relative
-    norms."""
+    """A cluster is split only if its longest update is longer than this; null: 1.6, or
+    0.3 with relative norms."""
     norms: Literal["absolute", "relative"] = "absolute"
-    """The unit of both: 1, as in the code; or the mean norm of the first round's
-    updates."""
+    """The unit of eps1 and eps2: 1, as in the code; or the mean norm of the first
+    round's updates."""
     gamma: Fraction = 0.0
     """gamma_max, how far apart the parts of a split must be."""
     first: Natural = 20
     """Rounds without any split."""
     smallest: Count = 2
-    """Members up to which a cluster is left whole."""
+    """Clusters with at most this number of members are not split."""
     service: Literal["cluster", "best"] = "cluster"
     """Clients are served their cluster's model, or the best of it and its ancestors."""
 
@@ -100,7 +94,7 @@ def bipartition(cosines: FloatArray) -> IntArray:
 def separation(cosines: FloatArray, sides: IntArray) -> float:
     """Return sqrt((1 - a) / 2), with the largest cosine a across the sides.
 
-    0 for equal directions, 1 for opposite ones; also if one side is empty, 0.
+    It is 0 for equal directions and if a side is empty, 1 for opposite directions.
 
     Examples
     --------
@@ -120,17 +114,17 @@ class CFL(ClusteredStrategy):
     discloses = Disclosure(singly=True)
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Take newcomers into the largest cluster."""
+        """Add newcomers to the largest cluster."""
         largest = int(self.state.sizes.argmax())
         self.state.join(newcomers, np.full(len(newcomers), largest))
 
     def plan_train(self, server_round: int) -> Plan:
-        """Let everyone who has samples train its cluster's model."""
+        """Let every client with samples train its cluster's model."""
         able = self.run.participants.with_samples()
         return cluster_plan(self.state, np.flatnonzero(able))
 
     def absorb_train(self, server_round: int, results: Results) -> None:
-        """Split clusters whose clients disagree, then average within each."""
+        """Split clusters whose clients' updates disagree, then average in each."""
         state = self.state
         count = len(self.state.models)
         rows = self.state.rows(result.client for result in results)
@@ -162,7 +156,7 @@ class CFL(ClusteredStrategy):
         model = state.models[cluster]
         total = RunningMean()
         norms = list[float]()
-        # One by one: everyone takes part, and all updates are as much as all results.
+        # One update at a time, as all of them would double the memory of the results.
         for row in present:
             update = found[row].arrays[0] - model
             total.add(update)
@@ -193,7 +187,7 @@ class CFL(ClusteredStrategy):
         state.lineage.append(line)
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
-        """Test each cluster's model, or let clients take the best of its ancestry."""
+        """Test each cluster's model, or let clients choose from its ancestors, too."""
         plan = super().plan_evaluate(server_round, test)
         state = self.state
         if not test or self.settings.service == "cluster":

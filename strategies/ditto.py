@@ -10,13 +10,28 @@ Server keeps: one model. Leaves the device: the trained global model (d floats).
 
 from __future__ import annotations
 
+from typing import Literal
+
 from cfl_flower.engine.method import Published
-from strategies.families.bilevel import BilevelSettings
+from cfl_flower.settings import NonNegative, settings
+from cfl_flower.state import StrategySettings
 from strategies.fedavg import FedAvg
 
 
-class Ditto(FedAvg):
-    """FedAvg on the server; the served model is trained and kept by `DittoClient`."""
+@settings("strategy")
+class DittoSettings(StrategySettings):
+    """Ditto's settings."""
 
-    Settings = BilevelSettings
+    client: str = "clients.ditto.DittoClient"
+    regularisation: NonNegative = 0.05
+    """lambda, how strongly models are held near the global model omega. For plain SGD
+    to converge, lambda * eta must stay below 2."""
+    start: Literal["omega", "initial"] = "omega"
+    """What a model is first trained from: omega as received in that round, or w_0."""
+
+
+class Ditto(FedAvg):
+    """FedAvg on the server; `DittoClient` trains and keeps the served model."""
+
+    Settings = DittoSettings
     published = Published("the global model, not the clients' own ones")

@@ -1,4 +1,4 @@
-"""FedBABU: the classifier never trains; everyone fine-tunes for itself.
+"""FedBABU: the classifier is never trained; each client fine-tunes its own model.
 
 Oh et al., "FedBABU: Toward Enhanced Representation for Federated Image Classification"
 (ICLR 2022; Algorithm 1). Each round: participants train the extractor under the initial
@@ -29,7 +29,7 @@ class FedBABUSettings(DecoupledSettings):
 
 
 class FedBABU(DecoupledStrategy):
-    """Only extractors train."""
+    """Averages extractors, which alone are trained."""
 
     Settings = FedBABUSettings
     discloses = Disclosure()
@@ -39,7 +39,7 @@ class FedBABU(DecoupledStrategy):
     )
 
     def initial_state(self) -> Any:
-        """Raise `ConfigError` for a network that is a classifier alone."""
+        """Return the initial state; raise `ConfigError` without an extractor."""
         state = super().initial_state()
         if self.split.start == 0:
             raise ConfigError(

@@ -48,7 +48,7 @@ class FedCCFASettings(DecoupledSettings):
     balanced_steps: Count = 5
     """s, full-batch steps of the balanced classifier."""
     balanced_samples: Count = 5
-    """Samples of each class in its batch."""
+    """Samples of each class in the batch of the balanced classifier."""
     clustering: Literal["balanced", "local", "oracle"] = "balanced"
     """What clients are clustered by: their balanced classifiers, their own, or the true
     concepts."""
@@ -73,7 +73,7 @@ class FedCCFASettings(DecoupledSettings):
 
 @dataclass
 class FedCCFAState(AnchorState):
-    """FedCCFA's state; the anchors are those of `anchors=global`."""
+    """FedCCFA's state; its anchors are used with `anchors=global` only."""
 
     version: ClassVar[int] = 2
 
@@ -82,7 +82,7 @@ class FedCCFAState(AnchorState):
     class_clusters: IntArray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     """Their cluster in each class, shape (m, L); -1 without samples of it."""
     distances: FloatArray = field(default_factory=lambda: np.zeros((0, 0, 0)))
-    """What they were clustered by, shape (L, m, m); NaN without samples of a class."""
+    """Their distances by class, shape (L, m, m); NaN without samples of a class."""
 
 
 class FedCCFA(DecoupledStrategy):
@@ -92,7 +92,7 @@ class FedCCFA(DecoupledStrategy):
     State = FedCCFAState
 
     def initial_state(self) -> Any:
-        """Raise `ConfigError` if the oracle has no truth; nothing is clustered yet."""
+        """Return the initial state; raise `ConfigError` without true concepts."""
         if self.settings.clustering == "oracle" and self.run.timeline is None:
             raise ConfigError(
                 "strategy.clustering=oracle needs a simulated stream, whose concepts "
@@ -122,7 +122,7 @@ class FedCCFA(DecoupledStrategy):
         return found
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Read a participant's weight in each class, shape (L,); 0 without samples."""
+        """Read a participant's weight in each class, (L,); 0 without samples."""
         if phase != "train":
             return result
         counts = parse_counts(result.metrics.get("classes"), self.split.classes)
@@ -132,7 +132,7 @@ class FedCCFA(DecoupledStrategy):
         return replace(result, report=weights)
 
     def plan_train(self, server_round: int) -> Plan:
-        """Send the extractor to the participants, and the anchors that all share."""
+        """Send the extractor to the participants, and the anchors if all share them."""
         shared = [self.state.points.ravel()] if self.shares_anchors else []
         plan = self.run.participants.send(server_round, [self.extractor, *shared])
         if shared:
@@ -140,7 +140,7 @@ class FedCCFA(DecoupledStrategy):
         return replace(plan, reply=tuple(self.parts.values()))
 
     def absorb_train(self, server_round: int, results: Results) -> None:
-        """Average the extractors, then the classes' classifiers and anchors."""
+        """Average the extractors, then classifiers and anchors class by class."""
         super().absorb_train(server_round, results)
         if not results:
             return
@@ -151,8 +151,7 @@ class FedCCFA(DecoupledStrategy):
         heads = cluster_means(own, self.state.class_clusters, weights)
         found = [[self.split.flatten(head)] for head in heads]
         if self.shares_anchors:
-            reported = list(self._stack(results, "anchors"))
-            self.state.average(reported, list(weights))
+            self.state.average(list(self._stack(results, "anchors")), list(weights))
         elif "anchors" in self.parts:
             shape = (len(results), self.split.classes, self.split.width)
             points = self._stack(results, "anchors").reshape(shape)
@@ -186,12 +185,12 @@ class FedCCFA(DecoupledStrategy):
         self.run.record.measures["class_clusters"] = found.tolist()
 
     def describe(self) -> Description:
-        """Return whose classifiers were clustered last, and how."""
+        """Return the clients whose classifiers were clustered last, with clusters."""
         by_class = self.state.clustered, self.state.class_clusters
         return replace(super().describe(), class_clusters=by_class)
 
     def warn_of_few(self, participants: int) -> None:
-        """Say once in a run that MADC is not defined for so few."""
+        """Warn once in a run that MADC is not defined for so few."""
         if participants < 3 and not self._warned:
             self._warned = True
             warnings.warn(

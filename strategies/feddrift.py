@@ -1,4 +1,4 @@
-"""FedDrift: a new model for each drifted client, merged with those that fit.
+"""FedDrift: a new model for each drifted client, merged with those close to it.
 
 Jothimurugesan et al., "Federated Learning under Distributed Concept Drift" (AISTATS
 2023; Algorithm 1). A participant receives all models, and trains the one with the
@@ -23,21 +23,13 @@ import numpy as np
 from cfl_flower.clustering.algorithms import number_by_appearance
 from cfl_flower.clustering.representations import parse_vector
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredStrategy,
-    StrategySettings,
-    read_number,
-    with_all_models,
-)
+from cfl_flower.engine.method import ClusteredStrategy, read_number, with_all_models
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.learning.aggregation import mean_model
+from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.settings import Positive, settings
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import FloatArray, IntArray, Plan, Result
-from clients.feddrift import EarlierDataRequest
-
-NEW = -1
-"""What a client reports that started a model of its own."""
+from clients.feddrift import NEW, EarlierDataRequest
 
 
 @settings("strategy")
@@ -64,11 +56,12 @@ class FedDriftState(ClusteredState):
 
 
 def model_distances(losses: FloatArray, samples: FloatArray) -> FloatArray:
-    """Return how badly models do on each other's data, (K, K): Algorithm 1, line 12.
+    """Return the distances of K models, (K, K): Algorithm 1, line 12.
 
-    ``losses`` are those of m participants, (m, K, K): on the data of model j, of model
-    i. ``samples`` are the numbers of these data, (m, K). Infinite for a model of whose
-    data nobody has any.
+    They are the rise of the loss on each other's data. ``losses`` has m participants'
+    losses, (m, K, K), at [., j, i] of model i on the data of model j; ``samples`` the
+    counts of these data, (m, K). Models without data of any participant are infinitely
+    far from all others.
     """
     totals = samples.sum(axis=0)
     measured = totals > 0
@@ -86,7 +79,7 @@ def model_distances(losses: FloatArray, samples: FloatArray) -> FloatArray:
 def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
     """Merge the closest models below delta, by complete linkage: lines 13 to 16.
 
-    ``gaps`` is (K, K). Returns what each model becomes, numbered by appearance.
+    ``gaps`` is (K, K). Returns the new number of each model, by first appearance.
     """
     gaps = gaps.copy()
     merged = np.arange(len(gaps))
@@ -96,9 +89,9 @@ def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
         if not gaps[one, two] < delta:
             break
         farthest = np.maximum(gaps[one], gaps[two])
+        farthest[[one, two]] = np.inf
         gaps[one] = farthest
         gaps[:, one] = farthest
-        gaps[one, one] = np.inf
         gaps[two] = np.inf
         gaps[:, two] = np.inf
         merged[merged == two] = one
@@ -106,14 +99,14 @@ def merge_closest(gaps: FloatArray, delta: float) -> IntArray:
 
 
 class ChoiceReport(NamedTuple):
-    """What a participant tells."""
+    """What a participant reports: which model it trained, and how all models fit."""
 
     model: int
-    """Which it trained, or `NEW`."""
+    """The number of the model that it trained, or `NEW`."""
     step: int
     """The round in which it first trained on its data."""
     losses: FloatArray
-    """On its data of model j, of model i, shape (K, K)."""
+    """The loss of model i on its data of model j, at [j, i], shape (K, K)."""
     samples: FloatArray
     """Its samples of each model, shape (K,)."""
 
@@ -125,7 +118,7 @@ class FedDrift(ClusteredStrategy):
     State = FedDriftState
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Read which model a participant trained, and what it lost with each."""
+        """Read which model a participant trained, and its losses with all models."""
         if phase != "train":
             return result
         count = len(self.state.models)
@@ -140,25 +133,24 @@ class FedDrift(ClusteredStrategy):
         return replace(result, report=report)
 
     def plan_train(self, server_round: int) -> Plan:
-        """Send all models to participants, and which their earlier data belong to."""
+        """Send all models, and the models to which a client's earlier data belong."""
         plan = with_all_models(super().plan_train(server_round))
         steps = self.state.steps
         rows = self.state.rows(task.client for task in plan.tasks)
-        own = [json.dumps(steps[steps[:, 0] == row, 1:].tolist()) for row in rows]
-        pairs = zip(plan.tasks, own, strict=True)
-        tasks = [
-            replace(task, config=EarlierDataRequest(each).to_config())
-            for task, each in pairs
-        ]
+        tasks = []
+        for task, row in zip(plan.tasks, rows, strict=True):
+            earlier = steps[steps[:, 0] == row, 1:].tolist()
+            request = EarlierDataRequest(json.dumps(earlier))
+            tasks.append(replace(task, config=request.to_config()))
         return replace(plan, tasks=tasks)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
-        """Average per model, merge what fits, then take in the new models."""
+        """Average each model, merge those below delta, then add the new models."""
         if not results:
             return
         state = self.state
         record = self.run.record
-        rows = self.state.rows(result.client for result in results)
+        rows = state.rows(result.client for result in results)
         reports: list[ChoiceReport] = [result.report for result in results]
         chosen = np.array([report.model for report in reports], np.int64)
         losses = np.stack([report.losses for report in reports])
@@ -177,30 +169,25 @@ class FedDrift(ClusteredStrategy):
             self.merge(merged, samples.sum(axis=0))
         for place in isolated.tolist():
             self.assign(rows[place], reports[place].step, len(state.models))
-            # A copy: what came is a view of all that a worker sent.
+            # A copy: a view would keep all arrays of a message in memory.
             state.models = [*state.models, results[place].arrays[0].copy()]
 
     def assign(self, row: int, step: int, model: int) -> None:
-        """Note that a client has a model, and that data of a time step belong to it."""
+        """Set a client's model, and the model to which data of a time step belong."""
         state = self.state
         state.clusters[row] = model
         others = (state.steps[:, :2] != [row, step]).any(axis=1)
         state.steps = np.vstack([state.steps[others], [row, step, model]])
 
     def merge(self, merged: IntArray, samples: FloatArray) -> None:
-        """Replace models that merge by their mean, and renumber everyone's.
+        """Replace models that merge by their mean, and renumber clusters and steps.
 
-        ``samples`` are those that participants have of each model, (K,).
+        ``samples`` are the participants' samples of each model, (K,).
         """
         state = self.state
-        models = []
-        for group in range(int(merged.max()) + 1):
-            members = np.flatnonzero(merged == group).tolist()
-            parts = [state.models[member] for member in members]
-            alone = len(parts) == 1
-            models.append(parts[0] if alone else mean_model(parts, samples[members]))
-        state.models = models
+        alone = np.bincount(merged)[merged] == 1
+        mixing = np.zeros((int(merged.max()) + 1, len(merged)))
+        mixing[merged, np.arange(len(merged))] = np.where(alone, 1.0, samples)
+        state.models = mix_models(state.models, mixing)
         state.clusters = merged[state.clusters]
-        steps = state.steps[:, :2]
-        belongs = merged[state.steps[:, 2]]
-        state.steps = np.column_stack([steps, belongs])
+        state.steps[:, 2] = merged[state.steps[:, 2]]

@@ -73,7 +73,7 @@ def simplex_minimum(matrix: FloatArray) -> FloatArray:
 
 
 def combine(variances: FloatArray, means: FloatArray) -> FloatArray:
-    """Return whose classifiers make each client's, (m, m): eq. 10 and 12.
+    """Return the weights of all classifiers in each client's, (m, m): eq. 10 and 12.
 
     Row i minimises sum_j a_j^2 v_j + |sum_j a_j (h_i - h_j)|^2 and sums to 1.
     ``variances`` is v, (m,); ``means`` is h, (m, k), each class's share times its mean.
@@ -92,7 +92,7 @@ def combine(variances: FloatArray, means: FloatArray) -> FloatArray:
 
 
 class FeatureReport(NamedTuple):
-    """What a participant reports of its features: label counts (L,), eq. 9's V."""
+    """A participant's report: its label counts, (L,), and V of eq. 9."""
 
     counts: FloatArray
     variance: float

@@ -24,7 +24,7 @@ class FedRepSettings(DecoupledSettings):
 
 
 class FedRep(DecoupledStrategy):
-    """Extractors are averaged, classifiers stay at home."""
+    """Averages extractors; classifiers stay at the clients."""
 
     Settings = FedRepSettings
     discloses = Disclosure()

@@ -14,17 +14,17 @@ from __future__ import annotations
 from cfl_flower.engine.asynchronous import Exchange
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result, Vector
-from strategies.families.soft import SoftSettings, SoftStrategy, damping
+from strategies.families.soft import SoftSettings, SoftStrategy
 
 
 class FedSoft(SoftStrategy):
-    """Mixtures counted by the clients, sample by sample."""
+    """Clients report their mixtures, counted sample by sample."""
 
     Settings = SoftSettings
     exchange = Exchange(mixtures=True)
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Refuse shares that are no mixture."""
+        """Raise `InvalidResultError` for shares that are no mixture."""
         result = super().read_result(phase, result)
         if phase != "train":
             return result
@@ -36,15 +36,12 @@ class FedSoft(SoftStrategy):
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Move every model by the client's share of it; return all models."""
-        state = self.state
-        settings = self.settings
         model = result.arrays[0]
         shares = result.arrays[1].astype(float)
-        lags = self.lags(state.updated, int(result.metrics["stamp"]))
-        ratios = settings.alpha * shares * damping(lags, settings.a, settings.b)
+        ratios = self.ratios(shares, int(result.metrics["stamp"]))
         self.adopt(row, shares)
         self.update(row, model, ratios)
-        return list(state.models)
+        return list(self.state.models)
 
     def personal(self, row: int, sent: list[Vector]) -> Vector:
         """Return the mixture of the models by the client's last shares."""

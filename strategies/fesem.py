@@ -36,7 +36,7 @@ class FeSEM(ChoosingStrategy):
     discloses = Disclosure(singly=True)
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Put newcomers where the initial model is nearest."""
+        """Put newcomers into the cluster whose model is nearest to the initial one."""
         nearest = nearest_model(self.run.initial_model(), self.state.models)
         self.admit(server_round, newcomers, [nearest] * len(newcomers))
 

@@ -1,4 +1,4 @@
-"""Flash: a server optimiser that notices drift, and clients that stop early.
+"""Flash: a server optimiser that reacts to drift, and clients that stop early.
 
 Panchal et al., "Flash: Concept Drift Adaptation in Federated Learning" (ICML 2023;
 Algorithm 1). Clients stop when an epoch brings little. The server takes the mean update
@@ -17,15 +17,9 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredStrategy,
-    Disclosure,
-    StrategySettings,
-    Supports,
-    no_clusters,
-)
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Supports
 from cfl_flower.settings import NonNegative, Positive, settings
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
 from cfl_flower.types import FloatArray, Vector
 
 
@@ -64,9 +58,9 @@ class FlashState(ClusteredState):
 def flash_step(
     model: FloatArray,
     update: FloatArray,
-    moments: tuple[FloatArray, FloatArray, FloatArray],
+    moments: list[FloatArray],
     settings: FlashSettings,
-) -> tuple[FloatArray, tuple[FloatArray, FloatArray, FloatArray]]:
+) -> tuple[FloatArray, list[FloatArray]]:
     """Return the next model and the next moments m, v, d: Algorithm 1.
 
     m <- b1 m + (1 - b1) D, v' <- b2 v + (1 - b2) D^2,
@@ -83,7 +77,7 @@ def flash_step(
     if settings.guard:
         below = np.maximum(below, settings.tau)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return model + settings.server_rate * first / below, (first, new, third)
+        return model + settings.server_rate * first / below, [first, new, third]
 
 
 class Flash(ClusteredStrategy):
@@ -104,7 +98,7 @@ class Flash(ClusteredStrategy):
         return FlashState([], none, [model], zero, second, zero.copy())
 
     def absorb_train(self, server_round: int, results: Results) -> None:
-        """Step by the mean update."""
+        """Take a step of the server optimiser along the mean update."""
         if not results:
             return
         state = self.state
@@ -112,8 +106,7 @@ class Flash(ClusteredStrategy):
         mean = self.run.average(results)
         model = state.models[0][:count].astype(float)
         update = mean[:count] - model
-        kept = state.first, state.second, state.third
-        moments = tuple(moment.astype(float) for moment in kept)
+        moments = [m.astype(float) for m in (state.first, state.second, state.third)]
         model, moments = flash_step(model, update, moments, self.settings)
         state.models = [np.concatenate([model.astype(np.float32), mean[count:]])]
         state.first, state.second, state.third = (m.astype(np.float32) for m in moments)

@@ -28,28 +28,29 @@ from cfl_flower.clustering.algorithms import (
     kmeans,
     number_by_appearance,
 )
+from cfl_flower.clustering.representations import digest
 from cfl_flower.clustering.similarity import cosine_matrix, decomposed_cosines, madc
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import no_clusters
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.settings import Count, Natural, NonNegative, settings
+from cfl_flower.state import no_clusters
 from cfl_flower.types import (
     BoolArray,
     ClientId,
     IntArray,
     Plan,
     Result,
+    Scalar,
     Task,
     Vector,
     client_order,
 )
-from clients.flexcfl import PretrainingRequest
+from clients.flexcfl import DirectionsRequest, PretrainingRequest
 from strategies.families.choosing import (
     ChoosingSettings,
     ChoosingState,
     ChoosingStrategy,
 )
-from strategies.families.downloads import KeptModels
 
 
 @settings("strategy")
@@ -62,11 +63,11 @@ class FlexCFLSettings(ChoosingSettings):
     alpha: Annotated[float, Field(ge=1)] = 20.0
     """The group cold start takes alpha * m clients."""
     grouping: Literal["edc", "madc", "random"] = "edc"
-    """How these are grouped. `random` is the paper's ablation RCC, in which the updates
-    of m random clients are the directions."""
+    """How the clients of the group cold start are grouped. `random` is the paper's
+    ablation RCC, in which the updates of m random clients are the directions."""
     newcomers: Literal["cosine", "random"] = "cosine"
-    """How the others choose a group. `random` is the paper's ablation RAC; clients that
-    migrate later choose by cosine."""
+    """How all other clients choose a group. `random` is the paper's ablation RAC;
+    clients that migrate later choose by cosine."""
     pretraining: Count = 50
     """Mini-batches of a cold start; the paper says an epoch."""
     sketch: Natural = 0
@@ -82,9 +83,9 @@ class FlexCFLState(ChoosingState):
     """FlexCFL's state."""
 
     directions: list[Vector] = field(default_factory=list)
-    """m vectors, each group's at its start, of shape (d,), or (k,) if sketched."""
+    """The direction of each group at its start, shape (d,), or (k,) if sketched."""
     holding: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
-    """Which clients have received the directions (`KeptModels`), shape (n,)."""
+    """Which clients have received the directions, shape (n,)."""
 
 
 def group_updates(
@@ -169,7 +170,7 @@ class FlexCFL(ChoosingStrategy):
     def start_groups(
         self, server_round: int, newcomers: list[Result], rng: np.random.Generator
     ) -> set[ClientId]:
-        """Group the first clients by their updates: Algorithm 3. Return them."""
+        """Group the first clients by their updates, and return them: Algorithm 3."""
         settings = self.settings
         state = self.state
         results, asked = self.collect_updates(server_round, newcomers, rng)
@@ -189,8 +190,8 @@ class FlexCFL(ChoosingStrategy):
     ) -> tuple[list[Result], set[ClientId]]:
         """Let alpha * m clients train from w_0: Algorithm 3, lines 2 to 6.
 
-        Only m of them if the grouping is random. If fewer than m answer, others take
-        their place. Returns who was asked, too.
+        Only m clients if the grouping is random. If fewer than m answer, others are
+        asked. Returns the answers and all clients that were asked.
         """
         settings = self.settings
         reply = (settings.sketch or len(self.run.initial_model()),)
@@ -213,15 +214,38 @@ class FlexCFL(ChoosingStrategy):
     def admit(
         self, server_round: int, results: list[Result], clusters: Sequence[int]
     ) -> None:
-        """Take clients into the state; those that chose hold the directions."""
+        """Add clients to the state; those that chose hold the directions."""
         super().admit(server_round, results, clusters)
         chose = np.array([result.report is not None for result in results], bool)
         self.state.holding = np.append(self.state.holding, chose)
 
-    @cached_property
-    def candidates(self) -> KeptModels:
+    @property
+    def candidates(self) -> list[Vector]:
         """What clients compare their updates with: the groups' directions."""
-        return KeptModels(self.state.directions)
+        directions: list[Vector] = self.state.directions
+        return directions
+
+    @cached_property
+    def candidates_config(self) -> dict[str, Scalar]:
+        """The name under which clients keep the directions, which never change."""
+        return DirectionsRequest(digest(np.concatenate(self.candidates))).to_config()
+
+    def receivers(self) -> BoolArray:
+        """Return which clients have not received the directions yet, shape (n,)."""
+        missing: BoolArray = ~self.state.holding
+        return missing
+
+    def count_candidates(self, results: Results) -> int:
+        """Return how many directions were sent; note which clients hold them now.
+
+        A client that reports them as lost receives them again.
+        """
+        sent = int(np.count_nonzero(self.receivers()))
+        rows = self.state.rows(result.client for result in results)
+        self.state.holding[rows] = [
+            not result.metrics.get("lost") for result in results
+        ]
+        return sent
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average each group, then mix those that were trained (lines 8 to 13)."""

@@ -63,7 +63,7 @@ class IFCA(ChoosingStrategy):
         return super().read_result(phase, result)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
-        """Take over the participants' choices, then average per cluster."""
+        """Move participants to the clusters that they chose, then average in each."""
         rows = self.state.rows(result.client for result in results)
         chosen = [result.report for result in results]
         self.state.clusters[rows] = np.array(chosen, np.int64)

@@ -35,7 +35,7 @@ class Local(ClusteredStrategy):
         self.state.join(newcomers, np.arange(known, known + len(newcomers)))
 
     def plan_train(self, server_round: int) -> Plan:
-        """Let M random clients train their own models; none is sent either way."""
+        """Let M random clients train their own models, which are not sent."""
         state = self.state
         rng = self.run.rng("selection", server_round)
         able = np.flatnonzero(self.run.participants.with_samples())

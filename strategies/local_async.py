@@ -15,7 +15,7 @@ from strategies.families.soft import SoftStrategy
 
 
 class LocalAsync(SoftStrategy):
-    """Each client receives what it sent."""
+    """Each client receives the model that it sent."""
 
     Settings = PublicSettings
     exchange = Exchange(free=True)
@@ -25,9 +25,9 @@ class LocalAsync(SoftStrategy):
 
     def reply(self, row: int, result: Result) -> list[Vector]:
         """Return the client's own model."""
-        # A copy: what came is a view of all that a worker sent.
+        # A copy: a view would keep all arrays of a message in memory.
         return [result.arrays[0].copy()]
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
-        """Return that nothing was estimated, moved or missed."""
+        """Return the entries of an upload that moved no model and was not stale."""
         return {"stale": False, "ratios": None, "server_passes": 0}

@@ -12,24 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from cfl_flower.clustering.algorithms import mixing_matrix
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredStrategy,
-    Disclosure,
-    Supports,
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Supports
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import settings
+from cfl_flower.state import (
+    ClusteredState,
+    Sampling,
+    StrategySettings,
+    Weighting,
     no_clusters,
 )
-from cfl_flower.errors import ConfigError
-from cfl_flower.learning.aggregation import mix_models
-from cfl_flower.settings import settings
-from cfl_flower.state import ClusteredState, Sampling, StrategySettings, Weighting
 from cfl_flower.types import IntArray, Result
 
 
 @settings("strategy")
 class OracleSettings(StrategySettings):
-    """Those of Fielding, so that only the clusters differ."""
+    """Fielding's weighting and sampling, so that only the clusters differ."""
 
     weighting: Weighting = "plain"
     sampling: Sampling = "clusters"
@@ -71,17 +70,15 @@ class Oracle(ClusteredStrategy):
         state.clusters = (truth[:, None] == state.concepts).argmax(axis=1)
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
-        """Cluster by the concepts of the next round if they are others."""
+        """Cluster by the concepts of the next round if they have changed."""
         state = self.state
         truth = self._truth(server_round + 1)
         elsewhere = truth != state.concepts[state.clusters]
         self.run.record.moved = int(np.count_nonzero(elsewhere))
         self.run.record.reclustered = self.run.record.moved > 0
         if self.run.record.reclustered:
-            old = state.clusters
-            state.concepts, state.clusters = np.unique(truth, return_inverse=True)
-            mixing = mixing_matrix(old, state.clusters, len(state.models))
-            state.models = mix_models(state.models, mixing)
+            state.concepts, clusters = np.unique(truth, return_inverse=True)
+            state.recluster(clusters)
 
     def _truth(self, server_round: int) -> IntArray:
         truth = self.run.true_concepts(server_round)

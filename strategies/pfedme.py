@@ -13,15 +13,9 @@ from __future__ import annotations
 from typing import Literal
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredStrategy,
-    Disclosure,
-    Published,
-    StrategySettings,
-    Supports,
-)
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure, Published, Supports
 from cfl_flower.settings import Count, Positive, settings
-from cfl_flower.state import Weighting
+from cfl_flower.state import StrategySettings, Weighting
 from cfl_flower.types import Plan, Task
 
 
@@ -62,5 +56,5 @@ class PFedMe(ClusteredStrategy):
             self.state.models = [moved]
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
-        """Let every client test its own model; who has none, the initial one."""
+        """Let every client test its own model, or the initial one if it has none."""
         return Plan([Task(client) for client in self.state.clients] if test else [])

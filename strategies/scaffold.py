@@ -18,14 +18,9 @@ from typing import Any
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredStrategy,
-    StrategySettings,
-    Supports,
-    no_clusters,
-)
+from cfl_flower.engine.method import ClusteredStrategy, Supports
 from cfl_flower.settings import Positive, require, settings
-from cfl_flower.state import ClusteredState, Weighting
+from cfl_flower.state import ClusteredState, StrategySettings, Weighting, no_clusters
 from cfl_flower.types import Plan, Vector
 
 
@@ -75,7 +70,7 @@ class Scaffold(ClusteredStrategy):
         return self.run.participants.send(server_round, arrays)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
-        """Step along the mean update, and take in the changes of the controls."""
+        """Step along the mean update, and add the changes of the controls."""
         if not results:
             return
         state = self.state

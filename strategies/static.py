@@ -22,17 +22,17 @@ class Static(Fielding):
     """Fielding without Algorithm 2."""
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
-        """Test, and ask for no representation."""
+        """Test the served models, without asking for representations."""
         return ClusteredStrategy.plan_evaluate(self, server_round, test)
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
-        """Leave clients where they are."""
+        """Leave clients in their clusters."""
         self.run.record.measures |= self.settings.privacy.spent(self.state.reports)
 
     def follow_drift(
         self, drifted: IntArray, rng: np.random.Generator
     ) -> tuple[int, bool]:
-        """Place newcomers, and leave the centres where they are."""
+        """Put newcomers into the nearest clusters, and leave the centres unchanged."""
         state = self.state
         points = state.representations[drifted]
         distance = self.settings.distance
@@ -40,5 +40,5 @@ class Static(Fielding):
         return len(drifted), False
 
     def describe(self) -> Description:
-        """Leave out the heterogeneity: nothing is known of the data after the start."""
+        """Return no heterogeneity, as nothing is known of the data after the start."""
         return replace(super().describe(), heterogeneity=None)

@@ -1,13 +1,14 @@
 """The client of methods without rounds: trains what it received, and uploads it.
 
-A real device holds a task until its policy says that it is time, as its data drifted,
-or enough arrived, or somebody touched the trigger, and the server waits for nobody.
+A real device holds a task until its policy allows the upload: its data drifted, enough
+data arrived, or somebody touched the trigger. The server does not wait for it.
 
 Computes: local training, proximal if mu > 0, from the received model on its present
 data; tests of the model that it uploads and, on a real device, of the one it received.
 Sends: the trained model (d floats), the time stamp of the model that it started from.
 Keeps: on a real device, its samples of each label at its last upload, and the stamp of
-the model that it trained then: asked for that once more, the server did not get it.
+the model that it started from: a second request with that stamp means that the server
+did not receive the upload.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from clients.base import ClusteredClient, Config, Metrics, Reply
 
 
 class AsynchronousClient(ClusteredClient):
-    """A client that answers every model with a better one for its own data."""
+    """A client that trains every model it receives, and uploads the result."""
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
-        """Train from what was received; say how good both models are here."""
+        """Train the received model; report tests of both models."""
         request = UploadRequest.from_config(config)
         assert request is not None
         stamp = request.stamp
         with without_limit():
-            asked = self.hold(stamp)
+            touched_at = self.hold(stamp)
         metrics: Metrics = {"stamp": stamp}
         start, shares = self.begin(parameters)
         if request.tested:
@@ -40,34 +41,37 @@ class AsynchronousClient(ClusteredClient):
         # A client may train several times on the data of one round of the server.
         trained, count = self.train_from(start, purpose=f"cycle-{request.cycle}")
         metrics |= self.tested("before", trained)
-        if asked is not None:
-            found = {"counts": self.counts(), "touched": np.array([asked])}
-            state = self.context.state.part("upload")
-            state.save(self.context.round, {**found, "stamp": np.array([stamp])})
+        if touched_at is not None:
+            upload = {
+                "counts": self.counts(),
+                "touched": np.array([touched_at]),
+                "stamp": np.array([stamp]),
+            }
+            self.context.state.part("upload").save(self.context.round, upload)
         return [trained, *shares], count, metrics
 
     def hold(self, stamp: int) -> int | None:
-        """Wait until the policy says upload; return when the trigger was last touched.
+        """Wait until an upload is due; return when the trigger was last touched.
 
-        None in a simulation, whose clock says when. A client that is asked again for
-        what it trained from the model of this stamp does not wait.
+        None in a simulation, where a virtual clock decides. A client does not wait if
+        its last upload was trained from a model of the same stamp: it was lost.
         """
         context = self.context
         policy = self.context.settings.policy
         if context.look is None or context.folder is None or not policy.holds:
             return None
         began = time.monotonic()
-        asked = touched(context.folder)
+        touched_at = touched(context.folder)
         last = context.state.part("upload").load(before=context.upcoming)
         if not last or last["stamp"][0] == stamp:
-            return asked
-        while (asked := touched(context.folder)) <= last["touched"][0]:
+            return touched_at
+        while (touched_at := touched(context.folder)) <= last["touched"][0]:
             waited = time.monotonic() - began
             if policy.due(last["counts"], self.counts(), waited):
                 break
             time.sleep(policy.poll)
             context.stream = context.look()
-        return asked
+        return touched_at
 
     def counts(self) -> IntArray:
         """Return the number of samples of each label, shape (L,)."""
@@ -75,11 +79,11 @@ class AsynchronousClient(ClusteredClient):
         return np.bincount(labels, minlength=self.context.stream.classes)
 
     def begin(self, parameters: list[Vector]) -> tuple[Vector, list[Vector]]:
-        """Return the model to start from, and what is uploaded beside the trained."""
+        """Return the model to start from, and further arrays to upload."""
         return parameters[0], []
 
     def tested(self, name: str, model: Vector) -> Metrics:
-        """Return a model's test on this client's own test samples, if it has any."""
+        """Return metrics of a model's test on this client's test samples, if any."""
         context = self.context
         view = self.data(context.round)
         count = len(view.test_indices)

@@ -20,6 +20,6 @@ class BilevelClient(ClusteredClient):
         return self.without_own_buffers(trained, omega)
 
     def train_near(self, theta: Vector, omega: Vector) -> tuple[Vector, int]:
-        """Return the other model, trained near omega as received, and the samples."""
+        """Return theta, trained near the received omega, and the number of samples."""
         local = replace(self.local, mu=self.context.settings.regularisation)
         return self.train_from(theta, local, anchor=omega)

@@ -2,7 +2,7 @@
 
 Computes: beside training and tests, its choice; with migration the label counts of the
 next round's data. Sends: the number of the chosen cluster. Keeps: the label counts of
-the data by which it chose.
+the data of its last choice.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from clients.base import ClusteredClient, Config, Metrics, Reply
 
 @dataclass(frozen=True)
 class ChoiceRequest(Request):
-    """To choose a first cluster among what is sent."""
+    """A request to choose a first cluster among the received vectors."""
 
     choose: bool
 
 
 @dataclass(frozen=True)
 class MigrationRequest(Request):
-    """To choose again after a shift."""
+    """A request to choose again if the label counts shifted."""
 
     chosen: int
-    """The round in which the server took the last choice."""
+    """The round of the last choice that the server received."""
 
 
 class ChoosingClient(ClusteredClient):
@@ -39,7 +39,7 @@ class ChoosingClient(ClusteredClient):
     def choose(
         self, received: Sequence[Vector], config: Config, server_round: int
     ) -> int:
-        """Return the cluster that suits a round's data best.
+        """Return the cluster that fits a round's data best.
 
         ``received`` is what clients compare themselves with, a vector for each cluster.
         """
@@ -47,29 +47,25 @@ class ChoosingClient(ClusteredClient):
     def choose_again(
         self, received: Sequence[Vector], config: Config, server_round: int
     ) -> int | None:
-        """Return the cluster to migrate to; None if the device lost what it needs."""
+        """Return the cluster to migrate to; None if saved vectors were lost."""
         return self.choose(received, config, server_round)
-
-    def get_properties(self, config: Config) -> Metrics:
-        """Answer the server's hello, and keep the label counts of the first choice."""
-        if self.context.settings.migration:
-            self.remember(self.context.upcoming)
-        return super().get_properties(config)
 
     def answer(self, parameters: list[Vector], config: Config) -> Reply:
         """Answer the hello, or choose the first cluster."""
-        if ChoiceRequest.from_config(config) is None:
-            return super().answer(parameters, config)
         upcoming = self.context.upcoming
-        cluster = self.choose(parameters, config, upcoming)
-        return [], len(self.data(upcoming).labels), {"cluster": cluster}
+        if ChoiceRequest.from_config(config) is not None:
+            cluster = self.choose(parameters, config, upcoming)
+            return [], len(self.data(upcoming).labels), {"cluster": cluster}
+        if self.context.settings.migration:
+            self.remember(upcoming)
+        return super().answer(parameters, config)
 
     def report(
         self, config: Config, server_round: int, parameters: Sequence[Vector] = ()
     ) -> Metrics:
         """Choose again if the label counts shifted since the last choice.
 
-        One that the server did not take, as it was lost, is made again.
+        A choice that was lost on the way to the server is repeated.
         """
         context = self.context
         labels = self.data(server_round).labels
@@ -90,7 +86,7 @@ class ChoosingClient(ClusteredClient):
         return {"cluster": cluster}
 
     def remember(self, server_round: int, taken: int | None = None) -> None:
-        """Keep the label counts of a round's data, beside those of the last choice."""
+        """Save the label counts of a round's data, beside those of the last choice."""
         labels = self.data(server_round).labels
         counts = label_counts(labels, self.context.stream.classes)
         self.context.state.part("choice").save(

@@ -19,33 +19,33 @@ from cfl_flower.learning.decoupling import (
     represent,
     train_classifier,
 )
-from cfl_flower.learning.training import LocalTraining, Loss, train
-from cfl_flower.models import FlatModel, Split
+from cfl_flower.learning.training import LocalTraining, Loss
+from cfl_flower.models import Split
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Metrics, Reply, Tested
+from clients.base import ClusteredClient, Config, Metrics, Reply, Samples, Tested
 
 
 class DecoupledClient(ClusteredClient):
-    """Trains the classifier first and the extractor next; keeps the classifier."""
+    """Trains the classifier, then the extractor; saves the classifier."""
 
     def fit(self, parameters: list[Vector], config: Config) -> Reply:
         """Train both parts on the data of this round and send the extractor."""
         x, y = self.samples(self.context.round)
         classifier = self.classifier(self.context.round)
-        model = self.load(parameters[0], classifier, self.context.round)
+        model = self.load(self.split.join(parameters[0], classifier))
         classifier = self.fit_classifier(classifier, represent(model, x), y)
-        extractor = self.fit_extractor(parameters[0], classifier, x, y)
+        extractor = self.fit_extractor(parameters[0], classifier, (x, y))
         self.context.state.save(self.context.round, {"classifier": classifier})
         return [extractor], len(y), {}
 
     def starting_model(self, parameters: list[Vector]) -> Vector:
-        """Return the received extractor with this client's classifier of before."""
+        """Return the received extractor with this client's last classifier."""
         return self.split.join(parameters[0], self.classifier(self.context.round))
 
     @property
     def split(self) -> Split:
-        """Where a model holds the classifier."""
+        """The places of extractor and classifier in a model."""
         return self.context.model.split
 
     def classifier(self, before: int) -> Vector:
@@ -54,15 +54,10 @@ class DecoupledClient(ClusteredClient):
         return self.first_classifier() if own is None else own
 
     def first_classifier(self) -> Vector:
-        """Return the classifier of a client that never trained: drawn by itself."""
+        """Return the random classifier of a client that has not trained yet."""
         context = self.context
         rng = generator(context.seed, "classifier", client=context.client)
         return initial_classifier(self.split, rng)
-
-    def load(self, extractor: Vector, classifier: Vector, before: int) -> FlatModel:
-        """Load both parts, with this client's own running statistics if it has any."""
-        model = self.split.join(extractor, classifier)
-        return self.context.model.load(self.with_own_buffers(model, before))
 
     def classifier_training(self) -> LocalTraining:
         """Return the optimiser's settings for the classifier."""
@@ -74,45 +69,49 @@ class DecoupledClient(ClusteredClient):
         )
 
     def fit_classifier(
-        self, classifier: Vector, representations: Tensor, y: Tensor
+        self,
+        classifier: Vector,
+        representations: Tensor,
+        y: Tensor,
+        purpose: str = "classifier-batches",
+        local: LocalTraining | None = None,
     ) -> Vector:
-        """Return the classifier, trained on a frozen extractor's output, (n, D)."""
-        settings = self.classifier_training()
-        rng = self.rng("classifier-batches")
-        return train_classifier(
-            self.split, classifier, representations, y, settings, rng
-        )
+        """Return the classifier, trained on a frozen extractor's output, (n, D).
+
+        ``purpose`` seeds the draws of the batches; ``local`` replaces the optimiser's
+        settings.
+        """
+        local = local or self.classifier_training()
+        rng = self.rng(purpose)
+        return train_classifier(self.split, classifier, representations, y, local, rng)
 
     def fit_extractor(
         self,
         extractor: Vector,
         classifier: Vector,
-        x: Tensor,
-        y: Tensor,
+        samples: Samples,
         loss: Loss | None = None,
     ) -> Vector:
         """Return the extractor, trained under a frozen classifier.
 
-        A ``loss`` takes the place of the cross-entropy.
+        A ``loss`` replaces the cross-entropy.
         """
-        model = self.load(extractor, classifier, self.context.round)
-        rng = self.rng("batches")
+        start = self.split.join(extractor, classifier)
         part = self.split.part
-        train(model, x, y, self.local, rng, loss=loss, part=part)
-        received = self.split.join(extractor, classifier)
-        return self.split.divide(self.keep_buffers(model.to_vector(), received))[0]
+        trained, _ = self.train_from(start, samples=samples, loss=loss, part=part)
+        return self.split.divide(trained)[0]
 
     def evaluate(
         self, parameters: list[Vector], config: Config
     ) -> tuple[float, int, Metrics]:
-        """Take over what the server made of all participants' results, then test."""
+        """Save what the server made of the participants' results, then test."""
         tested = 1 if EvaluateRequest.of(config).test else 0
         if returned := parameters[tested:]:
             self.adopt(returned)
         return super().evaluate(parameters[:tested], config)
 
     def adopt(self, arrays: list[Vector]) -> None:
-        """Keep the classifier that came back instead of the one that was sent."""
+        """Save the returned classifier in place of the trained one."""
         state = self.context.state
         server_round = self.context.round
         state.save(server_round, {**state.at(server_round), "classifier": arrays[0]})
@@ -131,15 +130,15 @@ class DecoupledClient(ClusteredClient):
         return partial(self.context.evaluator.evaluate_split, extractor, classifier)
 
     def fine_tune(self, extractor: Vector, classifier: Vector) -> Vector:
-        """Return the classifier after some more epochs, which are not kept."""
+        """Return the classifier after some more epochs, without saving it."""
         context = self.context
-        settings = self.context.settings
+        settings = context.settings
         epochs = settings.fine_tuning
         rate = settings.fine_tuning_rate
         local = replace(self.classifier_training(), epochs=epochs, learning_rate=rate)
         x, y = self.samples(context.round)
         if len(y) == 0:
             return classifier
-        z = represent(self.load(extractor, classifier, context.upcoming), x)
-        rng = self.rng("fine-tuning")
-        return train_classifier(self.split, classifier, z, y, local, rng)
+        model = self.load(self.split.join(extractor, classifier), context.upcoming)
+        z = represent(model, x)
+        return self.fit_classifier(classifier, z, y, "fine-tuning", local)

@@ -2,8 +2,8 @@
 
 Computes: the loss of every training sample under the served model, and river's ADWIN
 (Bifet and Gavaldà, SDM 2007) or KSWIN (Raab et al., Neurocomputing 2020) over them.
-Of many samples some, at equal distances, are looked at. Sends: its representation when
-the detector finds that losses rose and it differs from the one that the server holds.
+Of many samples, some at equal distances are tested. Sends: its representation when the
+detector finds that losses rose and it differs from the one that the server holds.
 Keeps: the losses since then, at most `WINDOW`; the detector is run again over them, so
 a device that was switched off goes on where it was.
 
@@ -27,7 +27,7 @@ from cfl_flower.learning.training import sample_losses
 from cfl_flower.types import FloatArray, Vector
 from clients.base import ClusteredClient, Config, Metrics
 
-# Optional: most devices do without.
+# River is an optional dependency.
 DETECTORS: Any = import_module("river.drift") if find_spec("river") else None
 
 WINDOW = 2000
@@ -36,10 +36,10 @@ are earlier ones to compare with."""
 
 
 def rises(detector: Any, losses: FloatArray, known: int) -> bool:
-    """Return whether a fresh detector finds that the latest losses, (n,), rose.
+    """Return whether a fresh detector finds that the latest of n losses rose.
 
-    The first ``known`` losses were looked at before, and what is found in them is old.
-    A model that improves lowers its losses, which is no drift.
+    A change within the first ``known`` losses was found before. Losses that fall are no
+    drift: the model improved.
     """
     for place, loss in enumerate(losses.tolist()):
         detector.update(loss)
@@ -87,5 +87,5 @@ class AdwinClient(DetectingClient):
 class KswinClient(DetectingClient):
     """A client with a Kolmogorov-Smirnov test of the latest losses against earlier."""
 
-    # Its draws must be the same in every run.
+    # The seed makes its draws the same in every run.
     detector = DETECTORS and partial(DETECTORS.KSWIN, seed=0)

@@ -25,7 +25,7 @@ from cfl_flower.state import ClusteredState
 from clients.base import ClusteredClient
 from clients.stocfl import StoCFLClient
 from simulations.reporting.saved import SavedRun, load_run
-from strategies.stocfl.method import StoCFLState
+from strategies.stocfl import StoCFLState
 
 WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}
 NO_DRIFT = {"_target_": "cfl_flower.data.worlds.drift.Regroup", "rounds": []}
@@ -113,7 +113,7 @@ def assign(
         cluster, fit = nearest_by_direction(opened, device, server_round, unlabelled)
         joins = fit >= settings["strategy"].threshold
     else:
-        losses = device.losses(models, server_round)
+        losses = device.losses(models, device.samples(server_round))
         cluster = int(losses.argmin())
         joins = True
         fit = float(losses[cluster])
@@ -159,7 +159,7 @@ def nearest_by_direction(
     require(len(models) > 0, "SOURCE", opened.saved.folder, allowed)
     if unlabelled:
         samples, _ = device.data(server_round).train()
-        cosines = device.likeness(anchor, models, sums, samples, server_round)
+        cosines = device.similarities(anchor, models, sums, samples, server_round)
         return int(np.argmax(cosines)) + 1, max(cosines)
     found, cosine = nearest_direction(device.direction(anchor, server_round), sums)
     return found + 1, cosine

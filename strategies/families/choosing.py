@@ -1,9 +1,9 @@
-"""What FlexCFL, IFCA and FeSEM share: m clusters, of which clients choose their own.
+"""The strategy of FlexCFL, IFCA and FeSEM: m clusters, of which clients choose one.
 
-Newcomers choose when they join; with `migration`, which is FlexCFL's, a client chooses
-again when its label counts have shifted since the round in which the server took its
-last choice: one whose report was lost is made again. The methods differ in what a
-client compares itself with, and in when it chooses.
+Newcomers choose when they join. With `migration`, which is FlexCFL's, a client chooses
+again when its label counts have shifted since the last choice that the server received;
+a choice that was lost is repeated. The methods differ in what a client compares itself
+with, and in when it chooses.
 """
 
 from __future__ import annotations
@@ -16,17 +16,11 @@ import numpy as np
 
 from cfl_flower.clustering.label_shift import ShiftTest
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredState,
-    ClusteredStrategy,
-    StrategySettings,
-    no_clusters,
-    read_number,
-)
+from cfl_flower.engine.method import ClusteredStrategy, read_number, with_all_models
 from cfl_flower.settings import Count, require, settings
-from cfl_flower.types import IntArray, Plan, Result, Task
+from cfl_flower.state import ClusteredState, StrategySettings, no_clusters
+from cfl_flower.types import BoolArray, IntArray, Plan, Result, Scalar, Task, Vector
 from clients.families.choosing import ChoiceRequest, MigrationRequest
-from strategies.families.downloads import FetchedModels
 
 
 @settings("strategy")
@@ -38,16 +32,16 @@ class ChoosingSettings(StrategySettings):
     migration: bool = False
     """Clients choose again when their label counts have shifted."""
     shift: ShiftTest = field(default_factory=ShiftTest)
-    """What a shift is."""
+    """How a shift of the label counts is detected."""
 
     def check_run(self, clients: int) -> None:
-        """Require as many clients as clusters."""
+        """Require at least as many clients as clusters."""
         super().check_run(clients)
         allowed = f"at most the {clients} clients"
         require(self.clusters <= clients, "clusters", self.clusters, allowed)
 
     def check_privacy(self) -> None:
-        """Require that nobody chooses by its data and says so."""
+        """Require that no client reports a choice that depends on its data."""
         allowed = "false with privacy=, which covers no choices"
         require(not self.migration, "strategy.migration", self.migration, allowed)
 
@@ -57,11 +51,11 @@ class ChoosingState(ClusteredState):
     """The state of all methods whose clients choose."""
 
     chosen: IntArray = field(default_factory=no_clusters)
-    """The round in which each client's choice was taken, shape (n,)."""
+    """The round in which each client's last choice arrived, shape (n,)."""
 
 
 class ChoosingStrategy(ClusteredStrategy):
-    """Clients choose among m clusters; each is averaged by itself."""
+    """Clients choose among m clusters, whose models are averaged separately."""
 
     Settings = ChoosingSettings
     State: ClassVar[type[ChoosingState]] = ChoosingState
@@ -74,9 +68,15 @@ class ChoosingStrategy(ClusteredStrategy):
         return self.State([], no_clusters(), models)
 
     @property
-    def candidates(self) -> FetchedModels:
-        """What clients compare themselves with: the clusters' models."""
-        return FetchedModels(self.state.models)
+    def candidates(self) -> list[Vector]:
+        """What clients compare themselves with, a vector for each cluster."""
+        models: list[Vector] = self.state.models
+        return models
+
+    @property
+    def candidates_config(self) -> dict[str, Scalar]:
+        """Entries of the task config that go with the candidates."""
+        return {}
 
     def read_result(self, phase: str, result: Result) -> Result:
         """Read the choice of a cluster, if there is one."""
@@ -90,42 +90,56 @@ class ChoosingStrategy(ClusteredStrategy):
     # Newcomers -----------------------------------------------------------------------
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Let newcomers choose; those that fail to are asked again next round."""
-        models = self.candidates.models
-        everything = tuple(range(len(models)))
-        tasks = [Task(result.client, everything) for result in newcomers]
-        question = {**self.candidates.config, **ChoiceRequest(choose=True).to_config()}
-        answers = self.run.ask(server_round, Plan(tasks, models, question))
+        """Let newcomers choose; those without a valid answer are asked next round."""
+        question = self.candidates_config | ChoiceRequest(choose=True).to_config()
+        tasks = [Task(result.client) for result in newcomers]
+        plan = with_all_models(Plan(tasks, self.candidates, question))
+        answers = self.run.ask(server_round, plan)
         answers = self.run.read("query", answers, self.read_choice)
         self.admit(server_round, answers, [answer.report for answer in answers])
 
     def admit(
         self, server_round: int, results: list[Result], clusters: Sequence[int]
     ) -> None:
-        """Take clients into the state."""
+        """Add clients to the state, with the clusters that they chose."""
         state = self.state
-        self.state.join(results, np.array(clusters, np.int64))
+        state.join(results, np.array(clusters, np.int64))
         state.chosen = np.append(state.chosen, np.full(len(results), server_round - 1))
 
     # Migration -----------------------------------------------------------------------
+
+    def receivers(self) -> BoolArray:
+        """Return which clients receive the candidates with their test, shape (n,).
+
+        All of them, as models change from round to round: sending them with every test
+        saves an exchange of messages.
+        """
+        return np.ones(len(self.state.clients), bool)
+
+    def count_candidates(self, results: Results) -> int:
+        """Return how many tested clients are charged for the candidates' bytes.
+
+        Those that chose again, as a real client would have fetched them then.
+        """
+        return sum(result.report is not None for result in results)
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
         """Test; with migration, clients also check whether their data shifted."""
         if not self.settings.migration:
             return super().plan_evaluate(server_round, test)
         state = self.state
-        candidates = self.candidates
         models = state.models
-        if candidates.models is not models:
-            models = models + candidates.models
-        places = tuple(range(len(models) - len(candidates.models), len(models)))
+        candidates = self.candidates
+        if candidates is not models:
+            models = models + candidates
+        places = tuple(range(len(models) - len(candidates), len(models)))
         tasks = []
-        for row, receives in enumerate(candidates.receivers(state)):
+        for row, receives in enumerate(self.receivers()):
             received: tuple[int, ...] = (int(state.clusters[row]),) if test else ()
             received += places if receives else ()
             request = MigrationRequest(int(state.chosen[row]))
             tasks.append(Task(state.clients[row], received, request.to_config()))
-        return Plan(tasks, models, dict(candidates.config))
+        return Plan(tasks, models, dict(self.candidates_config))
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
         """Move the clients that chose again."""
@@ -134,11 +148,11 @@ class ChoosingStrategy(ClusteredStrategy):
         state = self.state
         record = self.run.record
         reports = [result for result in results if result.report is not None]
-        rows = self.state.rows(result.client for result in reports)
+        rows = state.rows(result.client for result in reports)
         clusters = np.array([result.report for result in reports], np.int64)
         record.drifted = len(reports)
         record.moved = int(np.count_nonzero(state.clusters[rows] != clusters))
         state.clusters[rows] = clusters
         state.chosen[rows] = server_round
-        tested = self.state.rows(result.client for result in results)
-        record.bytes_down += self.candidates.account(state, tested, results)
+        size = sum(vector.nbytes for vector in self.candidates)
+        record.bytes_down += size * self.count_candidates(results)

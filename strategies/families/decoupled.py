@@ -1,4 +1,4 @@
-"""What methods with a shared extractor and personal classifiers have in common.
+"""The strategy of methods with a shared extractor and personal classifiers.
 
 Each round: participants receive the extractor -> train -> it is averaged by samples
 (FedCCFA, eq. 10). Everyone is served the fresh extractor and uses its own classifier.
@@ -16,16 +16,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredStrategy,
-    Description,
-    Published,
-    StrategySettings,
-)
+from cfl_flower.engine.method import ClusteredStrategy, Description, Published
 from cfl_flower.learning.decoupling import Anchors, mean_anchors
 from cfl_flower.models import Split, split_module
 from cfl_flower.settings import Count, Natural, Positive, settings
-from cfl_flower.state import ClusteredState
+from cfl_flower.state import ClusteredState, StrategySettings
 from cfl_flower.types import BoolArray, ClientId, FloatArray, Plan, Result, Task, Vector
 
 
@@ -40,7 +35,7 @@ class DecoupledSettings(StrategySettings):
     """Passes over the data with the extractor frozen; then `local.epochs` with the
     classifier frozen."""
     classifier_rate: Positive = 0.1
-    """Learning rate of these epochs; all else is as in `local`."""
+    """Learning rate of the classifier's epochs; the rest is as in `local`."""
     fine_tuning: Natural = 0
     """Epochs of the classifier on the client's training data before a test; 0 tests
     what was trained."""
@@ -59,7 +54,7 @@ class AnchorState(ClusteredState):
 
     @property
     def anchors(self) -> Anchors:
-        """Both as one."""
+        """The anchors and which classes have one."""
         return Anchors(self.points, self.present)
 
     @anchors.setter
@@ -68,8 +63,8 @@ class AnchorState(ClusteredState):
         self.present = anchors.present
 
     def average(self, points: Sequence[Vector], counts: Sequence[FloatArray]) -> None:
-        """Average participants' anchors, each (L * D,), by their label counts, (L,)."""
-        stacked = np.stack(points).reshape(len(points), *self.points.shape)
+        """Average participants' anchors, (L * D,) each, by their label counts, (L,)."""
+        stacked = np.stack(points).reshape(-1, *self.points.shape)
         self.anchors = mean_anchors(stacked, np.stack(counts), self.anchors)
 
 
@@ -82,7 +77,7 @@ class DecoupledStrategy(ClusteredStrategy):
     )
 
     def initial_state(self) -> Any:
-        """Raise `ConfigError` for a network without a linear classifier."""
+        """Return the initial state; raise `ConfigError` without a linear classifier."""
         self.returned: dict[ClientId, Sequence[Vector]] = {}
         self.split: Split = split_module(self.run.network)
         return super().initial_state()
@@ -110,16 +105,13 @@ class DecoupledStrategy(ClusteredStrategy):
         self.run.record.measures["discrepancy"] = float(np.mean(gaps))
 
     def describe(self) -> Description:
-        """Return no models: `absorb_train` measures extractors, not whole models."""
+        """Return that models are not comparable: `absorb_train` compares extractors."""
         return Description(comparable=False)
 
     def give_back(
         self, results: Sequence[Result], arrays: Sequence[Sequence[Vector]]
     ) -> None:
-        """Let participants receive their parts of what was made of all results.
-
-        It comes with the test of the same round, so that it is what is tested.
-        """
+        """Send arrays back to each participant, with the test of the same round."""
         pairs = zip(results, arrays, strict=True)
         self.returned = {result.client: own for result, own in pairs}
 
@@ -136,8 +128,7 @@ class DecoupledStrategy(ClusteredStrategy):
         return Plan(tasks, models)
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
-        """Count what participants received beside the model that is tested."""
-        arrived = [self.returned.get(result.client, ()) for result in results]
-        self.run.record.bytes_down += sum(
-            a.nbytes for arrays in arrived for a in arrays
-        )
+        """Count the bytes of the arrays that were sent back to participants."""
+        for result in results:
+            arrays = self.returned.get(result.client, ())
+            self.run.record.bytes_down += sum(array.nbytes for array in arrays)

@@ -35,7 +35,7 @@ CLUSTER_TESTS = 2000
 
 @settings("strategy")
 class PublicSettings(AsynchronousSettings):
-    """What the K pre-trained models are made of."""
+    """The public sets, and how models are pre-trained on them."""
 
     clusters: Count | None = None
     """K; null for the number of public sets, and no other number is allowed."""
@@ -52,7 +52,7 @@ class PublicSettings(AsynchronousSettings):
 
 
 class PublicModels:
-    """The public sets of a run, and what the server does with them."""
+    """The public sets of a run; the server pre-trains and tests models on them."""
 
     def __init__(self, config: RunConfig, timeline: Timeline | None) -> None:
         self._config = config
@@ -62,8 +62,8 @@ class PublicModels:
     def sets(self) -> list[Samples]:
         """The public sets, one for each distribution of the data.
 
-        Raises `ConfigError` with devices' own data and no `public_dir`; in a
-        simulation, if that has not as many sets as the data have distributions.
+        Raises `ConfigError` for devices' own data without a `public_dir`, and in a
+        simulation if the folder has not one set for each distribution.
         """
         config = self._config
         folder = self._config.strategy.public_dir
@@ -91,7 +91,7 @@ class PublicModels:
 
     @cached_property
     def tests(self) -> Validation | None:
-        """Test samples of each distribution, for what a simulation measures."""
+        """Test samples of each distribution; None without a simulation."""
         config = self._config
         if self._timeline is None:
             return None

@@ -1,4 +1,4 @@
-"""What CCFL and FedSoft share: K models of distributions that clients mix.
+"""The strategy of CCFL and FedSoft: K models of distributions that clients mix.
 
 The K distributions are known to the server by a public set each, on which their models
 are pre-trained. An upload of client m, which is a mixture u of the distributions, moves
@@ -16,10 +16,11 @@ import numpy as np
 from pydantic import Field
 
 from cfl_flower.engine.asynchronous import AsynchronousStrategy
-from cfl_flower.engine.method import Published, no_clusters
+from cfl_flower.engine.method import Published
 from cfl_flower.engine.uploads_state import AsynchronousSettings, AsynchronousState
 from cfl_flower.learning.training import LocalTraining
 from cfl_flower.settings import NonNegative, require, settings
+from cfl_flower.state import no_clusters
 from cfl_flower.types import FloatArray, IntArray, Json, Result, Vector
 from strategies.families.public_models import PublicModels, PublicSettings
 
@@ -42,12 +43,12 @@ class SoftSettings(PublicSettings):
 
 @dataclass
 class SoftState(AsynchronousState):
-    """The state; ``models`` are those of the K distributions."""
+    """The state; ``models`` has a model of each of the K distributions."""
 
     updated: IntArray = field(default_factory=no_clusters)
     """t_k, the epoch of each model's last update, shape (K,)."""
     shares: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
-    """u, each client's last estimated mixture, at first even, shape (n, K)."""
+    """u, each client's last estimated mixture, at first uniform, shape (n, K)."""
 
 
 def damping(lags: FloatArray, a: float, b: float) -> FloatArray:
@@ -65,7 +66,7 @@ def damping(lags: FloatArray, a: float, b: float) -> FloatArray:
 
 
 def divergence(truth: FloatArray, estimate: FloatArray) -> float:
-    """Return KL(truth || estimate) of two mixtures; the estimate is kept from 0.
+    """Return KL(truth || estimate) of two mixtures; estimates of 0 count as 1e-12.
 
     Examples
     --------
@@ -84,14 +85,11 @@ class SoftStrategy(AsynchronousStrategy):
     State = SoftState
     published = Published("the distributions' models, of which clients use mixtures")
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._ratios: dict[int, FloatArray] = {}
-        super().__init__(*args, **options)
-
     # The method ----------------------------------------------------------------------
 
     def initial_state(self) -> Any:
         """Return K equal models; they are trained when the first clients come."""
+        self._ratios: dict[int, FloatArray] = {}
         self.public = PublicModels(self.run.config, self.run.timeline)
         count = len(self.public.sets)
         asked = self.settings.clusters
@@ -107,7 +105,7 @@ class SoftStrategy(AsynchronousStrategy):
         )
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Take newcomers in with the mean model, as an even mixture."""
+        """Add newcomers with the mean of all models, as a uniform mixture."""
         state = self.state
         if not state.clients:
             state.models = self.public.pretrain(self.run.initial_model())
@@ -115,10 +113,20 @@ class SoftStrategy(AsynchronousStrategy):
         state.shares = np.concatenate([state.shares, even])
         super().welcome(server_round, newcomers)
 
+    def ratios(self, shares: FloatArray, stamp: int) -> FloatArray:
+        """Return the update ratios of an upload, from what it moves each model by.
+
+        ``shares`` are (K,); ``stamp`` is the time of the model that it started from.
+        """
+        settings = self.settings
+        lags = self.lags(self.state.updated, stamp)
+        moved: FloatArray = settings.alpha * shares
+        return moved * damping(lags, settings.a, settings.b)
+
     def update(self, row: int, model: Vector, ratios: FloatArray) -> None:
         """Move each model k towards an uploaded one by its ratio alpha_k: CCFL, eq. 3.
 
-        A model with ratio 0 stays as it is, and as old as it is.
+        Models with ratio 0, and their times of the last update, do not change.
         """
         state = self.state
         for k in np.flatnonzero(ratios):
@@ -136,7 +144,7 @@ class SoftStrategy(AsynchronousStrategy):
         return mixed
 
     def adopt(self, row: int, shares: FloatArray) -> None:
-        """Keep an estimate; a client's cluster is the one it holds most of."""
+        """Save an estimated mixture; the client's cluster has its largest share."""
         self.state.shares[row] = shares
         self.state.clusters[row] = int(shares.argmax())
 
@@ -149,7 +157,7 @@ class SoftStrategy(AsynchronousStrategy):
     # Measures ------------------------------------------------------------------------
 
     def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
-        """Return the estimate, its divergence from the truth, and what it moved."""
+        """Return the estimate, its divergence from the truth, and the update ratios."""
         found: dict[str, Json] = {"shares": self.state.shares[row].round(4).tolist()}
         ratios = self._ratios.pop(row, None)
         truth = self.true_mixture(row)
@@ -161,11 +169,11 @@ class SoftStrategy(AsynchronousStrategy):
         return found
 
     def server_passes(self, ratios: FloatArray) -> int:
-        """Return what an upload costs the server, in forward passes of one sample."""
+        """Return the server's cost of an upload, in forward passes of one sample."""
         return 0
 
     def true_mixture(self, row: int) -> FloatArray | None:
-        """Return what a client's uploaded model was trained on, where it is known."""
+        """Return the true mixture of a client's uploaded model, where it is known."""
         if self.run.timeline is None or len(self.run.config.partition.turns) == 1:
             return None
         world = self.run.timeline.world(int(self.state.rounds[row]))
@@ -173,7 +181,7 @@ class SoftStrategy(AsynchronousStrategy):
         return mixture
 
     def describe_round(self, noted: Sequence[Mapping[str, Json]]) -> None:
-        """Note means over the round's uploads, and the accuracy of the K models."""
+        """Record means over the round's uploads, and the accuracy of the K models."""
         measures = self.run.record.measures
         for name in ("before", "kl"):
             known = [each[name] for each in noted if name in each]

@@ -3,19 +3,15 @@
 from strategies.fielding.method import (
     Fielding,
     FieldingSettings,
+    FieldingState,
     cluster_clients,
-    handle_drift,
-    recluster,
     set_centres,
 )
-from strategies.fielding.state import FieldingState
 
 __all__ = [
     "Fielding",
     "FieldingSettings",
     "FieldingState",
     "cluster_clients",
-    "handle_drift",
-    "recluster",
     "set_centres",
 ]

@@ -17,41 +17,55 @@ joins and whenever its data changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cfl_flower.client.drift_report import HELD, DriftReport, ReportRequest
-from cfl_flower.clustering.algorithms import KMeansScan, choose_clusters, mixing_matrix
+from cfl_flower.clustering.algorithms import (
+    KMeansScan,
+    choose_clusters,
+    put_stragglers_together,
+)
 from cfl_flower.clustering.centres import (
     find_centres,
     move_drifted,
     own_centre_distances,
     recompute_centres,
 )
-from cfl_flower.clustering.representations import Distance, digest, mean_client_distance
+from cfl_flower.clustering.representations import (
+    Distance,
+    chance_explains,
+    check_histogram,
+    digest,
+    mean_client_distance,
+)
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.method import (
     ClusteredStrategy,
     Description,
     Disclosure,
-    StrategySettings,
     Supports,
 )
-from cfl_flower.learning.aggregation import mix_models
 from cfl_flower.privacy.report_noise import NoNoise, Privacy
 from cfl_flower.settings import Fraction, NonNegative, require, settings
-from cfl_flower.state import Sampling, Weighting, no_clusters
-from cfl_flower.types import ClientId, IntArray, Plan, Result, Task
+from cfl_flower.state import (
+    ClusteredState,
+    Sampling,
+    StrategySettings,
+    Weighting,
+    no_clusters,
+)
+from cfl_flower.types import ClientId, FloatArray, IntArray, Plan, Result, Task, Vector
 from strategies.fielding.representations import LabelHistogram, Representation
 from strategies.fielding.robustness import PlainMeans, Robustness
-from strategies.fielding.state import FieldingState
 from strategies.fielding.threshold import (
     FixedThreshold,
     LearnedThreshold,
     ThresholdLearning,
+    Trials,
 )
 from strategies.fielding.triggers import CentreTrigger, PairwiseTrigger, Trigger
 
@@ -90,8 +104,10 @@ class FieldingSettings(StrategySettings):
         super().__post_init__()
         kind = self.representation.name
         trigger = self.trigger.name
-        self.representation.check_distance(self.distance)
-        # Nothing bounds what one sample does to a gradient or an embedding.
+        metrics = self.representation.metrics
+        allowed = f"{' or '.join(metrics)} with strategy/representation={kind}"
+        require(self.distance in metrics, "strategy.distance", self.distance, allowed)
+        # The effect of one sample on a gradient or an embedding has no bound.
         ok = kind == "label_histogram" or not self.privacy.on
         allowed = "label_histogram with strategy/privacy, which protects labels alone"
         require(ok, "strategy/representation", kind, allowed)
@@ -110,51 +126,32 @@ class FieldingSettings(StrategySettings):
         require(ok, "strategy/threshold_learning", "trials", allowed)
 
 
-# Algorithm 2: handling data drift ----------------------------------------------------
+@dataclass
+class FieldingState(ClusteredState):
+    """Fielding's state; L is the length of a representation."""
 
-
-def handle_drift(
-    state: FieldingState,
-    drifted: IntArray,
-    settings: FieldingSettings,
-    parts: Sequence[slice],
-    rng: np.random.Generator,
-) -> tuple[int, bool]:
-    """Move drifted clients; if the trigger fires, re-cluster all clients.
-
-    The state has the latest representations already. Returns how many clients moved,
-    and whether all clients were re-clustered.
-    """
-    clusters = state.clusters
-    centres = state.centres
-    distance = settings.distance
-    points = state.representations
-    trim = settings.robustness.trim
-    # Lines 1 and 2, all centres frozen, and line 3.
-    state.clusters = move_drifted(drifted, points, clusters, centres, distance)
-    moved = int(np.count_nonzero(state.clusters != clusters))
-    state.centres = recompute_centres(points, state.clusters, centres, trim)
-    # Lines 4 and 5. The pairwise trigger also adapts its Delta.
-    threshold = settings.threshold_learning.in_force(settings.threshold, state.trials)
-    fires = settings.trigger.fires(state, centres, threshold, distance, parts)
-    if fires:
-        recluster(state, settings, rng)
-    return moved, fires
-
-
-def recluster(
-    state: FieldingState, settings: FieldingSettings, rng: np.random.Generator
-) -> None:
-    """Cluster all clients; new models are means of members' models: lines 6 to 10."""
-    old = state.clusters
-    state.clusters = cluster_clients(state, settings, rng)
-    mixing = mixing_matrix(old, state.clusters, len(state.models))
-    state.models = mix_models(state.models, mixing)
-    set_centres(state, settings)
+    representations: FloatArray
+    """The latest representation of each client, shape (n, L)."""
+    counts: IntArray
+    """The number of samples behind it, shape (n,)."""
+    reports: IntArray
+    """The number of each client's reports so far, shape (n,)."""
+    centres: FloatArray
+    """The centre of each cluster, shape (K, L)."""
+    reference: FloatArray
+    """The centres at the last re-clustering, shape (K, L)."""
+    heterogeneity: float | None = None
+    """The mean client distance, as of the last change of clusters or reports."""
+    delta: float | None = None
+    """Delta of Appendix F.2; None before the first drift event."""
+    consecutive: int = 0
+    """Drift events in a row that led to re-clustering (Appendix F.2)."""
+    trials: Trials = field(default_factory=Trials)
+    """What was observed of the thresholds (Appendix F.1)."""
 
 
 def set_centres(state: FieldingState, settings: FieldingSettings) -> None:
-    """Set the centres of new clusters, from which later shifts can be measured."""
+    """Set the centres of new clusters, which are also the reference of later shifts."""
     points = state.representations
     trim = settings.robustness.trim
     state.centres = find_centres(points, state.clusters, len(state.models), trim)
@@ -170,14 +167,16 @@ def cluster_clients(
     """Cluster all clients by their representations, K by the silhouette."""
     points = state.representations
     kind = settings.representation
-    significance = settings.significance
     noise = settings.privacy.variances(state.counts)
-    if kind.chance_explains(points, state.counts, significance, noise):
+    # Only label histograms have a test whether clients differ by chance alone.
+    tested = not kind.by_model
+    if tested and chance_explains(points, state.counts, settings.significance, noise):
         return np.zeros(len(points), np.int64)
     distance = settings.distance
     least = kind.least_silhouette
     found = choose_clusters(points, distance, settings.scan, rng, least)
-    return settings.robustness.merge_small(points, found, distance)
+    least_members = settings.robustness.least_members
+    return put_stragglers_together(points, found, least_members, distance)
 
 
 class Fielding(ClusteredStrategy):
@@ -191,16 +190,20 @@ class Fielding(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Return the state before any client is known: line 2."""
         representation = self.settings.representation
-        simulated = bool(self.run.timeline)
-        self.classes = self.run.config.dataset.classes
+        config = self.run.config
+        initial = self.run.initial_model()
+        self.classes = config.dataset.classes
         self.width = representation.width(self.run.network, self.classes)
-        self.shared = representation.shared_models(self.run.config, simulated)
+        self.shared: list[Vector] = []
+        if representation.by_model:
+            simulated = self.run.timeline is not None
+            self.shared = [representation.shared.make(config, initial, simulated)]
         no_counts = no_clusters()
         no_centres = np.zeros((0, self.width))
         return FieldingState(
             clients=[],
             clusters=no_clusters(),
-            models=[self.run.initial_model()],
+            models=[initial],
             representations=np.zeros((0, self.width), np.float32),
             counts=no_counts,
             reports=no_counts,
@@ -217,20 +220,21 @@ class Fielding(ClusteredStrategy):
         return ReportRequest(representation.name, tolerance, shared)
 
     def hello(self, clients: Sequence[ClientId]) -> Plan:
-        """Ask for first representations; the shared model comes along, to be kept."""
+        """Ask for first representations, and send the shared model."""
         models = tuple(range(len(self.shared)))
         tasks = [Task(client, models) for client in clients]
         return Plan(tasks, self.shared, self.request.to_config())
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Read a report: the answer to hello, a query, must bring one, a test may."""
+        """Read a report, which queries always have, and tests if data changed."""
         reported = phase == "query" or "representation" in result.metrics
         if phase == "train" or not reported:
             return result
         representation = self.settings.representation
         kind = representation.name.replace("_", " ")
         report = DriftReport.from_metrics(result.metrics, self.width, kind)
-        representation.check(report.representation, self.classes)
+        if representation.has_labels:
+            check_histogram(report.representation[: self.classes])
         return replace(result, report=report)
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
@@ -243,7 +247,7 @@ class Fielding(ClusteredStrategy):
         state.counts = np.append(state.counts, counts)
         state.reports = np.append(state.reports, np.ones(len(counts), np.int64))
         if state.clients:
-            # In any cluster, from which Algorithm 2 moves them.
+            # Algorithm 2 moves them from this cluster to the nearest.
             self.state.join(newcomers, np.zeros(len(newcomers), np.int64))
             rng = self.run.rng("recluster-join", server_round)
             _, self.run.record.reclustered = self.follow_drift(rows, rng)
@@ -257,7 +261,7 @@ class Fielding(ClusteredStrategy):
         self.measure_heterogeneity()
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:
-        """Ask every client whether its representation changed, tested or not."""
+        """Ask every client whether its representation changed, even without a test."""
         state = self.state
         rows = zip(
             state.clients, state.clusters.tolist(), state.representations, strict=True
@@ -272,7 +276,7 @@ class Fielding(ClusteredStrategy):
         reports = [result for result in results if result.report is not None]
         record.drifted = len(reports)
         record.moved = 0
-        # Not None any more, and still True if newcomers led to it.
+        # It is true already if newcomers led to a re-clustering.
         record.reclustered = bool(record.reclustered)
         self.learn_threshold(drifted=bool(reports))
         drifted = self.state.rows(result.client for result in reports)
@@ -300,18 +304,38 @@ class Fielding(ClusteredStrategy):
     def follow_drift(
         self, drifted: IntArray, rng: np.random.Generator
     ) -> tuple[int, bool]:
-        """Carry out Algorithm 2; return how many moved, and whether it re-clustered."""
+        """Move drifted clients; re-cluster all if the trigger fires: Algorithm 2.
+
+        The state has the latest representations already. Returns how many clients
+        moved, and whether all were re-clustered.
+        """
         state = self.state
         settings = self.settings
+        points = state.representations
+        old = state.clusters
+        centres = state.centres
+        distance = settings.distance
+        trim = settings.robustness.trim
         if isinstance(settings.trigger, PairwiseTrigger):
             self.run.record.measures["delta"] = settings.trigger.current(state)
+        # Lines 1 and 2, all centres frozen, and line 3.
+        state.clusters = move_drifted(drifted, points, old, centres, distance)
+        moved = int(np.count_nonzero(state.clusters != old))
+        state.centres = recompute_centres(points, state.clusters, centres, trim)
+        # Lines 4 and 5. The pairwise trigger also adapts its Delta.
+        learning = settings.threshold_learning
+        threshold = learning.in_force(settings.threshold, state.trials)
         parts = settings.representation.parts(self.classes)
-        handled = handle_drift(state, drifted, settings, parts, rng)
+        fires = settings.trigger.fires(state, centres, threshold, distance, parts)
+        if fires:
+            # Lines 6 to 10: new models are means of the members' models.
+            state.recluster(cluster_clients(state, settings, rng))
+            set_centres(state, settings)
         self.measure_heterogeneity()
-        return handled
+        return moved, fires
 
     def learn_threshold(self, drifted: bool) -> None:
-        """Judge the threshold on trial by Dunnett's test (Appendix F.1)."""
+        """Learn the threshold from this round's accuracy and drift (Appendix F.1)."""
         learning = self.settings.threshold_learning
         configured = self.settings.threshold
         if not isinstance(learning, LearnedThreshold):
@@ -324,7 +348,7 @@ class Fielding(ClusteredStrategy):
         state.trials = trials
 
     def measure_heterogeneity(self) -> None:
-        """Keep the mean client distance within clusters (section 2.1)."""
+        """Save the mean client distance within clusters (section 2.1)."""
         state = self.state
         distance = self.settings.distance
         points = state.representations

@@ -2,7 +2,7 @@
 
 Li et al., "Fielding: Clustered Federated Learning with Data Drift", section 2.3 (label
 histograms) and Appendix E (embeddings, gradients). A class has both sides: what a
-device computes, and how the server checks it and finds clusters by it.
+device computes, and how the server compares it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from cfl_flower.clustering.representations import (
     Distance,
-    chance_explains,
-    check_histogram,
     distances,
     unit,
 )
@@ -25,16 +23,16 @@ from cfl_flower.clustering.similarity import sketch
 from cfl_flower.learning.decoupling import represent
 from cfl_flower.learning.training import full_gradient
 from cfl_flower.models import FlatModel, count_weights, split_module
-from cfl_flower.settings import Fraction, Natural, NonNegative, require, settings
-from cfl_flower.types import FloatArray, IntArray, Vector
+from cfl_flower.settings import Fraction, Natural, NonNegative, settings
+from cfl_flower.types import Vector
 from strategies.fielding.shared_model import SharedModel
 
 if TYPE_CHECKING:
-    from cfl_flower.config.compose import RunConfig
+    from strategies.fielding.method import FieldingSettings
 
 
 class OnePart:
-    """A representation of one part, compared by the strategy's distance."""
+    """A representation that is compared as a whole, by the strategy's distance."""
 
     name: ClassVar[str]
     metrics: ClassVar[tuple[Distance, ...]] = ("l1", "l2", "cosine")
@@ -42,55 +40,22 @@ class OnePart:
     has_labels: ClassVar[bool] = False
     """Whether it begins with a label histogram."""
     by_model: ClassVar[bool] = False
-    """Whether a shared model makes the rest of it."""
-
-    def check_distance(self, distance: Distance) -> None:
-        """Raise `ConfigError` unless representations can be compared by a distance."""
-        words = " or ".join(self.metrics)
-        allowed = f"{words} with strategy/representation={self.name}"
-        require(distance in self.metrics, "strategy.distance", distance, allowed)
-
-    def shared_models(self, config: RunConfig, simulated: bool) -> list[Vector]:
-        """Return the shared model if one is needed; raise `ConfigError` without it."""
-        return []
-
-    def check(self, reported: Vector, classes: int) -> None:
-        """Raise `InvalidResultError` for values that are no representation."""
-        if self.has_labels:
-            check_histogram(reported[:classes])
+    """Whether a shared model computes it, or the part after the histogram."""
 
     def parts(self, classes: int) -> Sequence[slice]:
         """Return the parts of a representation, each of which can trigger."""
         return (slice(None),)
 
     def changed(
-        self,
-        last: Vector,
-        now: Vector,
-        distance: Distance,
-        tolerance: float,
-        classes: int,
+        self, last: Vector, now: Vector, settings: FieldingSettings, classes: int
     ) -> bool:
-        """Return whether a representation changed by more than is tolerated."""
-        return bool(distances(last[None], now[None], distance)[0, 0] > tolerance)
+        """Return whether a representation changed by more than the tolerance."""
+        gap = distances(last[None], now[None], settings.distance)[0, 0]
+        return bool(gap > settings.tolerance)
 
     def largest_tolerance(self, tolerance: float) -> float:
-        """Return the largest change that is tolerated in a part."""
+        """Return the largest change of a part that a client does not report."""
         return tolerance
-
-    def chance_explains(
-        self,
-        points: FloatArray,
-        counts: IntArray,
-        significance: float,
-        noise: FloatArray,
-    ) -> bool:
-        """Return whether clients differ by chance alone; not tested: no.
-
-        ``points`` is (n, L), ``counts`` the samples behind each, ``noise`` the variance
-        on each one's counts, (n,).
-        """
-        return False
 
 
 @settings("strategy.representation")
@@ -105,16 +70,6 @@ class LabelHistogram(OnePart):
     def width(self, network: nn.Module, classes: int) -> int:
         """Return the length of a representation."""
         return classes
-
-    def chance_explains(
-        self,
-        points: FloatArray,
-        counts: IntArray,
-        significance: float,
-        noise: FloatArray,
-    ) -> bool:
-        """Return whether all clients may have drawn labels from one distribution."""
-        return chance_explains(points, counts, significance, noise)
 
 
 @settings("strategy.representation")
@@ -133,16 +88,12 @@ class Embedding(OnePart):
         """Return the length of a representation."""
         return split_module(network).width
 
-    def shared_models(self, config: RunConfig, simulated: bool) -> list[Vector]:
-        """Return the shared model."""
-        return [self.shared.make(config, simulated)]
-
     def make(
         self, model: FlatModel, x: Tensor, y: Tensor, distance: Distance, seed: int
     ) -> Vector:
-        """Return what the shared model, loaded, makes of samples; zeros without any.
+        """Return the mean embedding of samples by the loaded shared model; else zeros.
 
-        With the cosine, representations have length 1. The run's seed is for sketches.
+        With the cosine distance it has length 1. ``seed`` is the run's, for sketches.
         """
         if len(y) == 0:
             return np.zeros(model.split.width, np.float32)
@@ -166,7 +117,7 @@ class Gradient(Embedding):
     def make(
         self, model: FlatModel, x: Tensor, y: Tensor, distance: Distance, seed: int
     ) -> Vector:
-        """Return the gradient; at length 1 also if it is beside a histogram."""
+        """Return the gradient, or its sketch; also at length 1 beside a histogram."""
         gradient: Vector = full_gradient(model, x, y).cpu().numpy()
         if self.sketch:
             gradient = sketch(gradient, self.sketch, seed)
@@ -195,20 +146,15 @@ class Combined(Gradient):
         return slice(0, classes), slice(classes, None)
 
     def changed(
-        self,
-        last: Vector,
-        now: Vector,
-        distance: Distance,
-        tolerance: float,
-        classes: int,
+        self, last: Vector, now: Vector, settings: FieldingSettings, classes: int
     ) -> bool:
-        """Return whether either part changed by more than is tolerated."""
+        """Return whether either part changed by more than its tolerance."""
         labels = float(abs(now[:classes] - last[:classes]).sum())
-        turned = distances(last[None, classes:], now[None, classes:], "cosine")
-        return bool(labels > tolerance or turned[0, 0] > self.gradient_tolerance)
+        turned = distances(last[None, classes:], now[None, classes:], "cosine")[0, 0]
+        return bool(labels > settings.tolerance or turned > self.gradient_tolerance)
 
     def largest_tolerance(self, tolerance: float) -> float:
-        """Return the largest change that is tolerated in a part."""
+        """Return the largest change of a part that a client does not report."""
         return max(tolerance, self.gradient_tolerance)
 
 

@@ -1,7 +1,8 @@
 """Protection of clusters against forged reports: `strategy/robustness`.
 
-Beyond the paper: trimmed means, and one common cluster for clients that are like no
-other, so that forged representations neither move centres nor open clusters.
+Beyond the paper: trimmed means as centres, and one common cluster of the clients whose
+clusters are too small, so that forged representations neither move centres nor open
+clusters.
 """
 
 from __future__ import annotations
@@ -10,10 +11,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from pydantic import Field
 
-from cfl_flower.clustering.algorithms import put_stragglers_together
-from cfl_flower.clustering.representations import Distance
 from cfl_flower.settings import Count, settings
-from cfl_flower.types import FloatArray, IntArray
 
 
 @settings("strategy.robustness")
@@ -22,12 +20,7 @@ class PlainMeans:
 
     name: ClassVar[str] = "none"
     trim: ClassVar[float] = 0.0
-
-    def merge_small(
-        self, points: FloatArray, clusters: IntArray, distance: Distance
-    ) -> IntArray:
-        """Return the clusters as they are."""
-        return clusters
+    least_members: ClassVar[int] = 1
 
 
 @settings("strategy.robustness")
@@ -41,12 +34,6 @@ class TrimmedMeans:
     either end."""
     least_members: Count = 2
     """Clusters of fewer clients are put together."""
-
-    def merge_small(
-        self, points: FloatArray, clusters: IntArray, distance: Distance
-    ) -> IntArray:
-        """Return the clusters, (n,), with one common cluster of those too small."""
-        return put_stragglers_together(points, clusters, self.least_members, distance)
 
 
 Robustness: TypeAlias = PlainMeans | TrimmedMeans

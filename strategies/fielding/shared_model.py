@@ -1,4 +1,4 @@
-"""A model that all clients hold, to represent their data by: Fielding, Appendix E.1.
+"""A shared model by which all clients represent their data: Fielding, Appendix E.1.
 
 The server pre-trains it on a few samples of each class, or reads it from a file, and
 sends it once, with the hello. It has the run's network.
@@ -15,7 +15,7 @@ import torch
 from cfl_flower.data.reading.files import intact
 from cfl_flower.learning.decoupling import balanced_batch
 from cfl_flower.learning.training import LocalTraining, pretrain
-from cfl_flower.models import FlatModel, build_network, initial_vector
+from cfl_flower.models import FlatModel, build_network
 from cfl_flower.seeding import generator, seed_torch, torch_seed
 from cfl_flower.settings import Count, Natural, Positive, require, settings
 from cfl_flower.types import Vector
@@ -48,16 +48,13 @@ class SharedModel:
         allowed = "at least 1, or give a shared model by path"
         require(ok, f"{WHERE}.samples", self.samples, allowed)
 
-    def make(self, config: RunConfig, simulated: bool) -> Vector:
-        """Return the shared model of a run, shape (d,).
+    def make(self, config: RunConfig, initial: Vector, simulated: bool) -> Vector:
+        """Return the shared model, trained from the initial one, both of shape (d,).
 
         Raises `ConfigError` if the file cannot be read or is of another network, if the
         data to pre-train on are not here (not ``simulated``), or if the training
         diverged.
         """
-        initial = initial_vector(
-            config.model, config.dataset.shape, config.dataset.classes, config.seed
-        )
         if self.path is None:
             allowed = "a file: there are no data here to pre-train a shared model on"
             require(simulated, f"{WHERE}.path", "null", allowed)
@@ -66,21 +63,20 @@ class SharedModel:
         with intact(path):
             found = np.load(path, allow_pickle=False)
         allowed = f"a file with the {len(initial)} float32 numbers of the run's network"
-        ok = found.shape == initial.shape and found.dtype == np.float32
         what = f"{path} ({found.dtype}{found.shape})"
-        finite = ok and bool(np.isfinite(found).all())
-        require(finite, f"{WHERE}.path", what, allowed)
+        ok = found.shape == initial.shape and found.dtype == np.float32
+        require(ok and np.isfinite(found).all(), f"{WHERE}.path", what, allowed)
         return np.asarray(found, np.float32)
 
     def _pretrain(self, config: RunConfig, initial: Vector) -> Vector:
-        pool = config.dataset.load(config.data_dir)[0]
+        dataset = config.dataset
+        pool = dataset.load(config.data_dir)[0]
         rng = generator(config.seed, "shared-model")
         chosen = balanced_batch(pool.labels, self.samples, rng)
-        dataset = config.dataset
         seed_torch(torch_seed(config.seed, "shared-model"))
-        shape = dataset.shape
-        classes = dataset.classes
-        network = build_network(config.model, shape, classes, config.seed)
+        network = build_network(
+            config.model, dataset.shape, dataset.classes, config.seed
+        )
         local = LocalTraining(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -88,5 +84,4 @@ class SharedModel:
         )
         x = pool.inputs(torch.from_numpy(chosen))
         y = torch.from_numpy(pool.labels[chosen])
-        model = FlatModel(network)
-        return pretrain(model, initial, x, y, local, rng, WHERE)
+        return pretrain(FlatModel(network), initial, x, y, local, rng, WHERE)

@@ -35,7 +35,7 @@ LEAST_GAIN = 0.001
 
 @dataclass(frozen=True)
 class Trials:
-    """What is known of the thresholds so far."""
+    """The results of all trials of thresholds so far."""
 
     scores: FloatArray = field(default_factory=lambda: np.zeros(0))
     """The change of accuracy at the drift of each trial, in order, shape (t,)."""
@@ -51,7 +51,7 @@ class Trials:
     """The round in which it was chosen."""
 
     def tested(self, accuracy: float, rounds: int) -> Trials:
-        """Return the trials after a test; an open one ends with so many of them."""
+        """Return the trials after a test; an open trial ends after some rounds."""
         if self.before is None:
             return replace(self, latest=accuracy)
         after = np.append(self.after, accuracy)
@@ -62,9 +62,9 @@ class Trials:
         return replace(ended, learned=self.learned, since=self.since)
 
     def drifted(self) -> Trials:
-        """Return the trials when clients drifted: one begins, if none is open.
+        """Return the trials after a drift, which begins a trial if none is open.
 
-        A drift within a trial belongs to it: the same threshold decides.
+        A drift during a trial belongs to it: the same threshold decides.
         """
         if self.before is not None or self.latest is None:
             return self
@@ -93,7 +93,7 @@ class LearnedThreshold:
     """Rounds until the thresholds are tried again; 0: never."""
 
     def in_force(self, configured: float, trials: Trials) -> float:
-        """Return the threshold that is tried, else the learned or configured one."""
+        """Return the threshold on trial, or else the learned or configured one."""
         if trials.before is not None:
             tried = candidates(configured)
             return tried[turn(len(trials.scores), len(tried))]
@@ -140,7 +140,7 @@ def candidates(configured: float) -> tuple[float, ...]:
 
 
 def turn(trial: int, count: int) -> int:
-    """Return which of so many candidates a trial is of: forth, and back again.
+    """Return the candidate of a trial; candidates take turns, forth and back again.
 
     Examples
     --------
@@ -175,14 +175,14 @@ def best_candidate(
     if means[best] < means[configured] + LEAST_GAIN:
         return configured
     if max(float(np.ptp(sample)) for sample in samples) < LEAST_GAIN:
-        # Drifts of one threshold do not differ: there is nothing to test against.
+        # No threshold has trials that differ: a test would have no variance.
         return best
     control = samples.pop(configured)
     with warnings.catch_warnings():
-        # SciPy warns of thresholds with constant scores; the others decide then.
+        # SciPy warns if the scores of some thresholds are constant.
         warnings.simplefilter("ignore", RuntimeWarning)
         found = dunnett(*samples, control=control, alternative="greater", rng=rng)
-    # The control is not among those that it is compared with.
+    # The p-values leave out the control.
     place = best - 1 if best > configured else best
     chance = found.pvalue[place]
     return best if chance < SIGNIFICANCE else configured

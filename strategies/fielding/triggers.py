@@ -21,7 +21,7 @@ from cfl_flower.settings import Positive, settings
 from cfl_flower.types import FloatArray
 
 if TYPE_CHECKING:
-    from strategies.fielding.state import FieldingState
+    from strategies.fielding.method import FieldingState
 
 
 @settings("strategy.trigger")
@@ -42,7 +42,7 @@ class CentreTrigger:
         distance: Distance,
         parts: Sequence[slice],
     ) -> bool:
-        """Compare the largest shift with theta: Algorithm 2, lines 4 and 5.
+        """Return whether a centre shifted far: Algorithm 2, lines 4 and 5.
 
         The drifted clients have moved in ``state``; ``before`` has the centres until
         then, (K, L). Any part of a representation may have shifted.
@@ -75,9 +75,9 @@ class PairwiseTrigger:
         distance: Distance,
         parts: Sequence[slice],
     ) -> bool:
-        """Compare the farthest pair with Delta, and adapt that (in the state).
+        """Return whether the farthest pair exceeds Delta; adapt Delta in the state.
 
-        Only the representations count: neither centres nor the threshold.
+        Centres and the threshold are not used.
         """
         delta = self.current(state)
         points = state.representations
@@ -87,7 +87,7 @@ class PairwiseTrigger:
         return wide
 
     def current(self, state: FieldingState) -> float:
-        """Return Delta as it is before an event."""
+        """Return Delta as it is before a drift event."""
         return self.delta if state.delta is None else state.delta
 
 

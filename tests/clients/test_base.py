@@ -40,10 +40,10 @@ def histogram(stream: Stream, round: int) -> np.ndarray:
 def test_hello_brings_sizes_and_the_first_representation(
     stream: Stream, make_context: MakeContext
 ) -> None:
-    found = ClusteredClient(make_context(0)).get_properties(ASK)
-    assert found["num_examples"] == len(stream.view(2, 1).labels)
+    _, count, found = ClusteredClient(make_context(0)).answer([], ASK)
+    assert count == len(stream.view(2, 1).labels)
     assert found["representation"] == histogram(stream, 1).tobytes()
-    assert set(ClusteredClient(make_context(0)).get_properties({})) == {"num_examples"}
+    assert ClusteredClient(make_context(0)).answer([], {}) == ([], count, {})
 
 
 def test_training_starts_from_the_received_model_and_leaves_it_alone(
@@ -126,8 +126,8 @@ def test_change_within_the_tolerance_is_no_drift(
             replace(make_context(round, str(factor)), settings=settings)
             for round in (0, 2)
         )
-        told = ClusteredClient(early).get_properties(ask)["representation"]
-        held = np.frombuffer(told, np.float32)  # type: ignore[arg-type]
+        reported = ClusteredClient(early).answer([], ask)[2]["representation"]
+        held = np.frombuffer(reported, np.float32)  # type: ignore[arg-type]
         gap = float(abs(held - after).sum())
         assert gap < 0.99 * change if noise.on else gap == change
         config = {**ask, "held": digest(held)}
@@ -139,7 +139,7 @@ def test_report_that_the_server_does_not_hold_is_sent_again(
     stream: Stream, make_context: MakeContext
 ) -> None:
     ask = {**ASK, "tolerance": 0.5}
-    ClusteredClient(make_context(0)).get_properties(ask)
+    ClusteredClient(make_context(0)).answer([], ask)
     config = {**ask, "held": digest(histogram(stream, 1))}
     for round in (2, 3):
         _, _, metrics = ClusteredClient(make_context(round)).evaluate([INITIAL], config)
@@ -278,7 +278,7 @@ def test_client_chooses_by_losses_with_its_own_statistics(
     client.context.state.part("buffers").save(1, {"buffers": own})
     model = np.concatenate([received[:weights], own])
     expected, _ = evaluate(normalised.load(model), *stream.view(2, 2).train())
-    assert client.losses([received], 2).tolist() == [expected]
+    assert client.losses([received], client.samples(2)).tolist() == [expected]
 
 
 @pytest.mark.parametrize("sharers", [1, 10**6])

@@ -62,7 +62,7 @@ def test_a_drift_is_noticed_at_the_next_participation(
     # Its data up to round 2 still belong to model 0, which is measured on them.
     losses, samples = table(found, 1)
     assert samples.tolist() == [first[1]]
-    assert losses[0, 0] == pytest.approx(later.losses([model], 2)[0])
+    assert losses[0, 0] == pytest.approx(later.losses([model], later.samples(2))[0])
     # Had the result been lost, it would be noticed again; once known it is not.
     again = client_in(make_context, 6).fit([model], told((2, 0)))[2]
     assert (again["chosen"], again["step"]) == (NEW, 6)
@@ -104,7 +104,7 @@ def test_a_model_is_trained_on_all_data_that_belong_to_it(
     assert reply[1] == len(held.labels)
     assert samples.tolist() == [0, len(held.labels)]
     assert not losses[0].any()
-    found = later.losses_on([worse, fitting], samples_of_model)
+    found = later.losses([worse, fitting], samples_of_model)
     assert losses[1] == pytest.approx(found)
     expected, _ = later.train_from(fitting, samples=samples_of_model)
     assert np.array_equal(reply[0][0], expected)

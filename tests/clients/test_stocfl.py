@@ -120,7 +120,7 @@ def test_unlabelled_samples_resemble_the_cluster_whose_psi_their_labels_give(
     weights, bias = INITIAL[:640].reshape(10, 64), INITIAL[640:]
     labels = (x.numpy().reshape(len(x), 64) @ weights.T + bias).argmax(axis=1)
     psi = gradient(anchor, x.numpy(), labels)
-    found = client.likeness(anchor, [INITIAL] * 3, [3 * psi, -psi, 0 * psi], x, 1)
+    found = client.similarities(anchor, [INITIAL] * 3, [3 * psi, -psi, 0 * psi], x, 1)
     assert found == pytest.approx([1, -1, 0], abs=1e-6)
 
 

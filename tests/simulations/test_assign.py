@@ -11,7 +11,7 @@ import pytest
 from simulations.assign import main
 from simulations.reporting.saved import load_run
 from simulations.serving.assignment import assign, open_run
-from strategies.stocfl.method import StoCFLState
+from strategies.stocfl import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
 from tests.conftest import Runner
 

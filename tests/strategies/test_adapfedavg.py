@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cfl_flower.engine.method import no_clusters
-from strategies.adapfedavg import AdapFedAvgSettings, AdapFedAvgState, follow
+from strategies.adapfedavg import AdapFedAvgSettings, AdapFedAvgState, adapt_rate
 from tests.conftest import Runner
 
 SETTINGS = AdapFedAvgSettings(beta1=0.7, beta2=0.3, beta3=0.7)
@@ -16,11 +16,11 @@ def fresh(weights: int) -> AdapFedAvgState:
 
 def test_two_rounds_by_hand() -> None:
     state = fresh(2)
-    follow(state, np.float32([1, 3]), SETTINGS)
+    adapt_rate(state, np.float32([1, 3]), SETTINGS)
     # v = 0.7 * (1 + 9) / 2 = 3.5, corrected 5; ratio 1.
     assert state.mean == pytest.approx([0.3, 0.9])
     assert (state.variance, state.share) == pytest.approx((3.5, 1))
-    follow(state, np.float32([2, 4]), SETTINGS)
+    adapt_rate(state, np.float32([2, 4]), SETTINGS)
     # The average, corrected, was (1, 3): distance 1; v = 0.3 * 3.5 + 0.7, corrected
     # 1.75 / 0.91; ratio 0.7 * 0.3 + 0.3 * (1.75 / 0.91 / 5), corrected by 1 - 0.49.
     growth = 1.75 / 0.91 / 5
@@ -32,7 +32,7 @@ def test_two_rounds_by_hand() -> None:
 def test_a_model_that_stands_still_is_no_division_by_zero() -> None:
     state = fresh(1)
     for _ in range(5):
-        follow(state, np.float32([0]), SETTINGS)
+        adapt_rate(state, np.float32([0]), SETTINGS)
         assert 0 < state.share <= 1
 
 

@@ -26,10 +26,11 @@ from strategies.ccfl import (
     CCFL,
     above_bar,
     estimate_mixture,
+    moving_shares,
     nearness,
     unusual,
-    update_ratios,
 )
+from strategies.families.soft import damping
 from tests.cfl_flower.client.test_node_config import add_samples
 from tests.conftest import Runner
 
@@ -93,13 +94,11 @@ def test_an_estimate_is_a_mixture_and_favours_what_is_near(
 
 def test_update_ratios_by_hand() -> None:
     u, lags = np.array([0.5, 0.35, 0.15]), np.array([0.0, 6.0, 0.0])
-    ratios = update_ratios(u, lags, alpha=0.1, a=10, b=5)
+    ratios = 0.1 * moving_shares(u) * damping(lags, a=10, b=5)
     # The second is above 1/3, but late by 6: 0.7 / 61; the third is below.
     assert ratios == pytest.approx([0.1, 0.1 * 0.7 / 61, 0])
-    low = update_ratios(u, np.zeros(3), alpha=0.1, a=10, b=5, bar=0.1)
-    assert low == pytest.approx([0.1, 0.07, 0.03])
-    even = np.full(3, 1 / 3)
-    assert update_ratios(even, np.zeros(3), 0.1, 10, 5) == pytest.approx([0.1] * 3)
+    assert moving_shares(u, bar=0.1) == pytest.approx([1, 0.7, 0.3])
+    assert moving_shares(np.full(3, 1 / 3)) == pytest.approx([1] * 3)
 
 
 def test_unusual_uploads_by_hand() -> None:

@@ -20,7 +20,7 @@ SETTINGS = FlashSettings()
 
 
 def test_a_step_by_hand() -> None:
-    moments = (np.array([0.5]), np.array([4.0]), np.array([1.0]))
+    moments = [np.array([0.5]), np.array([4.0]), np.array([1.0])]
     model, (m, v, d) = flash_step(np.array([10.0]), np.array([3.0]), moments, SETTINGS)
     assert m == pytest.approx([0.75])
     assert v == pytest.approx([4.05])
@@ -31,7 +31,7 @@ def test_a_step_by_hand() -> None:
 
 def test_the_guard_keeps_steps_finite_and_in_the_right_direction() -> None:
     # d above sqrt(v): as published, the step goes the wrong way.
-    moments = (np.array([1.0]), np.array([0.01]), np.array([5.0]))
+    moments = [np.array([1.0]), np.array([0.01]), np.array([5.0])]
     wrong, _ = flash_step(np.zeros(1), np.ones(1), moments, SETTINGS)
     guarded, _ = flash_step(
         np.zeros(1), np.ones(1), moments, replace(SETTINGS, guard=True)

@@ -14,6 +14,7 @@ from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.communication.fleet import Fleet
+from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -254,6 +255,21 @@ def test_a_groups_model_is_the_mean_of_its_participants_by_samples(
     strategy = flexcfl(tmp_path)
     strategy.absorb_train(1, trained((0, 30, 10.0), (1, 10, 2.0), (2, 5, 7.0)))
     assert [float(model[0]) for model in strategy.state.models] == [8.0, 7.0, 4.0]
+
+
+def test_directions_are_sent_once_and_charged_once(tmp_path: Path) -> None:
+    strategy = flexcfl(tmp_path)
+    strategy.state.directions = [np.zeros(5, np.float32), np.ones(5, np.float32)]
+    strategy.state.holding = np.array([True, True, False, False])
+    name = strategy.candidates_config["directions"]
+    assert strategy.receivers().tolist() == [False, False, True, True]
+    # Client 1 lost the directions, and client 3 did not answer.
+    results = [Result(0, 1), Result(1, 1, metrics={"lost": True}), Result(2, 1)]
+    assert strategy.count_candidates(Results(results)) == 2
+    assert strategy.receivers().tolist() == [False, True, False, True]
+    other = flexcfl(tmp_path)
+    other.state.directions = strategy.state.directions[::-1]
+    assert name != other.candidates_config["directions"]
 
 
 @pytest.mark.parametrize("form", ["convex", "sum"])

@@ -68,7 +68,7 @@ def test_migration_needs_a_shift_and_nothing_from_the_server(
 ) -> None:
     # The data change in round 3; the hello looks at round 1.
     client = flex(make_context, 0)
-    client.get_properties({})
+    client.answer([], {})
     client.answer(axes(3), {"choose": True, **NAME})
     asked = {"test": False, "chosen": 0, **NAME}
     assert flex(make_context, 1).evaluate([], asked)[2] == {}
@@ -82,7 +82,7 @@ def test_migration_needs_a_shift_and_nothing_from_the_server(
 def test_lost_directions_are_reported_and_kept_when_received_again(
     make_context: MakeContext,
 ) -> None:
-    flex(make_context, 0).get_properties({})
+    flex(make_context, 0).answer([], {})
     asked = {"test": False, "chosen": 0, **NAME}
     assert flex(make_context, 2).evaluate([], asked)[2] == {"lost": True}
     assert "cluster" in flex(make_context, 2).evaluate(axes(3), asked)[2]

@@ -7,8 +7,9 @@ enough the cohort splits, and the new cohorts start from the same model. A clien
 for the cohort that rewarded it most, or, rarely, for another.
 
 Server keeps: of each client and cohort a reward and one for each of its two sides
-(3 n K floats). Leaves the device: the model of a participant (d floats). Who does not
-take part stays where it was, whatever happened to its data (Fielding, section 2.1).
+(3 n K floats). Leaves the device: the model of a participant (d floats). A client that
+does not take part stays in its cohort, even if its data drifted (Fielding, section
+2.1).
 """
 
 from __future__ import annotations
@@ -24,21 +25,15 @@ from cfl_flower.engine.method import (
     ClusteredStrategy,
     Description,
     Disclosure,
-    StrategySettings,
     cluster_plan,
 )
+from cfl_flower.seeding import one_thread
 from cfl_flower.settings import Count, Fraction, Positive, settings
-from cfl_flower.state import ClusteredState, Sampling, Weighting
+from cfl_flower.state import ClusteredState, Sampling, StrategySettings, Weighting
 from cfl_flower.types import BoolArray, FloatArray, IntArray, Plan, Result
-from strategies.auxo.sides import (
-    NEITHER,
-    assign_sides,
-    cohort_rewards,
-    directions,
-    first_sides,
-    known_sides,
-    may_split,
-)
+
+NEITHER = -1
+"""The side of a client that has none."""
 
 
 @settings("strategy")
@@ -46,7 +41,6 @@ class AuxoSettings(StrategySettings):
     """Auxo's settings."""
 
     weighting: Weighting = "plain"
-    """Weights of a cohort's mean: the clients' training samples, or all alike."""
     sampling: Sampling = "clusters"
     split_rounds: list[Count] = field(default_factory=lambda: [50, 100])
     """A cohort's own rounds in which it splits; empty: whenever it has `split_at`
@@ -79,106 +73,189 @@ class AuxoState(ClusteredState):
     """Rounds in which a cohort learned, its parent's included, shape (K,)."""
 
 
+def directions(updates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return updates, (m, d), centred by their mean, and the same at length 1.
+
+    Centred updates of zero stay zero.
+    """
+    centred = updates - updates.mean(axis=0)
+    lengths = np.linalg.norm(centred, axis=1, keepdims=True)
+    return centred, np.divide(
+        centred, lengths, out=np.zeros_like(centred), where=lengths > 0
+    )
+
+
+def known_sides(rewards: FloatArray) -> IntArray:
+    """Return the side with the larger of two rewards, (n, 2); equal: `NEITHER`.
+
+    Examples
+    --------
+    >>> known_sides(np.array([[0.0, 0], [1, -1], [-2, 2]])).tolist()
+    [-1, 0, 1]
+    """
+    return np.where(rewards[:, 0] == rewards[:, 1], NEITHER, rewards.argmax(axis=1))
+
+
+def first_sides(units: FloatArray, members: BoolArray) -> IntArray:
+    """Return two clusters, 0 and 1, of the members; the others are `NEITHER`.
+
+    ``units`` are centred updates of length 1, (m, d). A single member has no side.
+    """
+    from sklearn.cluster import MiniBatchKMeans
+
+    sides = np.full(len(units), NEITHER)
+    if members.sum() >= 2:
+        method = MiniBatchKMeans(2, random_state=0, batch_size=10, n_init=3)
+        with one_thread():
+            sides[members] = method.fit(units[members]).labels_
+    return sides
+
+
+def assign_sides(units: FloatArray, known: IntArray) -> IntArray:
+    """Return the side, 0, 1 or `NEITHER`, that each participant is found on, (m,).
+
+    A participant without a side takes that of the nearest one that has a side; one that
+    has a side keeps it, as in the authors' `knn_update_subR`. ``units`` are centred
+    updates of length 1, (m, d), ``known`` the sides so far, (m,).
+    """
+    from scipy.spatial.distance import cdist
+
+    have = np.flatnonzero(known != NEITHER)
+    if len(have) == 0:
+        return known
+    gaps = cdist(units, units[have])
+    sides = np.full(len(units), NEITHER)
+    if len(np.unique(known[have])) == 1:
+        near = np.argsort(gaps.min(axis=1), kind="stable")[: len(units) // 4]
+        sides[near] = known[have[0]]
+        return sides
+    without = known == NEITHER
+    sides[without] = known[have[gaps[without].argmin(axis=1)]]
+    return sides
+
+
+def cohort_rewards(
+    centred: FloatArray, members: BoolArray, reward: float
+) -> FloatArray:
+    """Return participants' rewards for a cohort, (m,), by their distance from it.
+
+    ``centred`` has their centred updates, (m, d). All are 0 without two members.
+    """
+    if members.sum() < 2:
+        return np.zeros(len(centred))
+    gaps = np.linalg.norm(centred - centred[members].mean(axis=0), axis=1)
+    scale = float(gaps.mean() + gaps.std()) or 1.0
+    found: FloatArray = (reward - reward / scale * gaps) * float(members.mean())
+    return found
+
+
+def may_split(sizes: tuple[int, int], clients: int, cohorts: int) -> bool:
+    """Return whether both sides are large enough; after the first split also alike.
+
+    ``clients`` counts those of all cohorts.
+
+    Examples
+    --------
+    >>> may_split((3, 9), 40, 1), may_split((3, 9), 40, 2), may_split((5, 9), 40, 2)
+    (True, False, True)
+    """
+    least = clients // 20 * 0.9 ** (cohorts - 1)
+    alike = cohorts == 1 or 0.5 < sizes[0] / max(sizes[1], 1) < 2
+    return min(sizes) > least and alike
+
+
 class Auxo(ClusteredStrategy):
-    """Cohorts, their rewards and their splits."""
+    """Rewards clients for cohorts and sides, and splits cohorts."""
 
     Settings = AuxoSettings
     State = AuxoState
     discloses = Disclosure(singly=True)
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Let newcomers ask for any cohort."""
+        """Put newcomers into random cohorts."""
         state = self.state
-        count = len(self.state.models)
+        count = len(state.models)
         more = len(newcomers)
-        self.state.join(
-            newcomers, self.run.rng("join", server_round).integers(count, size=more)
-        )
+        rng = self.run.rng("join", server_round)
+        state.join(newcomers, rng.integers(count, size=more))
         state.rewards = np.vstack([state.rewards, np.zeros((more, count))])
         state.sides = np.concatenate([state.sides, np.zeros((more, count, 2))])
 
     def plan_train(self, server_round: int) -> Plan:
-        """Let clients ask for their favourite cohort, some for any other."""
+        """Let clients request the cohort of their largest reward, or a random one."""
         state = self.state
         settings = self.settings
         rng = self.run.rng("explore", server_round)
-        count = len(self.state.clients)
+        count = len(state.clients)
         own = state.clusters
-        asked = rng.integers(len(state.models), size=count)
+        drawn = rng.integers(len(state.models), size=count)
         chance = settings.exploration * settings.decay ** (server_round - 1)
         explores = rng.random(count) < chance
-        # Where rewards are equal there is no favourite.
+        # Without a largest reward the request is random.
         explores |= np.ptp(state.rewards, axis=1) == 0
-        self._asked = np.where(explores, asked, own)
-        rows = self.run.participants.choose(server_round, self._asked)
-        return cluster_plan(state, rows, self._asked)
+        self._requested = np.where(explores, drawn, own)
+        rows = self.run.participants.choose(server_round, self._requested)
+        return cluster_plan(state, rows, self._requested)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
-        """Learn from each cohort's updates, average, then split where it is time."""
+        """Learn from each cohort's updates, average, and split cohorts that are due."""
         state = self.state
         own = state.clusters
         rows = self.state.rows(result.client for result in results)
         learned: list[int] = []
         for cohort in range(len(state.models)):
-            here = np.flatnonzero(self._asked[rows] == cohort)
+            here = np.flatnonzero(self._requested[rows] == cohort)
             if len(here) >= self.settings.smallest:
                 updates = np.stack([results[i].arrays[0] for i in here])
                 self.learn(cohort, rows[here], updates - state.models[cohort], own)
                 learned.append(cohort)
-        self.run.average_clusters(self._asked[rows], results)
+        self.run.average_clusters(self._requested[rows], results)
         rewards = state.rewards
-        # Without a largest reward a client stays where it is.
+        # Without a largest reward a client stays in its cohort.
         tied = np.ptp(rewards, axis=1) == 0
         state.clusters = np.where(tied, own, rewards.argmax(axis=1))
         self.split(learned)
         self.run.record.moved = int(np.count_nonzero(state.clusters != own))
 
     def describe(self) -> Description:
-        """Return no models: participants may have trained in another cohort."""
+        """Return that models are not comparable: cohorts share clients."""
         return Description(comparable=False)
 
     def learn(
         self, cohort: int, rows: IntArray, updates: FloatArray, own: IntArray
     ) -> None:
-        """Reward a cohort's m participants for it, and for the side they are on.
+        """Reward m participants for their cohort, and for the side they are on.
 
         ``updates`` has the shape (m, d), ``own`` each client's cohort so far, (n,).
         """
         state = self.state
         settings = self.settings
         centred, units = directions(updates.astype(float))
-        sides = state.sides.copy()
-        rewards = state.rewards.copy()
         members = own[rows] == cohort
         if state.begun[cohort]:
-            side = assign_sides(units, known_sides(sides[rows, cohort]))
+            found = assign_sides(units, known_sides(state.sides[rows, cohort]))
         else:
-            side = first_sides(units, members | (len(state.models) == 1))
-        found = rows[side != NEITHER]
-        side = side[side != NEITHER]
-        sides[found, cohort, side] += settings.side_reward
-        sides[found, cohort, 1 - side] -= settings.side_reward
-        state.begun = state.begun.copy()
-        state.learned = state.learned.copy()
-        state.begun[cohort] |= len(found) > 0
+            found = first_sides(units, members | (len(state.models) == 1))
+        rewarded = rows[found != NEITHER]
+        side = found[found != NEITHER]
+        state.sides[rewarded, cohort, side] += settings.side_reward
+        state.sides[rewarded, cohort, 1 - side] -= settings.side_reward
+        state.begun[cohort] |= len(rewarded) > 0
         state.learned[cohort] += 1
         if len(state.models) > 1:
             gained = cohort_rewards(centred, members, settings.reward)
-            rewards[rows, cohort] += gained
-            sides[rows[gained < 0], cohort] = 0.0
-        state.sides = sides
-        state.rewards = rewards
+            state.rewards[rows, cohort] += gained
+            state.sides[rows[gained < 0], cohort] = 0.0
 
     def split(self, learned: list[int]) -> None:
-        """Split those for which it is time of the cohorts that learned in a round."""
+        """Split the cohorts, of those that learned in a round, that are due."""
         before = len(self.state.models)
-        for cohort in learned:
-            if self.is_due(cohort):
-                self.split_cohort(cohort)
+        for cohort in filter(self.is_due, learned):
+            self.split_cohort(cohort)
         self.run.record.reclustered = len(self.state.models) > before
 
     def is_due(self, cohort: int) -> bool:
-        """Return whether a cohort splits after what it learned in this round."""
+        """Return whether a cohort has reached the round or sizes at which it splits."""
         state = self.state
         settings = self.settings
         members = np.flatnonzero(state.clusters == cohort)
@@ -193,7 +270,7 @@ class Auxo(ClusteredStrategy):
     def split_cohort(self, cohort: int) -> None:
         """Turn a cohort's sides into cohorts, which start from the same model."""
         state = self.state
-        sides = state.sides[:, cohort]
+        sides = state.sides[:, cohort].copy()
         parts = state.rewards[:, [cohort]] + sides
         state.rewards = np.column_stack([state.rewards, parts[:, 1]])
         state.rewards[:, cohort] = parts[:, 0]
@@ -203,6 +280,6 @@ class Auxo(ClusteredStrategy):
         state.learned = np.append(state.learned, state.learned[cohort])
         state.begun = np.append(state.begun, False)
         state.begun[cohort] = False
-        state.models = [*state.models, state.models[cohort]]
+        state.models.append(state.models[cohort])
         moves = (state.clusters == cohort) & (known_sides(sides) == 1)
         state.clusters = np.where(moves, len(state.models) - 1, state.clusters)

@@ -15,27 +15,26 @@ floats).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
+from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.clustering.merging import describe_clustering, find_merges
-from cfl_flower.clustering.similarity import gram_matrix, nearest_direction
+from cfl_flower.clustering.similarity import gram_matrix, nearest_direction, sketch
 from cfl_flower.communication.results import Results
-from cfl_flower.engine.method import (
-    ClusteredState,
-    ClusteredStrategy,
-    Disclosure,
-    no_clusters,
-)
+from cfl_flower.engine.method import ClusteredStrategy, Disclosure
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.aggregation import RunningMean, merge_models
 from cfl_flower.settings import Count, Natural, require, settings
-from cfl_flower.state import Weighting
+from cfl_flower.state import ClusteredState, Weighting, no_clusters
 from cfl_flower.types import (
     BoolArray,
+    ClientId,
     FloatArray,
     IntArray,
     Plan,
@@ -44,15 +43,24 @@ from cfl_flower.types import (
     Task,
     Vector,
 )
-from clients.stocfl import OmegaRequest, PsiRequest
-from strategies.families.bilevel import BilevelSettings
-from strategies.stocfl import representations as psi
+from clients.stocfl import OmegaRequest, PsiRequest, RefreshRequest
+from strategies.ditto import DittoSettings
 
 UNKNOWN = 0
 """The cluster of the clients whose psi the server does not know; its model is omega."""
 
-NOTHING: FloatArray = np.zeros(0)
-"""In the place of a sum of no psi."""
+EMPTY: FloatArray = np.zeros(0)
+"""The sum of psi of a cluster without members."""
+
+KEPT = 4096
+"""Numbers of a psi that are kept if it is not needed again; its cosines with others
+have a standard error of 0.02 then."""
+
+MEMORY_WARNING = 4e9
+"""Bytes of all clients' psi beyond which a run begins with a warning."""
+
+TOLERANCE = 1e-3
+"""By how much the length of a reported psi may differ from 1."""
 
 THETA = 0
 OMEGA = 1
@@ -60,8 +68,8 @@ OMEGA = 1
 
 
 @settings("strategy")
-class StoCFLSettings(BilevelSettings):
-    """StoCFL's settings."""
+class StoCFLSettings(DittoSettings):
+    """Ditto's settings, for the models of clusters, and StoCFL's own."""
 
     client: str = "clients.stocfl.StoCFLClient"
     weighting: Weighting = "plain"
@@ -103,11 +111,12 @@ class StoCFLState(ClusteredState):
     version: ClassVar[int] = 2
 
     representations: list[Vector] = field(default_factory=list)
-    """What is kept of each client's psi (`stocfl_representations.kept_direction`);
-    empty for those not known yet."""
+    """Each client's psi, of which a picture of the clients (docs/results/stocfl.md)
+    needs the cosines: a sketch, or all of it with `refresh=on_drift`; empty for those
+    not known yet."""
     reported: IntArray = field(default_factory=no_clusters)
-    """The round in which each client's psi was taken, shape (n,)."""
-    sums: list[FloatArray] = field(default_factory=lambda: [NOTHING])
+    """The round in which each client's psi arrived, shape (n,)."""
+    sums: list[FloatArray] = field(default_factory=lambda: [EMPTY])
     """The sum of its members' psi for each cluster; empty for cluster 0.
 
     Float64; of a client alone its own psi, as it came."""
@@ -123,15 +132,15 @@ class StoCFLState(ClusteredState):
         self.clusters[row] = len(self.models)
         self.models.append(self.models[origin])
         self.sums.append(direction)
-        # Omega was trained for no cluster: ``trained[0]`` stays false.
+        # Omega is the model of no cluster, so that ``trained[0]`` is always false.
         self.trained = np.append(self.trained, self.trained[origin])
 
     def add_direction(self, cluster: int, direction: FloatArray) -> None:
-        """Add a psi, or a sum of some, to a cluster's."""
+        """Add a psi, or a sum of several, to a cluster's sum."""
         self.sums[cluster] = np.add(self.sums[cluster], direction, dtype=np.float64)
 
     def drop_empty(self) -> None:
-        """Forget clusters without members, and number the others in order."""
+        """Remove clusters without members, and renumber the others in order."""
         keep = self.sizes > 0
         keep[UNKNOWN] = True
         kept = np.flatnonzero(keep).tolist()
@@ -139,6 +148,44 @@ class StoCFLState(ClusteredState):
         self.models = [self.models[cluster] for cluster in kept]
         self.sums = [self.sums[cluster] for cluster in kept]
         self.trained = self.trained[kept]
+
+
+def check_direction(direction: Vector) -> None:
+    """Raise `InvalidResultError` for a psi whose length is neither 0 nor 1."""
+    length = float(np.linalg.norm(direction.astype(np.float64)))
+    if length != 0 and abs(length - 1) > TOLERANCE:
+        detail = f"a direction of length {length:.4g} instead of 1"
+        raise InvalidResultError("representation", detail)
+
+
+def ask_for_changes(tests: Plan, reported: Mapping[ClientId, int]) -> Plan:
+    """Let known clients report psi again with the test, if their data changed.
+
+    ``tests`` may have no tasks; ``reported`` is the round in which each psi arrived.
+    """
+    tasks = [
+        replace(task, config=RefreshRequest(reported[task.client]).to_config())
+        if task.client in reported
+        else task
+        for task in tests.tasks or map(Task, reported)
+    ]
+    return replace(tests, tasks=tasks)
+
+
+def warn_of_memory(clients: int, length: int, settings: StoCFLSettings) -> None:
+    """Warn if psi of all clients, or clusters, can take much of the server's memory."""
+    dimension = settings.sketch
+    size = 4 * clients * (dimension or length)
+    if size <= MEMORY_WARNING:
+        return
+    what = f"the directions of {clients} clients in {size / 1e9:.0f} GB"
+    if settings.refresh == "never":
+        what = f"a direction of each cluster, up to {size / 1e9:.0f} GB (no two alike)"
+    warnings.warn(
+        f"strategy.sketch={dimension} keeps {what} of the server's memory; "
+        f"strategy.sketch=1024 takes {4096 * clients / 1e9:.2g} GB",
+        stacklevel=1,
+    )
 
 
 class StoCFL(ClusteredStrategy):
@@ -151,10 +198,8 @@ class StoCFL(ClusteredStrategy):
     def initial_state(self) -> Any:
         """Return omega, and no client (lines 1 and 2)."""
         state = super().initial_state()
-        sketch = self.settings.sketch
         length = len(state.models[UNKNOWN])
-        refresh = self.settings.refresh
-        psi.warn_of_memory(self.run.config.clients, sketch, length, refresh)
+        warn_of_memory(self.run.config.clients, length, self.settings)
         return state
 
     @property
@@ -163,59 +208,64 @@ class StoCFL(ClusteredStrategy):
         return int(self.settings.sketch or len(self.state.models[UNKNOWN]))
 
     def read_result(self, phase: str, result: Result) -> Result:
-        """Read psi, if the result carries it."""
-        return psi.read_direction(phase, result, self.width)
+        """Read psi, which is the array of a query's answer or a metric of a test.
+
+        Raises `InvalidResultError` if it is not a direction of the right width.
+        """
+        if phase == "query" and result.arrays:
+            report = DriftReport(result.arrays[0], result.num_examples)
+        elif phase == "evaluate" and "representation" in result.metrics:
+            report = DriftReport.from_metrics(result.metrics, self.width, "direction")
+        else:
+            return result
+        check_direction(report.representation)
+        return replace(result, report=report)
 
     # A round: Algorithm 1 ------------------------------------------------------------
 
     def plan_train(self, server_round: int) -> Plan:
         """Cluster the participants, and send omega and their theta to each."""
         participants = self.run.participants.choose(server_round)  # line 4
-        self.represent_newcomers(server_round, participants)  # lines 5 to 7
+        known = self.state.known()
+        newcomers = [row for row in participants if not known[row]]
+        # Ask even without newcomers: the state may change once `ask` has returned.
+        for row, direction in self.ask_directions(server_round, newcomers):
+            self.state.open_cluster(row, direction, UNKNOWN)  # lines 5 to 7
         merges = self.merge_clusters(participants)  # lines 8 to 13
         self.run.record.measures["merged"] = merges
         return self.plan_local_training(participants)  # lines 14 to 16
 
-    def represent_newcomers(
-        self, server_round: int, participants: Sequence[int]
-    ) -> None:
-        """Ask participants not seen before for psi; each becomes a cluster."""
-        known = self.state.known()
-        newcomers = [row for row in participants if not known[row]]
-        # Even if nobody is asked: the state may change once `ask` has returned.
-        for row, direction in self.ask_directions(server_round, newcomers):
-            self.state.open_cluster(row, direction, UNKNOWN)
-
     def ask_directions(
         self, server_round: int, rows: Sequence[int]
     ) -> Iterator[tuple[int, Vector]]:
-        """Yield row and psi of those who answer."""
+        """Yield row and psi of each client that answers."""
         tasks = [Task(self.state.clients[row], (0,)) for row in rows]
         question = PsiRequest(represent=True).to_config()
         plan = Plan(tasks, [self.run.initial_model()], question, (self.width,))
         for part in self.run.ask_in_parts(server_round, plan):
             answers = self.run.read("query", part)
             # Without samples there is no direction.
-            sound = [result for result in answers if result.num_examples]
-            yield from self.take_directions(sound, server_round - 1)
+            valid = [result for result in answers if result.num_examples]
+            yield from self.take_directions(valid, server_round - 1)
 
     def take_directions(
         self, results: Sequence[Result], server_round: int
     ) -> Iterator[tuple[int, Vector]]:
-        """Yield row and psi of results, and note that they were taken."""
-        refresh = self.settings.refresh
+        """Yield row and psi of results, and save the psi and the round."""
+        # A cluster has the sum of its members' psi: to subtract one needs all of it.
+        whole = self.settings.refresh == "on_drift" or self.width <= KEPT
         seed = self.run.config.seed
         rows = self.state.rows(result.client for result in results).tolist()
         for row, result in zip(rows, results, strict=True):
-            # A copy: it was sent in one array with others, which may be let go.
+            # A copy: the array that it is a view of has those of other clients, too.
             direction = result.report.representation.copy()
-            kept = psi.kept_direction(direction, refresh, seed)
+            kept = direction if whole else sketch(direction, KEPT, seed)
             self.state.representations[row] = kept
             self.state.reported[row] = server_round
             yield row, direction
 
     def merge_clusters(self, rows: Sequence[int]) -> int:
-        """Merge the clusters of some clients; return how many went into others."""
+        """Merge the clusters of some clients; return the number of merges."""
         state = self.state
         settings = self.settings
         touched = np.setdiff1d(state.clusters[rows], [UNKNOWN])
@@ -233,9 +283,9 @@ class StoCFL(ClusteredStrategy):
             merged = merge_models(models, sizes[pair], state.trained[pair], rule)
             state.models[one], state.trained[one] = merged
             state.add_direction(one, state.sums[other])
-            # What merged is let go at once: there may be hundreds.
+            # Free the memory of the merged one at once: there may be hundreds.
             state.models[other] = state.models[UNKNOWN]
-            state.sums[other] = NOTHING
+            state.sums[other] = EMPTY
             sizes[one] += sizes[other]
             state.clusters[state.clusters == other] = one
         state.drop_empty()
@@ -253,11 +303,11 @@ class StoCFL(ClusteredStrategy):
             Task(state.clients[row], (UNKNOWN, int(state.clusters[row])))
             for row in participants
         ]
-        # Which of the two models each array of a reply, THETA and OMEGA, is made from.
+        # The place of the model that each array, THETA and OMEGA, was trained from.
         bases = (1,) if settings.omega == "sequential" else (1, 0)
         sum_spec = SumSpec(bases, settings.weighting == "samples")
         reply = (len(omega),) * len(bases)
-        return Plan(tasks, list(state.models), {}, reply, sum_spec)
+        return Plan(tasks, state.models, {}, reply, sum_spec)
 
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Average omega, and theta of each cluster (lines 17 to 19)."""
@@ -265,18 +315,17 @@ class StoCFL(ClusteredStrategy):
         step = self.run.step
         for array, cluster in sorted(results.sums):
             if array == THETA and cluster != UNKNOWN:
-                # No sum is needed once its model is made.
+                # `pop` frees the sum, which is not needed once its model is made.
                 mean = results.sums.pop((array, cluster)).mean()
                 state.models[cluster] = step(state.models[cluster], mean)
                 state.trained[cluster] = True
         omega = state.models[UNKNOWN]
-        state.models[UNKNOWN] = step(
-            omega, self.next_omega(server_round, omega, results)
-        )
-        known = state.known()
+        mean = self.next_omega(server_round, omega, results)
+        state.models[UNKNOWN] = step(omega, mean)
         truth = self.run.true_concepts(server_round)
-        found = describe_clustering(state.clusters, known, state.sums[1:], truth)
-        self.run.record.measures |= found
+        self.run.record.measures |= describe_clustering(
+            state.clusters, state.known(), state.sums[1:], truth
+        )
 
     def next_omega(self, server_round: int, omega: Vector, results: Results) -> Vector:
         """Return the mean of omega as the participants trained it."""
@@ -293,11 +342,11 @@ class StoCFL(ClusteredStrategy):
         return trained.value() if trained else omega
 
     def welcome(self, server_round: int, newcomers: list[Result]) -> None:
-        """Take the first clients in unknown; place later ones by psi (section 4.4)."""
+        """Join the first clients as unknown; place later ones by psi (section 4.4)."""
         state = self.state
         count = len(newcomers)
         late = len(state.models) > 1
-        self.state.join(newcomers, np.full(count, UNKNOWN))
+        state.join(newcomers, np.full(count, UNKNOWN))
         state.representations += [np.zeros(0, np.float32)] * count
         state.reported = np.append(state.reported, np.zeros(count, np.int64))
         if late:
@@ -306,9 +355,9 @@ class StoCFL(ClusteredStrategy):
                 self.place(row, direction, state.sums)
 
     def place(self, row: int, direction: Vector, sums: Sequence[FloatArray]) -> None:
-        """Let a client join the nearest cluster, or open one like it (section 4.4).
+        """Let a client join the nearest cluster, or open a new one (section 4.4).
 
-        The nearest is found by ``sums``: the state's, or those of before some left.
+        ``sums`` decide which is nearest; they may be those before clients left.
         """
         state = self.state
         nearest = UNKNOWN
@@ -332,16 +381,16 @@ class StoCFL(ClusteredStrategy):
             return plan
         known = np.flatnonzero(state.known())
         reported = {state.clients[row]: int(state.reported[row]) for row in known}
-        return psi.ask_for_changes(plan, reported)
+        return ask_for_changes(plan, reported)
 
     def absorb_evaluate(self, server_round: int, results: Results) -> None:
-        """Take clients whose data changed out of their clusters, and place them."""
+        """Move clients whose data changed to the cluster nearest to their new psi."""
         if self.settings.refresh == "never":
             return
         state = self.state
         record = self.run.record
         reports = [result for result in results if result.report is not None]
-        rows = self.state.rows(result.client for result in reports)
+        rows = state.rows(result.client for result in reports)
         before = state.clusters[rows]
         frozen = list(state.sums)
         for row, cluster in zip(rows, before, strict=True):

@@ -14,9 +14,9 @@ from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
-from strategies.auxo import Auxo
-from strategies.auxo.sides import (
+from strategies.auxo import (
     NEITHER,
+    Auxo,
     assign_sides,
     cohort_rewards,
     directions,

@@ -10,11 +10,11 @@ import pytest
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
-from cfl_flower.types import FloatArray, Result
+from cfl_flower.types import FloatArray, Plan, Result, Task
 from simulations.engines.inprocess import InProcessGrid
-from strategies.stocfl.method import StoCFL, StoCFLState
+from strategies.stocfl import StoCFL, StoCFLState, ask_for_changes
 from tests.conftest import Runner
-from tests.strategies.stocfl.test_method import MODEL, state_of
+from tests.strategies.test_stocfl import MODEL, state_of
 
 SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.rounds=[4]"]
 
@@ -135,3 +135,15 @@ def test_refresh_gives_the_same_numbers_on_any_nodes_and_after_a_resume(
         run_small(*options, f"rounds={pause}", folder=folder)
         resumed = run_small(*options, "rounds=6", "resume=true", folder=folder)
         assert resumed.numbers == run.numbers
+
+
+def test_known_clients_are_asked_for_changes_with_their_test() -> None:
+    tests = Plan([Task(0, (1,)), Task(1, (0,))])
+    plan = ask_for_changes(tests, {0: 7})
+    assert plan.tasks == [Task(0, (1,), {"reported": 7}), Task(1, (0,))]
+
+
+def test_known_clients_are_asked_for_changes_in_rounds_without_tests() -> None:
+    plan = ask_for_changes(Plan([]), {0: 7, 2: 3})
+    assert plan.tasks == [Task(0, (), {"reported": 7}), Task(2, (), {"reported": 3})]
+    assert ask_for_changes(Plan([]), {}).tasks == []

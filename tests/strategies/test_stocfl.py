@@ -26,8 +26,7 @@ from cfl_flower.state import ClusteredState
 from cfl_flower.types import Vector
 from clients.stocfl import StoCFLClient
 from simulations.engines.inprocess import InProcessGrid
-from strategies.stocfl.method import StoCFL, StoCFLState
-from strategies.stocfl.representations import check_direction
+from strategies.stocfl import StoCFL, StoCFLState, check_direction
 from tests.conftest import Run, Runner
 
 STO = ["strategy=stocfl", "drift.rounds=[]"]
@@ -132,7 +131,7 @@ def test_stocfl_warns_if_all_psi_take_much_memory(
 ) -> None:
     # 12 clients with 650 floats each.
     for room, said in ((4 * 12 * 650, 0), (4 * 12 * 650 - 1, 1)):
-        monkeypatch.setattr("strategies.stocfl.representations.MEMORY_WARNING", room)
+        monkeypatch.setattr("strategies.stocfl.MEMORY_WARNING", room)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             run_small(*STO, "rounds=1", folder=str(room))
