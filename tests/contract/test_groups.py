@@ -93,14 +93,14 @@ CHANGED = [
 
 @pytest.mark.parametrize(("strategy", "group", "choice"), CHANGED)
 def test_every_option_changes_the_results(
-    strategy: str, group: str, choice: str, run_small: Runner
+    strategy: str, group: str, choice: str, run_small: Runner, undisturbed: Runner
 ) -> None:
     """One that a strategy ignored would pass every other test."""
     # With three in a round, and rounds enough, some are seen and others are not.
     options = [f"strategy={strategy}", "drift.rounds=[]", "participants=3", "rounds=6"]
     options += with_extractor(strategy)
-    plain = run_small(*options)
-    changed = run_small(*options, f"{group}={choice}", folder="changed")
+    plain = undisturbed(*options)
+    changed = run_small(*options, f"{group}={choice}")
     # A selection by losses begins when there are some; an optimiser at once.
     first = 2 if choice == "oort" else 0
     assert changed.rounds[first:] != plain.rounds[first:]

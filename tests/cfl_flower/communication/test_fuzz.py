@@ -198,8 +198,9 @@ def test_forged_replies_and_messages_harm_nothing(
     fuzz, grid = Fuzz(monkeypatch, mutator), ForgingGrid(mutator)
     strategy = f"strategy={name}"
     options = [strategy, *NEEDS.get(strategy, [])] if name in NAMES else MASKED
-    run = run_small(*options, "system.task_timeout=5", grid=grid)
-    assert len(run.rounds) == 4
+    small = ["rounds=2", "drift.rounds=[2]", "system.task_timeout=5"]
+    run = run_small(*options, *small, grid=grid)
+    assert len(run.rounds) == 2
     assert all(map(is_bounded, fuzz.strategy.state.models))
     assert fuzz.replies > 100
     assert grid.messages > grid.answered > 0

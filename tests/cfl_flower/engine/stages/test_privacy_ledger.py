@@ -195,12 +195,26 @@ def test_what_does_not_arrive_is_counted(
 KILLS = [("query", 0), ("train", 1), ("evaluate", 1), ("train", 3), ("evaluate", 3)]
 
 
-@pytest.mark.parametrize("meanwhile", ["nothing", "other data", "one is away"])
+PAIRS = [
+    ("nothing", "fedavg", "local"),
+    ("nothing", "fielding", "central"),
+    ("nothing", "stocfl", "central"),
+    ("other data", "fedavg", "central"),
+    ("other data", "fielding", "local"),
+    ("other data", "stocfl", "central"),
+    ("one is away", "fedavg", "local"),
+    ("one is away", "fielding", "central"),
+    ("one is away", "stocfl", "local"),
+]
+"""Every two of what happens meanwhile, of a method and of a kind of noise."""
+
+
+@pytest.mark.parametrize(("meanwhile", "method", "kind"), PAIRS)
 def test_a_server_that_dies_forgets_nothing_that_was_told(
-    meanwhile: str, method: str, privacy: str, grid: Ledger, run_small: Runner
+    meanwhile: str, method: str, kind: str, grid: Ledger, run_small: Runner
 ) -> None:
     """It dies five times while it waits, and goes on from its checkpoint."""
-    options = [*METHODS[method], *SIZE, *NOISE, privacy]
+    options = [*METHODS[method], *SIZE, *NOISE, f"privacy={kind}"]
     away = dict(grid.node_configs)
     for kill in KILLS:
         grid.kill = kill
