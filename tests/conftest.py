@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -72,6 +73,21 @@ def _compose_once(name: str, options: list[str], **asked: bool) -> DictConfig:
 @pytest.fixture(autouse=True)
 def _options_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(composition, "compose", _compose_once)
+
+
+def _forget(descriptor: int) -> None:
+    """Leave a file to the system, which writes it when it likes."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_failure() -> Iterator[None]:
+    """Let no run wait for the disk, of which each takes half its time.
+
+    A killed process loses nothing by it, and what is synced when has its own tests.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", _forget)
+        yield
 
 
 @pytest.fixture(autouse=True)
