@@ -26,11 +26,10 @@ from strategies.adapfedavg import AdapFedAvgSettings
 from strategies.ditto import Ditto
 from strategies.fielding import FieldingSettings
 from strategies.pfedme import PFedMeSettings
+from tests.clients.conftest import MakeContext
 
 ASK = {"representation": "label_histogram"}
 INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
-
-MakeContext = Callable[..., ClientContext]
 
 
 def histogram(stream: Stream, round: int) -> np.ndarray:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize, softmax
 
-from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.decoupling import (
@@ -26,8 +25,8 @@ from cfl_flower.models import FlatModel, Mlp, initial_vector
 from cfl_flower.types import Vector
 from clients.fedccfa import FedCCFAClient
 from strategies.fedccfa import FedCCFASettings
+from tests.clients.conftest import MakeContext
 
-MakeContext = Callable[..., ClientContext]
 Equip = Callable[..., FedCCFAClient]
 
 MODEL = Mlp(hidden=6)

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from cfl_flower.client.context import ClientContext
 from clients.local import LocalClient
-
-MakeContext = Callable[..., ClientContext]
+from tests.clients.conftest import MakeContext
 
 
 def own_model(context: ClientContext, before: int) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -193,41 +192,6 @@ def test_random_newcomers_keep_their_random_group(run_small: Runner) -> None:
     assert run.rounds[0]["ari"] < 1
     # The directions for a migration, and a model to train.
     assert run.rounds[0]["bytes_down"] == (24 * 3 + 6) * 650 * 4
-
-
-def test_devices_that_lost_the_directions_receive_them_again(
-    run_small: Runner, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run" / "clients" / ".common"
-
-    class LosingGrid(InProcessGrid):
-        def push_messages(self, messages: Any) -> list[str]:
-            sent = super().push_messages(messages)
-            for path in folder.glob("*.safetensors"):
-                path.unlink()
-            return sent
-
-    drift = ["drift=swap_all", "drift.probability=1", "drift.every=null"]
-    options = [*FLEX, *drift, "drift.rounds=[3]", "rounds=5"]
-    run = run_small(*options, grid=LosingGrid())
-    # The shift is seen at the end of round 2, and chosen by what comes with round 3.
-    assert run.rounds[1]["drifted"] == 0
-    assert run.rounds[2]["drifted"] > 0
-    assert run.rounds[3]["ari"] == 1
-    again = run_small(*options, folder="whole")
-    assert again.rounds[1]["drifted"] == run.rounds[2]["drifted"]
-
-
-def test_clients_repeat_a_lost_choice(run_small: Runner) -> None:
-    drift = ["drift=swap_all", "drift.probability=1", "drift.every=null"]
-    options = [*FLEX, *drift, "drift.rounds=[3]", "rounds=8", "clients=24"]
-    run = run_small(*options, "faults.drops=0.3")
-    lost = {f["client"] for f in run.rounds[1]["failures"] if f["phase"] == "evaluate"}
-    assert lost
-    # Some choose in round 2, when the shift is seen; the others when they are heard.
-    assert run.rounds[1]["drifted"] > 0
-    assert run.rounds[2]["drifted"] > 0
-    assert [row["ari"] for row in run.rounds[3:]] == [1.0] * 5
 
 
 # What the results change, on models of one number each

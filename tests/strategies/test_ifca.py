@@ -79,19 +79,6 @@ def test_clients_are_tested_with_their_chosen_model(run_small: Runner) -> None:
         assert row["accuracy"] == correct / row["num_examples"]
 
 
-def test_a_late_client_joins_the_model_with_the_smallest_loss(
-    run_small: Runner, late_grid: InProcessGrid
-) -> None:
-    options = [*IFCA_RUN, "drift=none", "participants=8", "strategy.local.epochs=3"]
-    others = InProcessGrid([{"client-id": client} for client in range(11)])
-    old, stream, model = ended(run_small(*options, "rounds=2", "seed=1", grid=others))
-    late = run_small(*options, "rounds=3", "seed=1", folder="late", grid=late_grid)
-    samples = stream.view(11, 3).train()
-    losses = [evaluate(model.load(each), *samples)[0] for each in old.models]
-    rows = {row["client"]: row["cluster"] for row in late.clients if row["round"] == 3}
-    assert rows[11] == np.argmin(losses) > 0
-
-
 def test_participants_receive_all_models_and_return_one(run_small: Runner) -> None:
     run = run_small(*IFCA_RUN, "drift=none", "rounds=2")
     model = 650 * 4
@@ -100,18 +87,6 @@ def test_participants_receive_all_models_and_return_one(run_small: Runner) -> No
         assert row["bytes_up"] == 6 * model
     # Those who took part have chosen; the others wait in cluster 0.
     assert run.rounds[0]["cluster_sizes"][0] >= 6
-
-
-def test_ifca_with_one_cluster_equals_fedavg_with_a_plain_mean(
-    run_small: Runner,
-) -> None:
-    one = run_small("strategy=ifca", "clusters=1", "drift=none", folder="ifca")
-    plain = ["strategy=fedavg", "strategy.weighting=plain", "drift=none"]
-    two = run_small(*plain, folder="fedavg")
-    # Other initial models, the same participants, batches and bytes.
-    assert [r["bytes_up"] for r in one.rounds] == [r["bytes_up"] for r in two.rounds]
-    gap = abs(one.rounds[-1]["accuracy"] - two.rounds[-1]["accuracy"])
-    assert gap < 0.1
 
 
 def test_migration_fetches_all_models_for_those_whose_data_shifted(

@@ -207,13 +207,3 @@ def test_node_that_does_not_answer_is_given_up_after_the_timeout(
     assert fleet.grid.send_and_receive(messages, timeout=0.05) == []
     with pytest.raises(WorkerLostError, match="message_timeout"):
         fleet.collect("train", [])
-
-
-def test_nan_from_a_client_stays_out(config: RunConfig) -> None:
-    spoiled = compose_config([*config.overrides, "faults.nan=1"])
-    fleet = Fleet(InProcessGrid([{}]), spoiled)
-    fleet.discover()
-    outcome = train(fleet, plan(config, [0, 1]))
-    assert outcome == []
-    assert {failure.reason for failure in outcome.failures} == {"non-finite"}
-    assert outcome.bytes_up == 0

@@ -147,17 +147,6 @@ def test_device_that_joins_late_goes_where_its_data_belong(
     assert final["site-d"] == final["site-c"] != final["site-a"]
 
 
-def test_node_without_a_name_is_left_out_among_devices(
-    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    grid = Sites(tmp_path)
-    grid.add_node({})
-    with caplog.at_level(logging.WARNING, "cfl_flower"):
-        run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
-    assert "node 1003 is left out: it has no client-id" in caplog.text
-    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
-
-
 def test_busy_device_is_asked_again_for_its_identity(
     run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

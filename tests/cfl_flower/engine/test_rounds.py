@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,7 @@ from cfl_flower.types import Plan
 from simulations.engines.inprocess import InProcessGrid
 from simulations.run import check, run
 from strategies.fedavg import FedAvg
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner
 
 QUIET = ["strategy=fedavg", "drift.rounds=[]", "rounds=2"]
 MODEL_BYTES = 4 * 650

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from cfl_flower.engine import uploads as asynchronous
 from cfl_flower.errors import NoValidResultError
 from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import CCFL
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 SMALL = ["strategy=ccfl", "strategy.public=30"]
 
 

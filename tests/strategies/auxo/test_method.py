@@ -177,21 +177,6 @@ def test_cohorts_split_by_the_true_groups(run_small: Runner) -> None:
     assert run.rounds[-1]["accuracy"] > single.rounds[-1]["accuracy"]
 
 
-def test_sides_do_not_swallow_each_other(run_small: Runner) -> None:
-    """If everyone took the nearest's side anew, one would be empty when it splits."""
-    alike = ["partition.groups=1", "clients=40", "rounds=40"]
-    run = run_small(*TWO, *alike, "strategy.split_rounds=[40]")
-    assert run.rounds[38]["cluster_sizes"] == [40]
-    assert run.rounds[39]["num_clusters"] == 2
-    assert min(run.rounds[39]["cluster_sizes"]) > 1
-
-
-def test_clients_send_models_alone(run_small: Runner) -> None:
-    run = run_small(*TWO)
-    assert all(row["bytes_up"] == row["participants"] * 4 * 650 for row in run.rounds)
-    assert all(row["drifted"] is None for row in run.rounds)
-
-
 def test_without_rounds_a_large_cohort_splits(run_small: Runner) -> None:
     often = ["strategy.split_rounds=[]", "strategy.split_at=16"]
     run = run_small(*TWO, *often, "rounds=3")

@@ -246,18 +246,6 @@ def test_stocfl_with_tau_minus_1_equals_fedprox_around_fedavg(
     assert state.models[1].tolist() == theta.tolist()
 
 
-def test_a_larger_lambda_holds_cluster_models_nearer_to_omega(
-    run_small: Runner,
-) -> None:
-    gaps = []
-    for term in (0, 1, 5):
-        options = [f"strategy.regularisation={term}", "participants=12"]
-        state = state_of(run_small(*STO, *options, folder=str(term)).folder)
-        omega, *models = state.models
-        gaps.append(sum(float(np.linalg.norm(model - omega)) for model in models))
-    assert gaps[0] > gaps[1] > gaps[2] > 0
-
-
 def test_sequential_omega_goes_further_and_costs_one_exchange_per_client(
     run_small: Runner,
 ) -> None:
@@ -336,14 +324,6 @@ def test_a_late_client_joins_the_nearest_cluster(
     assert run.rounds[-1]["num_clusters"] == 3
 
 
-def test_a_late_client_below_tau_opens_a_cluster(
-    run_small: Runner, late_grid: InProcessGrid
-) -> None:
-    run = run_small(*STO, "participants=11", "strategy.threshold=1", grid=late_grid)
-    rows = {(row["round"], row["client"]): row["cluster"] for row in run.clients}
-    assert rows[4, 11] not in {rows[4, client] for client in range(11)}
-
-
 def test_a_late_clients_own_cluster_starts_from_the_nearest_model(
     run_small: Runner, late_grid: InProcessGrid
 ) -> None:
@@ -366,32 +346,3 @@ def test_a_late_clients_own_cluster_starts_from_the_nearest_model(
         for cluster, model in enumerate(old.models)
         if cluster != nearest
     )
-
-
-@pytest.mark.parametrize("option", ["weighting=samples", "omega=sequential"])
-def test_models_do_not_depend_on_nodes_and_portions_of_partial_sums(
-    option: str, run_small: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faults = ["faults.drops=0.1", "faults.nan=0.1", "faults.shape=0.1"]
-    options = [*STO, f"strategy.{option}", "participants=11", *faults]
-    # One worker, three, and every client a device.
-    grids = [[{}], [{}] * 3, [{"client-id": client} for client in range(12)]]
-    runs = [
-        run_small(*options, folder=str(len(nodes)), grid=InProcessGrid(nodes))
-        for nodes in grids
-    ]
-    # Two clients at a time: each sends two models of 650 floats.
-    monkeypatch.setattr("cfl_flower.communication.partial_sums.PORTION_FLOATS", 4 * 650)
-    for nodes in grids:
-        grid = InProcessGrid(nodes)
-        runs.append(run_small(*options, folder=f"{len(nodes)}-parts", grid=grid))
-    models = [state_of(run.folder).models for run in runs]
-    # Nobody knows the true concepts of devices, and they have no virtual clock.
-    truth = ("ari", "purity", "virtual_seconds")
-    numbers = [
-        [{k: v for k, v in row.items() if k not in truth} for row in run.numbers]
-        for run in runs
-    ]
-    for said, found in zip(numbers, models, strict=True):
-        assert said == numbers[0]
-        assert all(map(np.array_equal, found, models[0]))

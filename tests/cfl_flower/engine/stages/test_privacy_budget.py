@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,10 @@ from cfl_flower.types import SHARE_WITHIN, TELEMETRY, Failure, Plan, Result, Tas
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fedavg import FedAvg
 from tests.cfl_flower.client.test_node_config import SITES, Sites
+from tests.conftest import Runner
 
 pytest.importorskip("dp_accounting")
 
-Runner = Callable[..., Any]
 
 LABELS = ["strategy=fielding", "strategy/privacy=client", "privacy.report_noise=0.5"]
 CENTRAL = ["strategy=fedavg", "strategy.weighting=plain", "privacy=central"]
