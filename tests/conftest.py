@@ -20,10 +20,13 @@ from hypothesis import settings
 from omegaconf import DictConfig
 from rich.console import Console
 
+from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config import composition
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.environment import plugins
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import execute
+from cfl_flower.settings import locate
 from simulations.engines.inprocess import InProcessGrid
 
 # How long an example takes says something about the machine, not about the code.
@@ -130,12 +133,26 @@ class Run:
         line = (self.folder / "config.yaml").read_text().splitlines()[0]
         return compose_config(shlex.split(line)[4:])
 
+    @property
+    def state(self) -> Any:
+        """What the method remembered after the last round."""
+        resolved = self.config.resolved
+        state = locate(resolved["strategy"]["_target_"]).State
+        return Checkpoint(self.folder / "checkpoint", resolved).load(state)[1]
+
     def _lines(self, name: str) -> list[dict[str, Any]]:
         text = (self.folder / name).read_text()
         return [json.loads(line) for line in text.splitlines()]
 
 
 Runner = Callable[..., Run]
+
+
+def open_method(folder: Path, *overrides: str) -> Any:
+    """Return the method of a configuration, which has one node and has not begun."""
+    config = compose_config([*overrides, f"output_dir={folder}"])
+    method = locate(config.resolved["strategy"]["_target_"])
+    return method(config, Fleet(InProcessGrid([{}]), config), config.timeline)
 
 
 @cache

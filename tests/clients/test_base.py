@@ -56,17 +56,6 @@ def test_training_starts_from_the_received_model_and_leaves_it_alone(
     assert metrics == {}
 
 
-def test_training_depends_on_round_and_client_only(
-    stream: Stream, make_context: MakeContext
-) -> None:
-    one, again, later = (
-        ClusteredClient(make_context(round)).fit([INITIAL], {})[0][0]
-        for round in (1, 1, 2)
-    )
-    assert np.array_equal(one, again)
-    assert not np.array_equal(one, later)
-
-
 def test_test_counts_correct_answers_on_the_data_of_the_round(
     stream: Stream, make_context: MakeContext
 ) -> None:

@@ -202,13 +202,6 @@ def test_where_nothing_is_balanced_the_first_classifier_goes_on_from_phi_0(
     assert np.array_equal(own, client.fit_classifier(start, z, y))
 
 
-def test_without_an_alignment_no_anchors_are_sent_or_kept(equip: Equip) -> None:
-    client = equip(1, alignment="none")
-    arrays, _, _ = client.fit([parts(client)[0]], {})
-    assert [len(array) for array in arrays[1:]] == [70, 70]
-    assert client.context.state.at(1).keys() == {"classifier"}
-
-
 def test_a_device_that_lost_its_memory_is_not_aligned_at_first(equip: Equip) -> None:
     # It takes over what comes back, and does not know which classes that is about.
     client = equip(21)

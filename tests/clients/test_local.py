@@ -22,16 +22,6 @@ def test_a_client_goes_on_from_its_own_model(make_context: MakeContext) -> None:
     assert np.array_equal(own_model(context, before=5), expected)
 
 
-def test_a_repeated_round_starts_from_the_model_before_it(
-    make_context: MakeContext,
-) -> None:
-    context = make_context(1)
-    LocalClient(context).fit([], {})
-    once = own_model(context, before=2)
-    LocalClient(context).fit([], {})
-    assert np.array_equal(own_model(context, before=2), once)
-
-
 def test_client_is_tested_with_the_model_of_this_round(
     make_context: MakeContext,
 ) -> None:

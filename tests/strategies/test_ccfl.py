@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from rich.console import Console
 
-from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError, NoValidResultError
 from cfl_flower.learning.training import evaluate
@@ -23,7 +22,6 @@ from cfl_flower.server_app import execute
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import (
-    CCFL,
     above_bar,
     estimate_mixture,
     nearness,
@@ -31,7 +29,7 @@ from strategies.ccfl import (
     update_ratios,
 )
 from tests.cfl_flower.client.test_node_config import add_samples
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 CCFL_SMALL = ["strategy=ccfl", "strategy.public=30"]
 MIXED = [
@@ -46,13 +44,8 @@ MIXED = [
 
 def make(tmp_path: Path, *overrides: str) -> Any:
     """Return a strategy of three clusters whose models are single numbers."""
-    config = compose_config(
-        [
-            *(*CCFL_SMALL, "clients=6", "participants=3", "partition.groups=3"),
-            *(*overrides, f"output_dir={tmp_path}"),
-        ]
-    )
-    return CCFL(config, Fleet(InProcessGrid(), config), config.timeline)
+    sizes = ["clients=6", "participants=3", "partition.groups=3"]
+    return open_method(tmp_path, *CCFL_SMALL, *sizes, *overrides)
 
 
 def test_the_mixture_by_hand() -> None:

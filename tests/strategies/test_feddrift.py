@@ -11,15 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
-from simulations.engines.inprocess import InProcessGrid
 from strategies.feddrift import NEW, FedDrift, merge_closest, model_distances
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 
 def test_distances_by_hand() -> None:
@@ -83,9 +81,8 @@ def test_drifted_clients_start_models_that_merge_by_concept(run_small: Runner) -
 @pytest.fixture
 def server(tmp_path: Path) -> FedDrift:
     """Return a server of three clients with two models, in round 4."""
-    sizes = ["clients=3", "participants=3", f"output_dir={tmp_path}"]
-    config = compose_config(["strategy=feddrift", *sizes])
-    server = FedDrift(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    sizes = ["clients=3", "participants=3"]
+    server: FedDrift = open_method(tmp_path, "strategy=feddrift", *sizes)
     server.welcome(1, [Result(client, 1) for client in range(3)])
     server.state.models = [np.zeros(2, np.float32), np.ones(2, np.float32)]
     server.engine.context.record = RoundRecord(4)

@@ -6,19 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.errors import ConfigError, InvalidResultError
 from cfl_flower.learning.training import evaluate
 from cfl_flower.models import FlatModel
-from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import Result
-from simulations.engines.inprocess import InProcessGrid
 from strategies.families.choosing import ChoosingState
 from strategies.ifca import IFCA
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 IFCA_RUN = ["strategy=ifca", "clusters=3"]
 SHIFT = [
@@ -32,8 +29,7 @@ SHIFT = [
 def ifca(tmp_path: Path) -> IFCA:
     """Return IFCA with four clients and three models of one number, by hand."""
     options = [*IFCA_RUN, "clients=4", "participants=4", "drift=none"]
-    config = compose_config([*options, f"output_dir={tmp_path}"])
-    strategy = IFCA(config, Fleet(InProcessGrid([{}]), config))
+    strategy: IFCA = open_method(tmp_path, *options)
     state = strategy.state
     state.clients, state.clusters = [0, 1, 2, 3], np.array([0, 0, 1, 2])
     state.models = [np.float32([value]) for value in (1, 2, 4)]
@@ -43,12 +39,9 @@ def ifca(tmp_path: Path) -> IFCA:
 def ended(run: Any) -> tuple[ChoosingState, Stream, FlatModel]:
     """Return what a run ended with, its data, and its network."""
     config = run.config
-    state = Checkpoint(run.folder / "checkpoint", config.resolved).load(ChoosingState)[
-        1
-    ]
     dataset = config.dataset
     model = FlatModel(config.model.build(dataset.shape, dataset.classes))
-    return state, open_stream(config), model
+    return run.state, open_stream(config), model
 
 
 def test_participants_are_averaged_plainly_in_their_chosen_cluster(

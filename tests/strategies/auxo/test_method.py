@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.types import Result
-from simulations.engines.inprocess import InProcessGrid
 from strategies.auxo import Auxo
 from strategies.auxo.sides import (
     NEITHER,
@@ -24,7 +22,7 @@ from strategies.auxo.sides import (
     known_sides,
     may_split,
 )
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 GROUPS = np.array([[1.0, 0], [1, 0.1], [-1, 0], [-1, 0.1], [1, -0.1], [-1, -0.1]])
 NOBODY = np.full(6, NEITHER)
@@ -82,9 +80,8 @@ def test_a_quarter_joins_the_only_side_there_is() -> None:
 
 def learner(folder: Path, *overrides: str) -> Auxo:
     """Return Auxo with six clients in one cohort."""
-    sizes = ["clients=6", "participants=6", f"output_dir={folder}"]
-    config = compose_config(["strategy=auxo", *sizes, *overrides])
-    auxo = Auxo(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    sizes = ["clients=6", "participants=6"]
+    auxo: Auxo = open_method(folder, "strategy=auxo", *sizes, *overrides)
     auxo.welcome(1, [Result(client, 1) for client in range(6)])
     return auxo
 
@@ -172,6 +169,9 @@ def test_cohorts_split_by_the_true_groups(run_small: Runner) -> None:
     assert run.rounds[2]["reclustered"]
     assert run.rounds[-1]["num_clusters"] == 2
     assert run.rounds[-1]["ari"] > 0.6
+    # Clients send models alone.
+    assert all(row["bytes_up"] == row["participants"] * 4 * 650 for row in run.rounds)
+    assert all(row["drifted"] is None for row in run.rounds)
     single = run_small(*TWO, "strategy.split_rounds=[20]", folder="single")
     assert single.rounds[-1]["num_clusters"] == 1
     assert run.rounds[-1]["accuracy"] > single.rounds[-1]["accuracy"]

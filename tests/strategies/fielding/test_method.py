@@ -10,23 +10,18 @@ from flwr.clientapp import ClientApp
 
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client_app import app as client_app
-from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.records import pack_answers, unpack_answers
-from cfl_flower.config.compose import compose_config
 from cfl_flower.types import ClientId, Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 # The strategy on a fleet, without training
 
 
 def strategy(tmp_path: Path, *overrides: str) -> Fielding:
-    config = compose_config(
-        ["clients=8", "participants=4", f"output_dir={tmp_path}", *overrides]
-    )
-    fleet = Fleet(InProcessGrid([{}]), config)
-    return Fielding(config, fleet, None)
+    found: Fielding = open_method(tmp_path, "clients=8", "participants=4", *overrides)
+    return found
 
 
 def report(client: int, *labels: int, samples: Any = 50) -> Result:

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from cfl_flower.client.drift_report import DriftReport
-from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import compose_config
 from cfl_flower.types import FloatArray, Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.stocfl.method import StoCFL, StoCFLState
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 from tests.strategies.stocfl.test_method import MODEL
 
 SWAP = ["drift=swap_all", "drift.probability=1", "drift.every=null", "drift.rounds=[4]"]
@@ -46,8 +44,7 @@ def three_clusters(folder: Path) -> StoCFL:
         "clients=6",
         "participants=2",
     ]
-    config = compose_config([*options, f"output_dir={folder}"])
-    method = StoCFL(config, Fleet(InProcessGrid([{}]), config))
+    method: StoCFL = open_method(folder, *options)
     axes = np.eye(3, method.width, dtype=np.float32)
     nobody: FloatArray = np.zeros(0)
     method.state = StoCFLState(

@@ -29,7 +29,7 @@ RUNS = {
     "fielding": ["strategy=fielding", "strategy.scan.largest=6", *MANY],
     "stocfl": ["strategy=stocfl", "strategy.threshold=0.3", *MANY],
     "fedrep": ["strategy=fedrep", "model=mlp"],
-    **{name: [f"strategy={name}"] for name in ("fedprox", "ditto", "pfedme", "local")},
+    **{name: [f"strategy={name}"] for name in ("ditto", "pfedme")},
 }
 
 
@@ -417,16 +417,12 @@ def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(
 @pytest.mark.parametrize(
     ("rows", "data"),
     [
-        ("[[0,0,1,1e999]]", None),
         ("[" * 200_000, None),
-        (None, b""),
-        (None, b"PK\x03\x04 no array"),
         (
             None,
             b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, "
             b"'shape': (2, 1125899906842624), }".ljust(128),
         ),
-        (None, b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', ((".ljust(128)),
     ],
 )
 def test_sums_that_cannot_be_read_cost_their_result(
