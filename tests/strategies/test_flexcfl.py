@@ -13,7 +13,7 @@ from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError, NoValidResultError
+from cfl_flower.errors import NoValidResultError
 from cfl_flower.runs.measures import note_discrepancies
 from cfl_flower.server_app import execute, open_stream
 from cfl_flower.types import Plan, Result
@@ -341,8 +341,3 @@ def test_every_grouping_runs_to_the_end(grouping: str, run_small: Runner) -> Non
     # Random centres need m updates only.
     first = 3 if grouping == "random" else 6
     assert run.rounds[0]["bytes_up"] == (first + 6) * 650 * 4
-
-
-def test_more_clusters_than_clients_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"clusters=13 .*at most the 12 clients"):
-        compose_config(["strategy=flexcfl", "clients=12", "clusters=13"])

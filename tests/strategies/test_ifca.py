@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.config.compose import compose_config
 from cfl_flower.data.worlds.stream import Stream
-from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.training import evaluate
 from cfl_flower.models import FlatModel
 from cfl_flower.server_app import open_stream
@@ -112,9 +111,3 @@ def test_clients_can_choose_anew_for_each_test(run_small: Runner) -> None:
     assert len(set(model_of.values())) > 1
     # The same but for rounding where everybody chose its model already.
     assert best.rounds[-1]["loss"] <= last.rounds[-1]["loss"] + 1e-6
-
-
-def test_tested_best_and_migration_exclude_each_other() -> None:
-    for override in ("strategy.tested=now", "strategy.migration=true"):
-        with pytest.raises(ConfigError, match=r"strategy\.tested="):
-            compose_config(["strategy=ifca", "strategy.tested=best", override])

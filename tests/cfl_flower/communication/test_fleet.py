@@ -89,34 +89,6 @@ def test_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
     assert [r.client for r in train(fleet, plan(two, [1]))] == [1]
 
 
-def test_late_device_is_found(two: RunConfig) -> None:
-    grid = InProcessGrid([{"client-id": 0}, {"client-id": 1}])
-    fleet = Fleet(grid, two)
-    fleet.discover()
-    grid.add_node({"client-id": 7})
-    fleet.discover()
-    assert fleet.clients == [0, 1, 7]
-
-
-def test_device_that_fails_costs_only_its_own_result(two: RunConfig) -> None:
-    grid = InProcessGrid([{"client-id": 0}, {"client-id": 1}], failing(node=1000))
-    fleet = Fleet(grid, two)
-    fleet.discover()
-    outcome = train(fleet, plan(two, [0, 1]))
-    assert [result.client for result in outcome] == [1]
-    (failure,) = outcome.failures
-    assert (failure.client, failure.phase, failure.reason) == (0, "train", "node")
-    assert "no memory left" in failure.detail
-
-
-def test_device_that_never_connected_is_a_failure(two: RunConfig) -> None:
-    fleet = Fleet(InProcessGrid([{"client-id": 0}, {"client-id": 1}]), two)
-    fleet.discover()
-    outcome = train(fleet, plan(two, [0, 9]))
-    assert [failure.client for failure in outcome.failures] == [9]
-    assert [result.client for result in outcome] == [0]
-
-
 def test_message_that_flower_cannot_take_costs_only_that_device(
     two: RunConfig,
 ) -> None:

@@ -147,28 +147,6 @@ def test_device_that_joins_late_goes_where_its_data_belong(
     assert final["site-d"] == final["site-c"] != final["site-a"]
 
 
-def test_busy_device_is_asked_again_for_its_identity(
-    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.05)
-    grid, rest = Sites(tmp_path), InProcessGrid.pull_messages
-
-    def pull(message_ids: Iterable[str]) -> list[Message]:
-        found = rest(grid, message_ids)
-        greeted = [m for m in found if m.metadata.message_type == "query.identify"]
-        busy = [m for m in greeted if m.metadata.src_node_id == 1001]
-        if busy and not missed:
-            missed.extend(busy)
-            found.remove(busy[0])
-        return found
-
-    missed: list[Message] = []
-    monkeypatch.setattr(grid, "pull_messages", pull)
-    run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
-    assert missed
-    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
-
-
 class Gathering(Sites):
     """Nodes that come one after the other, with every look at who is there."""
 

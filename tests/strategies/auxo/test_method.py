@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 from cfl_flower.types import Result
 from strategies.auxo import Auxo
 from strategies.auxo.sides import (
@@ -181,17 +179,3 @@ def test_without_rounds_a_large_cohort_splits(run_small: Runner) -> None:
     often = ["strategy.split_rounds=[]", "strategy.split_at=16"]
     run = run_small(*TWO, *often, "rounds=3")
     assert run.rounds[0]["reclustered"]
-
-
-@pytest.mark.parametrize(
-    ("setting", "part"),
-    [
-        ("split_rounds=[0]", "at least 1"),
-        ("smallest=1", "at least 2"),
-        ("reward=0", "a number above 0"),
-        ("exploration=2", "a number from 0 to 1"),
-    ],
-)
-def test_bad_settings_are_one_line(setting: str, part: str) -> None:
-    with pytest.raises(ConfigError, match=part):
-        compose_config(["strategy=auxo", f"strategy.{setting}"])
