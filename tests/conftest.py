@@ -16,6 +16,8 @@ from typing import Any
 
 import hydra
 import pytest
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
 from hypothesis import settings
 from omegaconf import DictConfig
 from rich.console import Console
@@ -122,6 +124,11 @@ class Run:
         return summary
 
     @property
+    def failures(self) -> list[dict[str, Any]]:
+        """The failures of all rounds."""
+        return [failure for row in self.rounds for failure in row["failures"]]
+
+    @property
     def numbers(self) -> list[dict[str, Any]]:
         """All rows, without timings."""
         rows = self.rounds + self.clients
@@ -146,6 +153,14 @@ class Run:
 
 
 Runner = Callable[..., Run]
+
+
+def app_of(answer: Callable[[Message, Context], Message]) -> ClientApp:
+    """Return a client app that answers to all of the server's messages."""
+    app = ClientApp()
+    for register in (app.query("identify"), app.query(), app.train(), app.evaluate()):
+        register(answer)
+    return app
 
 
 def open_method(folder: Path, *overrides: str) -> Any:

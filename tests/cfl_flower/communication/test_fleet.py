@@ -15,6 +15,7 @@ from cfl_flower.errors import WorkerLostError
 from cfl_flower.models import initial_vector
 from cfl_flower.types import Plan, Task
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import app_of
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +48,14 @@ def train(fleet: Fleet, work: Plan) -> Results:
 
 def failing(node: int) -> ClientApp:
     """Return the client app, which cannot do anything on one node."""
-    result = ClientApp()
 
     def call(message: Message, context: Context) -> Message:
-        if message.metadata.dst_node_id == node:
+        asked = message.metadata
+        if (asked.dst_node_id, asked.message_type) == (node, "train"):
             raise RuntimeError("no memory left")
         return app(message, context)
 
-    result.query("identify")(app)
-    result.train()(call)
-    return result
+    return app_of(call)
 
 
 def test_tasks_are_spread_evenly_over_the_nodes_of_a_simulation(

@@ -14,7 +14,7 @@ from cfl_flower.communication.records import pack_answers, unpack_answers
 from cfl_flower.types import ClientId, Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
-from tests.conftest import Runner, open_method
+from tests.conftest import Runner, app_of, open_method
 
 # The strategy on a fleet, without training
 
@@ -222,25 +222,20 @@ def test_bytes_are_models_of_participants_and_histograms(run_small: Runner) -> N
 
 def spoiling_app() -> ClientApp:
     """Return the client app, which cuts client 0's first report of a drift."""
-    app = ClientApp()
     spoilt: list[ClientId] = []
 
-    @app.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        answers = list(unpack_answers(client_app(message, context).content))
+    def call(message: Message, context: Context) -> Message:
+        reply = client_app(message, context)
+        if message.metadata.message_type != "evaluate":
+            return reply
+        answers = list(unpack_answers(reply.content))
         for answer in answers:
             if answer.client == 0 and "representation" in answer.metrics and not spoilt:
                 answer.metrics = {**answer.metrics, "representation": b"123"}
                 spoilt.append(answer.client)
         return Message(pack_answers(answers), reply_to=message)
 
-    @app.query("identify")
-    @app.query()
-    @app.train()
-    def as_ever(message: Message, context: Context) -> Message:
-        return client_app(message, context)
-
-    return app
+    return app_of(call)
 
 
 def test_a_malformed_report_costs_neither_the_test_nor_other_reports(

@@ -115,7 +115,7 @@ class Ledger(InProcessGrid):
         elif not central:
             places = batch.plan.tasks[0].models
             for place, array in zip(places, answer.arrays, strict=True):
-                self.note(client, MODEL, array - batch.plan.models[place])
+                self.note(client, MODEL, array - batch.models[place])
         if "representation" in answer.metrics:
             told = np.frombuffer(answer.metrics["representation"], np.float32)
             self.note(client, REPORT, told)
@@ -188,7 +188,7 @@ def test_what_does_not_arrive_is_counted(
     compare(grid, run, equal=privacy == "privacy=local" and method != "fielding")
 
 
-KILLS = [("query", 0), ("train", 1), ("evaluate", 1), ("train", 3), ("evaluate", 3)]
+KILLS = [("query", 1), ("train", 1), ("evaluate", 1), ("train", 3), ("evaluate", 3)]
 
 
 PAIRS = [
