@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,14 +16,19 @@ from typing import Any
 
 import hydra
 import pytest
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
 from hypothesis import settings
 from omegaconf import DictConfig
 from rich.console import Console
 
+from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config import composition
 from cfl_flower.config.compose import RunConfig, compose_config
 from cfl_flower.environment import plugins
+from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import execute
+from cfl_flower.settings import locate
 from simulations.engines.inprocess import InProcessGrid
 
 # How long an example takes says something about the machine, not about the code.
@@ -74,6 +80,21 @@ def _options_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(composition, "compose", _compose_once)
 
 
+def _forget(descriptor: int) -> None:
+    """Leave a file to the system, which writes it when it likes."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_failure() -> Iterator[None]:
+    """Let no run wait for the disk, of which each takes half its time.
+
+    A killed process loses nothing by it, and what is synced when has its own tests.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", _forget)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_own_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what earlier tests' commands allowed."""
@@ -103,6 +124,11 @@ class Run:
         return summary
 
     @property
+    def failures(self) -> list[dict[str, Any]]:
+        """The failures of all rounds."""
+        return [failure for row in self.rounds for failure in row["failures"]]
+
+    @property
     def numbers(self) -> list[dict[str, Any]]:
         """All rows, without timings."""
         rows = self.rounds + self.clients
@@ -114,12 +140,34 @@ class Run:
         line = (self.folder / "config.yaml").read_text().splitlines()[0]
         return compose_config(shlex.split(line)[4:])
 
+    @property
+    def state(self) -> Any:
+        """What the method remembered after the last round."""
+        resolved = self.config.resolved
+        state = locate(resolved["strategy"]["_target_"]).State
+        return Checkpoint(self.folder / "checkpoint", resolved).load(state)[1]
+
     def _lines(self, name: str) -> list[dict[str, Any]]:
         text = (self.folder / name).read_text()
         return [json.loads(line) for line in text.splitlines()]
 
 
 Runner = Callable[..., Run]
+
+
+def app_of(answer: Callable[[Message, Context], Message]) -> ClientApp:
+    """Return a client app that answers to all of the server's messages."""
+    app = ClientApp()
+    for register in (app.query("identify"), app.query(), app.train(), app.evaluate()):
+        register(answer)
+    return app
+
+
+def open_method(folder: Path, *overrides: str) -> Any:
+    """Return the method of a configuration, which has one node and has not begun."""
+    config = compose_config([*overrides, f"output_dir={folder}"])
+    method = locate(config.resolved["strategy"]["_target_"])
+    return method(config, Fleet(InProcessGrid([{}]), config), config.timeline)
 
 
 @cache

@@ -141,17 +141,6 @@ def test_training_starts_from_the_model_that_the_task_names(compose: Composer) -
     assert answers[1].arrays[0] == pytest.approx(models[0], abs=1e-4)
 
 
-def test_test_gives_a_loss_and_the_number_of_correct_answers(
-    compose: Composer,
-) -> None:
-    config = compose()
-    (answer,) = work(config, "evaluate", plan(config, 0, test=True))
-    assert 0 <= answer.metrics["correct"] <= answer.num_examples
-    assert answer.loss is not None
-    assert answer.loss > 0
-    assert answer.arrays == []
-
-
 def test_query_is_answered_for_its_round(compose: Composer) -> None:
     config = compose("drift.rounds=[2]")
     asked = plan(config, 0, representation=True)
@@ -196,11 +185,6 @@ def test_failing_client_gives_its_reason(
     answers = work(config, "train", plan(config, 0, 1))
     assert [answer.error and answer.error[0] for answer in answers] == [reason] * 2
     assert [len(answer.arrays) for answer in answers] == [0, 0]
-
-
-def test_client_that_drops_out_sends_nothing(compose: Composer) -> None:
-    config = compose("faults.drops=1")
-    assert work(config, "train", plan(config, 0, 1)) == []
 
 
 def test_a_message_cannot_make_a_folder_where_the_process_stands(

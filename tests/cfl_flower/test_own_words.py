@@ -96,14 +96,14 @@ class Overheard(InProcessGrid):
 
 
 @pytest.mark.parametrize(
-    ("write", "options"),
+    ("write", "options", "privacy"),
     [
-        *((each, CSV) for each in (write_cell, write_class, write_column, write_torn)),
-        *((each, NPZ) for each in (write_npz, write_bytes)),
-        *((each, IMAGES) for each in (write_image, write_no_image)),
+        *((each, CSV, "none") for each in (write_cell, write_class, write_column)),
+        *((each, CSV, "local") for each in (write_cell, write_torn)),
+        *((each, NPZ, "none") for each in (write_npz, write_bytes)),
+        *((each, IMAGES, "local") for each in (write_image, write_no_image)),
     ],
 )
-@pytest.mark.parametrize("privacy", ["none", "local"])
 def test_no_word_of_a_device_leaves_it(
     privacy: str,
     write: Callable[[Path], None],

@@ -109,15 +109,6 @@ def test_what_devices_say_is_no_markup(tmp_path: Path) -> None:
     assert text.getvalue().count("[/red]") >= 2
 
 
-def test_many_drifts_are_counted(tmp_path: Path) -> None:
-    sweep = "strategy=fedavg,static drift=rotate rounds=9"
-    small = SMALL.replace("drift.rounds=[2]", "drift.rounds=[2,3,4,5,6,7,8]")
-    configs = compose_sweep(f"{small} {sweep} output_dir={tmp_path}")
-    text = io.StringIO()
-    execute_all(InProcessGrid(), configs, Console(file=text, width=120))
-    assert "2, 3, 4, 5, 6, 7, ... (7 in all)" in text.getvalue()
-
-
 def test_console_without_a_terminal_is_plain_lines_in_the_asked_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,11 +26,10 @@ from strategies.adapfedavg import AdapFedAvgSettings
 from strategies.ditto import Ditto
 from strategies.fielding import FieldingSettings
 from strategies.pfedme import PFedMeSettings
+from tests.clients.conftest import MakeContext
 
 ASK = {"representation": "label_histogram"}
 INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
-
-MakeContext = Callable[..., ClientContext]
 
 
 def histogram(stream: Stream, round: int) -> np.ndarray:
@@ -55,17 +54,6 @@ def test_training_starts_from_the_received_model_and_leaves_it_alone(
     assert not np.array_equal(trained, received)
     assert count == len(stream.view(2, 1).labels)
     assert metrics == {}
-
-
-def test_training_depends_on_round_and_client_only(
-    stream: Stream, make_context: MakeContext
-) -> None:
-    one, again, later = (
-        ClusteredClient(make_context(round)).fit([INITIAL], {})[0][0]
-        for round in (1, 1, 2)
-    )
-    assert np.array_equal(one, again)
-    assert not np.array_equal(one, later)
 
 
 def test_test_counts_correct_answers_on_the_data_of_the_round(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from cfl_flower.client.context import ClientContext
 from cfl_flower.types import Vector
 from clients.cfl import CFLClient
-
-MakeContext = Callable[..., ClientContext]
+from tests.clients.conftest import MakeContext
 
 
 def test_cfls_client_is_served_the_model_with_the_smallest_training_loss(

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize, softmax
 
-from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.decoupling import (
@@ -26,8 +25,8 @@ from cfl_flower.models import FlatModel, Mlp, initial_vector
 from cfl_flower.types import Vector
 from clients.fedccfa import FedCCFAClient
 from strategies.fedccfa import FedCCFASettings
+from tests.clients.conftest import MakeContext
 
-MakeContext = Callable[..., ClientContext]
 Equip = Callable[..., FedCCFAClient]
 
 MODEL = Mlp(hidden=6)
@@ -201,13 +200,6 @@ def test_where_nothing_is_balanced_the_first_classifier_goes_on_from_phi_0(
     z = represent(client.context.model.load(INITIAL), x)
     start = client.fit_balanced(z, y) if balanced else first
     assert np.array_equal(own, client.fit_classifier(start, z, y))
-
-
-def test_without_an_alignment_no_anchors_are_sent_or_kept(equip: Equip) -> None:
-    client = equip(1, alignment="none")
-    arrays, _, _ = client.fit([parts(client)[0]], {})
-    assert [len(array) for array in arrays[1:]] == [70, 70]
-    assert client.context.state.at(1).keys() == {"classifier"}
 
 
 def test_a_device_that_lost_its_memory_is_not_aligned_at_first(equip: Equip) -> None:

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from cfl_flower.client.context import ClientContext
 from clients.local import LocalClient
-
-MakeContext = Callable[..., ClientContext]
+from tests.clients.conftest import MakeContext
 
 
 def own_model(context: ClientContext, before: int) -> np.ndarray:
@@ -23,16 +20,6 @@ def test_a_client_goes_on_from_its_own_model(make_context: MakeContext) -> None:
     LocalClient(later).fit([], {})
     expected, _ = LocalClient(later).train_from(own_model(context, before=4))
     assert np.array_equal(own_model(context, before=5), expected)
-
-
-def test_a_repeated_round_starts_from_the_model_before_it(
-    make_context: MakeContext,
-) -> None:
-    context = make_context(1)
-    LocalClient(context).fit([], {})
-    once = own_model(context, before=2)
-    LocalClient(context).fit([], {})
-    assert np.array_equal(own_model(context, before=2), once)
 
 
 def test_client_is_tested_with_the_model_of_this_round(

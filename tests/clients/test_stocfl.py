@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from torch import nn
 
-from cfl_flower.client.context import ClientContext
 from cfl_flower.client.drift_report import DriftReport
 from cfl_flower.client.state import ClientState
 from cfl_flower.clustering.similarity import normalise, sketch
@@ -24,8 +22,8 @@ from cfl_flower.models import FlatModel, Mclr, initial_vector
 from cfl_flower.types import FloatArray, IntArray, Vector
 from clients.stocfl import StoCFLClient
 from strategies.stocfl import StoCFLSettings
+from tests.clients.conftest import MakeContext
 
-MakeContext = Callable[..., ClientContext]
 INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
 FULL = LocalTraining(epochs=1, batch_size=999)
 STO = StoCFLSettings(local=FULL, representation_epochs=2)

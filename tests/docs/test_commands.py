@@ -128,55 +128,6 @@ def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) 
             raise
 
 
-def test_unknown_arguments_in_documented_commands_are_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    commands = ["assign", "export", "benchmark", "deploy.supernode"]
-    for command in commands:
-        with pytest.raises(SystemExit):
-            check(command, ["--no-such-option"], monkeypatch)
-    with pytest.raises(ModuleNotFoundError):
-        check("deploy.nowhere", [], monkeypatch)
-    with pytest.raises(ConfigError):
-        check("deploy.submit", ["prod", "strategy=nothing"], monkeypatch)
-    for command in ("run", "compare", "preview"):
-        with pytest.raises(ConfigError):
-            check(command, ["strategy=nothing"], monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", [each for each in OURS if OURS[each][2].endswith((".run", ".compare"))]
-)
-def test_every_run_of_a_sweep_is_understood(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, _, module_name, *arguments = OURS[command]
-    try:
-        check(
-            module_name.removeprefix("simulations."),
-            arguments,
-            monkeypatch,
-            compose_all,
-        )
-    except ConfigError as error:
-        if "data_dir" not in str(error):
-            raise
-
-
-def compose_all(overrides: Sequence[str]) -> None:
-    """Compose every run of a sweep, of one seed."""
-    done = set()
-    for job in expand(overrides):
-        without = tuple(each for each in job if not each.startswith("seed="))
-        if without in done:
-            continue
-        done.add(without)
-        # A comparison leaves an oracle out that has nothing to know.
-        with suppress(NoConceptsError):
-            compose_config(job)
-
-
 def compose_some(overrides: Sequence[str]) -> None:
     """Compose runs of a sweep until every value of every key was in one of them."""
     seen: set[str] = set()

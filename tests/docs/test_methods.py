@@ -29,7 +29,7 @@ def test_every_method_has_a_page_and_every_page_a_method() -> None:
     hint = f"write docs/methods/NAME.md as docs/methods/ditto.md is: {missing}"
     assert not missing, hint
     assert pages == set(METHODS)
-    # Its author need not name a new method there; test_links follows what is named.
+    # Its author need not name a new method there; `make site` follows what is named.
     named = re.findall(r"\]\((\w+)\.md\)", (PAGES / "README.md").read_text())
     assert {"fedavg", "fielding", "flexcfl", "stocfl", "fedccfa", "ccfl"} <= set(named)
 

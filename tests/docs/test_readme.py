@@ -124,6 +124,10 @@ def run_shell(
     )
 
 
+def test_the_readme_is_short_enough_to_be_read() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 def test_all_commands_of_readme_work_in_their_place(

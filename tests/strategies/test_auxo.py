@@ -9,11 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 from cfl_flower.types import Result
-from simulations.engines.inprocess import InProcessGrid
 from strategies.auxo import (
     NEITHER,
     Auxo,
@@ -24,7 +20,7 @@ from strategies.auxo import (
     known_sides,
     may_split,
 )
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 GROUPS = np.array([[1.0, 0], [1, 0.1], [-1, 0], [-1, 0.1], [1, -0.1], [-1, -0.1]])
 NOBODY = np.full(6, NEITHER)
@@ -82,9 +78,8 @@ def test_a_quarter_joins_the_only_side_there_is() -> None:
 
 def learner(folder: Path, *overrides: str) -> Auxo:
     """Return Auxo with six clients in one cohort."""
-    sizes = ["clients=6", "participants=6", f"output_dir={folder}"]
-    config = compose_config(["strategy=auxo", *sizes, *overrides])
-    auxo = Auxo(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    sizes = ["clients=6", "participants=6"]
+    auxo: Auxo = open_method(folder, "strategy=auxo", *sizes, *overrides)
     auxo.welcome(1, [Result(client, 1) for client in range(6)])
     return auxo
 
@@ -172,41 +167,15 @@ def test_cohorts_split_by_the_true_groups(run_small: Runner) -> None:
     assert run.rounds[2]["reclustered"]
     assert run.rounds[-1]["num_clusters"] == 2
     assert run.rounds[-1]["ari"] > 0.6
+    # Clients send models alone.
+    assert all(row["bytes_up"] == row["participants"] * 4 * 650 for row in run.rounds)
+    assert all(row["drifted"] is None for row in run.rounds)
     single = run_small(*TWO, "strategy.split_rounds=[20]", folder="single")
     assert single.rounds[-1]["num_clusters"] == 1
     assert run.rounds[-1]["accuracy"] > single.rounds[-1]["accuracy"]
-
-
-def test_sides_do_not_swallow_each_other(run_small: Runner) -> None:
-    """If everyone took the nearest's side anew, one would be empty when it splits."""
-    alike = ["partition.groups=1", "clients=40", "rounds=40"]
-    run = run_small(*TWO, *alike, "strategy.split_rounds=[40]")
-    assert run.rounds[38]["cluster_sizes"] == [40]
-    assert run.rounds[39]["num_clusters"] == 2
-    assert min(run.rounds[39]["cluster_sizes"]) > 1
-
-
-def test_clients_send_models_alone(run_small: Runner) -> None:
-    run = run_small(*TWO)
-    assert all(row["bytes_up"] == row["participants"] * 4 * 650 for row in run.rounds)
-    assert all(row["drifted"] is None for row in run.rounds)
 
 
 def test_without_rounds_a_large_cohort_splits(run_small: Runner) -> None:
     often = ["strategy.split_rounds=[]", "strategy.split_at=16"]
     run = run_small(*TWO, *often, "rounds=3")
     assert run.rounds[0]["reclustered"]
-
-
-@pytest.mark.parametrize(
-    ("setting", "part"),
-    [
-        ("split_rounds=[0]", "at least 1"),
-        ("smallest=1", "at least 2"),
-        ("reward=0", "a number above 0"),
-        ("exploration=2", "a number from 0 to 1"),
-    ],
-)
-def test_bad_settings_are_one_line(setting: str, part: str) -> None:
-    with pytest.raises(ConfigError, match=part):
-        compose_config(["strategy=auxo", f"strategy.{setting}"])

@@ -7,9 +7,7 @@ from cfl_flower.data.worlds.stream import Stream
 from cfl_flower.learning.aggregation import mean_model
 from cfl_flower.learning.training import evaluate, train
 from cfl_flower.models import FlatModel, initial_vector
-from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.seeding import generator
-from cfl_flower.state import ClusteredState
 from tests.conftest import Runner
 
 
@@ -41,9 +39,7 @@ def test_fedavg_equals_a_plain_loop_to_the_bit(
         row = run.rounds[round - 1]
         tested = sum(len(stream.view(c, round).test_indices) for c in range(8))
         assert row["accuracy"] == sum(correct for _, correct in tests) / tested
-    checkpoint = Checkpoint(run.folder / "checkpoint", config.resolved)
-    _, state = checkpoint.load(ClusteredState)
-    assert np.array_equal(state.models[0], weights)
+    assert np.array_equal(run.state.models[0], weights)
 
 
 def test_there_is_one_cluster_and_no_question(run_small: Runner) -> None:

@@ -8,18 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CheckpointError
-from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.types import Result
-from simulations.engines.inprocess import InProcessGrid
 from simulations.reporting.client_pictures import class_distances as draw_distances
 from simulations.reporting.plotting import to_svg
 from simulations.reporting.saved import load_run
-from strategies.fedccfa import FedCCFA, FedCCFAState
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 CCFA = [
     *("strategy=fedccfa", "model=mlp", "model.hidden=32", "partition.purity=0"),
@@ -43,9 +39,7 @@ def test_who_holds_a_class_gets_the_means_of_those_who_do(
     option: str, reports: list, anchors: list, tmp_path: Path
 ) -> None:
     options = [*CCFA, "strategy.clustering=local", f"strategy.{option}"]
-    options += ["clients=2", "participants=2", f"output_dir={tmp_path}"]
-    config = compose_config(options)
-    method = FedCCFA(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    method = open_method(tmp_path, *options, "clients=2", "participants=2")
     extractor, classifier = method.split.lengths
     results = Results()
     values = (([1, 5], [30, 9]), ([3, 7], [10, 0]))
@@ -111,9 +105,7 @@ def test_global_anchors_go_to_all_participants_of_the_next_round(
     extractor, head, anchors = 64 * 32 + 32, 33 * 10, 32 * 10
     down = {row["bytes_down"] for row in run.rounds}
     assert down == {5 * 4 * (extractor + head + anchors)}
-    saved = Checkpoint(run.folder / "checkpoint", run.config.resolved)
-    _, state = saved.load(FedCCFAState)
-    assert state.present.all()
+    assert run.state.present.all()
 
 
 ABLATIONS = [

@@ -6,29 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import Result
 from clients.fedsoft import count_shares
-from simulations.engines.inprocess import InProcessGrid
-from strategies.fedsoft import FedSoft
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 SOFT = ["strategy=fedsoft", "strategy.public=30", "participants=12"]
 
 
 @pytest.fixture
 def strategy(tmp_path: Path) -> Any:
-    options = [
-        *SOFT,
-        "strategy.alpha=0.1",
-        "clients=12",
-        "partition.groups=3",
-        f"output_dir={tmp_path}",
-    ]
-    config = compose_config(options)
-    made = FedSoft(config, Fleet(InProcessGrid(), config), config.timeline)
+    options = ["strategy.alpha=0.1", "clients=12", "partition.groups=3"]
+    made = open_method(tmp_path, *SOFT, *options)
     made.state.clients, made.state.clusters = [0], np.zeros(1, np.int64)
     made.state.shares = np.full((1, 3), 1 / 3)
     made.state.models = [np.float32([k]) for k in (0, 10, 20)]

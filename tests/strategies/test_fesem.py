@@ -4,12 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import compose_config
 from cfl_flower.types import Result
-from simulations.engines.inprocess import InProcessGrid
-from strategies.fesem import FeSEM
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 FESEM = ["strategy=fesem", "clusters=3"]
 
@@ -27,8 +23,7 @@ def test_participants_join_the_nearest_model_from_before_the_average(
     tmp_path: Path,
 ) -> None:
     options = [*FESEM, "clients=3", "participants=3", "drift=none"]
-    config = compose_config([*options, f"output_dir={tmp_path}"])
-    strategy = FeSEM(config, Fleet(InProcessGrid([{}]), config))
+    strategy = open_method(tmp_path, *options)
     state = strategy.state
     state.clients, state.clusters = [0, 1, 2], np.array([0, 0, 0])
     state.models = [np.float32([value]) for value in (0, 10, 20)]

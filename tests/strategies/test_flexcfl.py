@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,23 +12,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 
-from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError, NoValidResultError
-from cfl_flower.runs.checkpoint import Checkpoint
+from cfl_flower.errors import NoValidResultError
 from cfl_flower.runs.measures import note_discrepancies
 from cfl_flower.server_app import execute, open_stream
 from cfl_flower.types import Plan, Result
 from simulations.engines.inprocess import InProcessGrid
 from strategies.flexcfl import (
     FlexCFL,
-    FlexCFLState,
     group_updates,
     mean_directions,
     mix_between,
 )
-from tests.conftest import Runner
+from tests.conftest import Run, Runner, open_method
 
 FLEX = ["strategy=flexcfl", "clusters=3"]
 
@@ -196,49 +192,13 @@ def test_random_newcomers_keep_their_random_group(run_small: Runner) -> None:
     assert run.rounds[0]["bytes_down"] == (24 * 3 + 6) * 650 * 4
 
 
-def test_devices_that_lost_the_directions_receive_them_again(
-    run_small: Runner, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run" / "clients" / ".common"
-
-    class LosingGrid(InProcessGrid):
-        def push_messages(self, messages: Any) -> list[str]:
-            sent = super().push_messages(messages)
-            for path in folder.glob("*.safetensors"):
-                path.unlink()
-            return sent
-
-    drift = ["drift=swap_all", "drift.probability=1", "drift.every=null"]
-    options = [*FLEX, *drift, "drift.rounds=[3]", "rounds=5"]
-    run = run_small(*options, grid=LosingGrid())
-    # The shift is seen at the end of round 2, and chosen by what comes with round 3.
-    assert run.rounds[1]["drifted"] == 0
-    assert run.rounds[2]["drifted"] > 0
-    assert run.rounds[3]["ari"] == 1
-    again = run_small(*options, folder="whole")
-    assert again.rounds[1]["drifted"] == run.rounds[2]["drifted"]
-
-
-def test_clients_repeat_a_lost_choice(run_small: Runner) -> None:
-    drift = ["drift=swap_all", "drift.probability=1", "drift.every=null"]
-    options = [*FLEX, *drift, "drift.rounds=[3]", "rounds=8", "clients=24"]
-    run = run_small(*options, "faults.drops=0.3")
-    lost = {f["client"] for f in run.rounds[1]["failures"] if f["phase"] == "evaluate"}
-    assert lost
-    # Some choose in round 2, when the shift is seen; the others when they are heard.
-    assert run.rounds[1]["drifted"] > 0
-    assert run.rounds[2]["drifted"] > 0
-    assert [row["ari"] for row in run.rounds[3:]] == [1.0] * 5
-
-
 # What the results change, on models of one number each
 
 
 def flexcfl(tmp_path: Path, *overrides: str) -> FlexCFL:
     """Return FlexCFL with four clients in groups 0, 0, 1 and 2, by hand."""
     options = [*FLEX, "clients=4", "participants=4", "drift=none", *overrides]
-    config = compose_config([*options, f"output_dir={tmp_path}"])
-    strategy = FlexCFL(config, Fleet(InProcessGrid([{}]), config))
+    strategy: FlexCFL = open_method(tmp_path, *options)
     state = strategy.state
     state.clients, state.clusters = [0, 1, 2, 3], np.array([0, 0, 1, 2])
     state.models = [np.float32([value]) for value in (1, 2, 4)]
@@ -376,9 +336,9 @@ def test_a_client_without_samples_joins_no_group(tmp_path: Path) -> None:
     empty = [c for c in range(30) if len(stream.view(c, 1).train_indices) == 0]
     assert empty
     execute(InProcessGrid(), config, Console(file=io.StringIO()))
-    checkpoint = Checkpoint(tmp_path / "checkpoint", config.resolved)
-    _, state = checkpoint.load(FlexCFLState)
-    assert state.clients == [client for client in range(30) if client not in empty]
+    assert Run(tmp_path).state.clients == [
+        client for client in range(30) if client not in empty
+    ]
 
 
 def test_discrepancy_is_measured_for_all_methods_but_local(run_small: Runner) -> None:
@@ -397,17 +357,3 @@ def test_every_grouping_runs_to_the_end(grouping: str, run_small: Runner) -> Non
     # Random centres need m updates only.
     first = 3 if grouping == "random" else 6
     assert run.rounds[0]["bytes_up"] == (first + 6) * 650 * 4
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["clusters=13"], ["clusters=13", "at most the 12 clients"]),
-    ],
-)
-def test_bad_flexcfl_settings_are_reported_in_one_line(
-    overrides: list[str], words: list[str]
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        compose_config(["strategy=flexcfl", "clients=12", *overrides])
-    assert all(word in str(caught.value) for word in words), caught.value

@@ -6,19 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import compose_config
 from cfl_flower.data.worlds.stream import Stream
-from cfl_flower.errors import ConfigError, InvalidResultError
+from cfl_flower.errors import InvalidResultError
 from cfl_flower.learning.training import evaluate
 from cfl_flower.models import FlatModel
-from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import Result
-from simulations.engines.inprocess import InProcessGrid
 from strategies.families.choosing import ChoosingState
 from strategies.ifca import IFCA
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 IFCA_RUN = ["strategy=ifca", "clusters=3"]
 SHIFT = [
@@ -32,8 +28,7 @@ SHIFT = [
 def ifca(tmp_path: Path) -> IFCA:
     """Return IFCA with four clients and three models of one number, by hand."""
     options = [*IFCA_RUN, "clients=4", "participants=4", "drift=none"]
-    config = compose_config([*options, f"output_dir={tmp_path}"])
-    strategy = IFCA(config, Fleet(InProcessGrid([{}]), config))
+    strategy: IFCA = open_method(tmp_path, *options)
     state = strategy.state
     state.clients, state.clusters = [0, 1, 2, 3], np.array([0, 0, 1, 2])
     state.models = [np.float32([value]) for value in (1, 2, 4)]
@@ -43,12 +38,9 @@ def ifca(tmp_path: Path) -> IFCA:
 def ended(run: Any) -> tuple[ChoosingState, Stream, FlatModel]:
     """Return what a run ended with, its data, and its network."""
     config = run.config
-    state = Checkpoint(run.folder / "checkpoint", config.resolved).load(ChoosingState)[
-        1
-    ]
     dataset = config.dataset
     model = FlatModel(config.model.build(dataset.shape, dataset.classes))
-    return state, open_stream(config), model
+    return run.state, open_stream(config), model
 
 
 def test_participants_are_averaged_plainly_in_their_chosen_cluster(
@@ -79,19 +71,6 @@ def test_clients_are_tested_with_their_chosen_model(run_small: Runner) -> None:
         assert row["accuracy"] == correct / row["num_examples"]
 
 
-def test_a_late_client_joins_the_model_with_the_smallest_loss(
-    run_small: Runner, late_grid: InProcessGrid
-) -> None:
-    options = [*IFCA_RUN, "drift=none", "participants=8", "strategy.local.epochs=3"]
-    others = InProcessGrid([{"client-id": client} for client in range(11)])
-    old, stream, model = ended(run_small(*options, "rounds=2", "seed=1", grid=others))
-    late = run_small(*options, "rounds=3", "seed=1", folder="late", grid=late_grid)
-    samples = stream.view(11, 3).train()
-    losses = [evaluate(model.load(each), *samples)[0] for each in old.models]
-    rows = {row["client"]: row["cluster"] for row in late.clients if row["round"] == 3}
-    assert rows[11] == np.argmin(losses) > 0
-
-
 def test_participants_receive_all_models_and_return_one(run_small: Runner) -> None:
     run = run_small(*IFCA_RUN, "drift=none", "rounds=2")
     model = 650 * 4
@@ -100,18 +79,6 @@ def test_participants_receive_all_models_and_return_one(run_small: Runner) -> No
         assert row["bytes_up"] == 6 * model
     # Those who took part have chosen; the others wait in cluster 0.
     assert run.rounds[0]["cluster_sizes"][0] >= 6
-
-
-def test_ifca_with_one_cluster_equals_fedavg_with_a_plain_mean(
-    run_small: Runner,
-) -> None:
-    one = run_small("strategy=ifca", "clusters=1", "drift=none", folder="ifca")
-    plain = ["strategy=fedavg", "strategy.weighting=plain", "drift=none"]
-    two = run_small(*plain, folder="fedavg")
-    # Other initial models, the same participants, batches and bytes.
-    assert [r["bytes_up"] for r in one.rounds] == [r["bytes_up"] for r in two.rounds]
-    gap = abs(one.rounds[-1]["accuracy"] - two.rounds[-1]["accuracy"])
-    assert gap < 0.1
 
 
 def test_migration_fetches_all_models_for_those_whose_data_shifted(
@@ -144,9 +111,3 @@ def test_clients_can_choose_anew_for_each_test(run_small: Runner) -> None:
     assert len(set(model_of.values())) > 1
     # The same but for rounding where everybody chose its model already.
     assert best.rounds[-1]["loss"] <= last.rounds[-1]["loss"] + 1e-6
-
-
-def test_tested_best_and_migration_exclude_each_other() -> None:
-    for override in ("strategy.tested=now", "strategy.migration=true"):
-        with pytest.raises(ConfigError, match=r"strategy\.tested="):
-            compose_config(["strategy=ifca", "strategy.tested=best", override])

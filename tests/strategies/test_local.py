@@ -3,14 +3,12 @@ from __future__ import annotations
 from tests.conftest import Runner
 
 
-def test_no_model_is_communicated(run_small: Runner) -> None:
-    run = run_small("strategy=local")
+def test_each_client_is_a_cluster_of_its_own_and_sends_no_model(
+    undisturbed: Runner,
+) -> None:
+    run = undisturbed("strategy=local")
     assert {(row["bytes_up"], row["bytes_down"]) for row in run.rounds} == {(0, 0)}
     assert {row["participants"] for row in run.rounds} == {6}
-
-
-def test_each_client_is_a_cluster_of_its_own(run_small: Runner) -> None:
-    run = run_small("strategy=local")
     assert {row["num_clusters"] for row in run.rounds} == {12}
     assert all(row["client"] == row["cluster"] for row in run.clients)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 from tests.conftest import Runner
 
 ME = ["strategy=pfedme", "drift.rounds=[]", "participants=12"]
@@ -35,23 +33,7 @@ def test_the_copy_moves_a_little_towards_the_personal_model(run_small: Runner) -
     assert local - start == pytest.approx(0.01 * 2 * (personal - start), abs=1e-7)
 
 
-def test_attraction_keeps_personal_models_near_the_global_one(
-    run_small: Runner,
-) -> None:
-    far, near = (
-        run_small(*ME, f"strategy.attraction={a}", folder=a) for a in ("0.1", "8")
-    )
-    spread = [np.linalg.norm(models(run, 0) - models(run, 1)) for run in (far, near)]
-    assert spread[1] < spread[0]
-
-
 def test_personal_models_suit_their_clients_better(run_small: Runner) -> None:
     local = run_small(*ME, "strategy.tested=local", folder="local").rounds[-1]
     personal = run_small(*ME, folder="personal").rounds[-1]
     assert personal["accuracy"] > local["accuracy"]
-
-
-def test_bad_settings_are_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"tested=global .*personal or local"):
-        compose_config(["strategy=pfedme", "strategy.tested=global"])
-    assert replace(compose_config(["strategy=pfedme"]).strategy, beta=0.5).beta == 0.5

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from cfl_flower.config.compose import compose_config
-from cfl_flower.errors import ConfigError
 from cfl_flower.models import initial_vector
 from clients.scaffold import control_change
 from tests.conftest import Runner
@@ -45,18 +43,3 @@ def test_the_server_goes_its_rate_of_the_way(run_small: Runner) -> None:
 def test_controls_double_the_traffic(run_small: Runner) -> None:
     rows = run_small("strategy=scaffold").rounds
     assert {(r["bytes_up"], r["bytes_down"]) for r in rows} == {(6 * 2 * 2600,) * 2}
-
-
-def test_controls_bring_local_steps_closer_to_the_common_minimum(
-    run_small: Runner,
-) -> None:
-    options = ["drift.rounds=[]", "participants=12", "rounds=15"]
-    options += ["partition.purity=1", "strategy.local.epochs=5"]
-    ours = run_small(*options, "strategy=scaffold", folder="ours").rounds[-1]
-    plain = run_small(*options, "strategy=fedavg", folder="plain").rounds[-1]
-    assert ours["loss"] < plain["loss"]
-
-
-def test_momentum_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"momentum=0.9 is not allowed; use 0"):
-        compose_config(["strategy=scaffold", "strategy.local.momentum=0.9"])

@@ -5,12 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from cfl_flower.client.drift_report import DriftReport
-from cfl_flower.communication.fleet import Fleet
-from cfl_flower.config.compose import compose_config
 from cfl_flower.types import Result
-from simulations.engines.inprocess import InProcessGrid
-from strategies.static import Static
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 
 def test_static_clusters_start_as_fieldings_and_never_move(run_small: Runner) -> None:
@@ -23,14 +19,12 @@ def test_static_clusters_start_as_fieldings_and_never_move(run_small: Runner) ->
     assert static.rounds[2]["ari"] < 1
 
 
-def test_measures_of_drift_are_null(run_small: Runner) -> None:
-    run = run_small("strategy=static")
+def test_histograms_are_reported_once_and_no_drift_is_measured(
+    undisturbed: Runner,
+) -> None:
+    run = undisturbed("strategy=static")
     for key in ("drifted", "moved", "reclustered", "heterogeneity"):
         assert {row[key] for row in run.rounds} == {None}
-
-
-def test_histograms_are_reported_only_once(run_small: Runner) -> None:
-    run = run_small("strategy=static")
     model, histograms = 6 * 650 * 4, 12 * 10 * 4
     assert [row["bytes_up"] for row in run.rounds] == [model + histograms] + [model] * 3
 
@@ -41,9 +35,7 @@ def report(client: int, label: int) -> Result:
 
 
 def test_a_late_client_joins_the_nearest_centre_and_moves_none(tmp_path: Path) -> None:
-    options = ["strategy=static", "clients=8", "participants=4"]
-    config = compose_config([*options, f"output_dir={tmp_path}"])
-    static = Static(config, Fleet(InProcessGrid([{}]), config))
+    static = open_method(tmp_path, "strategy=static", "clients=8", "participants=4")
     static.welcome(1, [report(client, client % 2) for client in range(6)])
     before = static.state.centres.copy()
     static.welcome(2, [report(6, 1), report(7, 5)])

@@ -113,14 +113,6 @@ def test_a_common_reference_is_named_once_and_without_one_there_is_no_target(
     assert "target" not in alone
 
 
-def test_rows_of_a_single_swept_method_name_it(tmp_path: Path) -> None:
-    sweep = f"{SMALL} strategy=ifca participants=2,3 seed=0,1 output_dir={tmp_path}"
-    configs = compose_sweep(sweep)
-    for config in configs:
-        finish(config, (0.5, 0.6, 0.7))
-    assert {"ifca-participants2", "ifca-participants3"} <= rows(printed(configs)).keys()
-
-
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
@@ -205,10 +197,3 @@ def test_leads_over_seeds_say_which_of_them_hold(tmp_path: Path) -> None:
     assert over == {"fedavg": "-19.7 ± 1.4", "fesem": "-15.7 ± 13.7"}
     two = [config for config in configs if config.seed < 2]
     assert leads(two, "fedavg")["ifca"] == "+19.5, two seeds"
-
-
-def test_one_seed_has_no_table_of_leads(tmp_path: Path) -> None:
-    configs = compose_sweep(f"{SMALL} strategy=fedavg,ifca output_dir={tmp_path}")
-    for config in configs:
-        finish(config, (0.5, 0.5, 0.9))
-    assert "lead over" not in printed(configs)

@@ -236,15 +236,6 @@ def test_a_drift_table_has_the_mean_over_seeds_for_each_drift() -> None:
     assert "70.0 → - → 50.0" in rows[2]
 
 
-def test_a_method_without_a_finished_run_is_labelled_failed() -> None:
-    drawn = table("title", {"a": [score(rounds(0.5), [])], "b": []})
-    text = io.StringIO()
-    Console(file=text, width=100).print(drawn)
-    last = [line for line in text.getvalue().splitlines() if line.startswith("│")][-1]
-    found = [part.strip() for part in last.strip("│").split("│")]
-    assert found == ["b", "failed", *[""] * 3]
-
-
 def test_time_to_accuracy_ends_with_the_round_from_which_it_stays() -> None:
     timed = [
         {**row, "virtual_seconds": 10.0 * row["round"]}

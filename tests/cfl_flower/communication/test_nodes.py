@@ -110,7 +110,7 @@ def test_two_devices_that_claim_one_id_are_both_refused(
     assert clusters(run, 5) == clusters(run, 1), "alone again, it is who it was"
 
 
-def test_device_that_comes_back_after_fifty_rounds_is_brought_up_to_date(
+def test_device_that_comes_back_after_ten_rounds_is_brought_up_to_date(
     run_small: Runner, tmp_path: Path
 ) -> None:
     grid = Sites(tmp_path)
@@ -121,17 +121,17 @@ def test_device_that_comes_back_after_fifty_rounds_is_brought_up_to_date(
         grid.add_node(node_config(tmp_path, "site-c"))
 
     grid.events[2] = lambda: grid.remove_node(1002)
-    grid.events[52] = change
-    run = run_small(*QUICK, "strategy=fielding", "rounds=55", grid=grid)
-    sizes = {tuple(row["cluster_sizes"]) for row in run.rounds[:52]}
+    grid.events[12] = change
+    run = run_small(*QUICK, "strategy=fielding", "rounds=15", grid=grid)
+    sizes = {tuple(row["cluster_sizes"]) for row in run.rounds[:12]}
     assert len(sizes) == 1, "its cluster stays as it is"
-    details = {f["detail"] for row in run.rounds[2:51] for f in row["failures"]}
+    details = {f["detail"] for row in run.rounds[2:11] for f in row["failures"]}
     assert details == {"its device is not connected"}
-    assert set(clusters(run, 30)) == {"site-a", "site-b"}
-    assert [row["drifted"] for row in run.rounds[51:]] == [0, 1, 0, 0]
-    final = clusters(run, 55)
+    assert set(clusters(run, 8)) == {"site-a", "site-b"}
+    assert [row["drifted"] for row in run.rounds[11:]] == [0, 1, 0, 0]
+    final = clusters(run, 15)
     assert final["site-c"] == final["site-a"] == final["site-b"]
-    rows = {row["client"]: row for row in run.clients if row["round"] == 55}
+    rows = {row["client"]: row for row in run.clients if row["round"] == 15}
     assert rows["site-c"]["accuracy"] > 0.85, "it is served what the others learned"
 
 
@@ -145,39 +145,6 @@ def test_device_that_joins_late_goes_where_its_data_belong(
     final = clusters(run, 4)
     assert "site-d" not in clusters(run, 2)
     assert final["site-d"] == final["site-c"] != final["site-a"]
-
-
-def test_node_without_a_name_is_left_out_among_devices(
-    run_small: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    grid = Sites(tmp_path)
-    grid.add_node({})
-    with caplog.at_level(logging.WARNING, "cfl_flower"):
-        run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
-    assert "node 1003 is left out: it has no client-id" in caplog.text
-    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
-
-
-def test_busy_device_is_asked_again_for_its_identity(
-    run_small: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.05)
-    grid, rest = Sites(tmp_path), InProcessGrid.pull_messages
-
-    def pull(message_ids: Iterable[str]) -> list[Message]:
-        found = rest(grid, message_ids)
-        greeted = [m for m in found if m.metadata.message_type == "query.identify"]
-        busy = [m for m in greeted if m.metadata.src_node_id == 1001]
-        if busy and not missed:
-            missed.extend(busy)
-            found.remove(busy[0])
-        return found
-
-    missed: list[Message] = []
-    monkeypatch.setattr(grid, "pull_messages", pull)
-    run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
-    assert missed
-    assert set(clusters(run, 2)) == {"site-a", "site-b", "site-c"}
 
 
 class Gathering(Sites):

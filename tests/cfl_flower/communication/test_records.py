@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -114,42 +113,6 @@ def test_arrays_that_are_no_vectors_cost_that_client_only(array: np.ndarray) -> 
     assert one.error is not None
     assert one.error[0] == "shape"
     assert two.error is None
-
-
-def reply(rows: Any, floats: np.ndarray, raw: dict | None = None) -> RecordDict:
-    return RecordDict(
-        {
-            "answers": ConfigRecord({"rows": json.dumps(rows)}),
-            "bytes": ConfigRecord(raw or {}),
-            "arrays": ArrayRecord({"all": Array(floats)}),
-        }
-    )
-
-
-ROW = [3, 4, 0.5, {}, None, [2]]
-TWO = np.zeros(2, np.float32)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        RecordDict(),
-        reply("nonsense", TWO),
-        reply([[1, 2]], TWO),
-        reply([[None, *ROW[1:]]], TWO),
-        reply([[*ROW[:3], "no metrics", None, [2]]], TWO),
-        reply([[*ROW[:5], [3]]], TWO),
-        reply([[*ROW[:5], [-1, 3]]], TWO),
-        reply([[*ROW[:5], ["2"]]], TWO),
-        reply([ROW], np.zeros(2)),
-        reply([ROW], TWO, {"7.representation": b"\0"}),
-        reply([ROW], TWO, {"x.representation": b"\0"}),
-        RecordDict({**reply([ROW], TWO), "answers": ConfigRecord({"rows": [0] * 9})}),
-    ],
-)
-def test_reply_that_cannot_be_read_is_refused(content: RecordDict) -> None:
-    with pytest.raises(InvalidResultError, match="cannot be read"):
-        unpack_answers(content)
 
 
 @pytest.mark.parametrize(

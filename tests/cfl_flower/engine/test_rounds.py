@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,7 @@ from cfl_flower.types import Plan
 from simulations.engines.inprocess import InProcessGrid
 from simulations.run import check, run
 from strategies.fedavg import FedAvg
-
-Runner = Callable[..., Any]
+from tests.conftest import Runner, open_method
 
 QUIET = ["strategy=fedavg", "drift.rounds=[]", "rounds=2"]
 MODEL_BYTES = 4 * 650
@@ -101,8 +99,7 @@ def test_failures_leave_room_for_those_who_would_be_late(run_small: Runner) -> N
 def test_late_participants_are_known_to_be_slow(tmp_path: Path) -> None:
     options = ["strategy=fedavg", "selection=oort", "devices.over_commitment=2"]
     run = ["clients=12", "participants=6", "rounds=1", "strategy.local.epochs=1"]
-    config = compose_config([*options, *run, f"output_dir={tmp_path}"])
-    strategy = FedAvg(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    strategy = open_method(tmp_path, *options, *run)
     strategy.engine.run()
     history = strategy.state.history
     assert strategy.run.record.measures["late"] == 6
@@ -120,8 +117,7 @@ def test_a_client_counts_for_the_samples_that_it_can_train_on(tmp_path: Path) ->
     for steps in (1, 2):
         few = [f"strategy.local.steps={steps}", "strategy.local.batch_size=3"]
         options = ["strategy=fedavg", "selection=oort", "rounds=1", *few]
-        config = compose_config([*options, f"output_dir={tmp_path}"])
-        strategy = FedAvg(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+        strategy = open_method(tmp_path, *options)
         strategy.engine.run()
         found.append(strategy.state.history.utility)
     assert found[0].max() > 0

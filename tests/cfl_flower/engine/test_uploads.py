@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from cfl_flower.engine import uploads as asynchronous
 from cfl_flower.errors import NoValidResultError
 from simulations.engines.inprocess import InProcessGrid
 from strategies.ccfl import CCFL
+from tests.conftest import Runner
 
-Runner = Callable[..., Any]
 SMALL = ["strategy=ccfl", "strategy.public=30"]
 
 
@@ -154,8 +154,7 @@ def test_broken_device_neither_ends_the_run_nor_is_asked_all_the_time(
     grid = _Broken([1011])
     run = run_small(*SMALL, "drift.rounds=[]", grid=grid)
     assert grid.asked[1011] == 1
-    failures = [each for row in run.rounds for each in row["failures"]]
-    assert [each["client"] for each in failures] == [11]
+    assert [each["client"] for each in run.failures] == [11]
     assert sum(row["participants"] for row in run.rounds) == 4 * 6 + 1
 
 
@@ -177,9 +176,8 @@ def test_device_that_says_goodbye_costs_only_its_own_result(
     grid = Leaving(DEVICES)
     run = run_small(*SMALL, "drift.rounds=[]", grid=grid)
     assert grid.refused == 1
-    failures = [each for row in run.rounds for each in row["failures"]]
-    assert [(each["client"], each["reason"]) for each in failures] == [(11, "node")]
-    assert "it has left" in failures[0]["detail"]
+    assert [(each["client"], each["reason"]) for each in run.failures] == [(11, "node")]
+    assert "it has left" in run.failures[0]["detail"]
 
 
 def test_run_ends_when_all_devices_fail_again_and_again(

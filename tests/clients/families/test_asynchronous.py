@@ -83,18 +83,6 @@ def test_device_waits_no_longer_than_it_wants(
     assert [row["failures"] for row in run.rounds] == [[], []]
 
 
-def test_trigger_asks_for_an_upload(
-    run_small: Runner, tmp_path: Path, sites: Sites
-) -> None:
-    def touch() -> None:
-        for name in "abc":
-            (tmp_path / f"site-{name}" / TRIGGER).touch()
-
-    with every_moment(touch):
-        run = run_sites(run_small, tmp_path, sites, "strategy.policy.wait=600")
-    assert len(run.rounds) == 4
-
-
 def test_drift_asks_for_an_upload(
     run_small: Runner, tmp_path: Path, sites: Sites
 ) -> None:

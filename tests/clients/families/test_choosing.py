@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +18,8 @@ from clients.flexcfl import FlexCFLClient
 from clients.ifca import IFCAClient
 from strategies.flexcfl import FlexCFLSettings
 from strategies.ifca import IFCASettings
+from tests.clients.conftest import MakeContext
 
-MakeContext = Callable[..., ClientContext]
 INITIAL = initial_vector(Mclr(), (1, 8, 8), 10, 0)
 LOCAL = LocalTraining(epochs=1)
 FLEX = FlexCFLSettings(local=LOCAL, pretraining=5)

@@ -11,7 +11,7 @@ from cfl_flower.runs.measures import note_discrepancies
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
-from tests.conftest import Runner
+from tests.conftest import Runner, app_of
 
 
 def test_discrepancies_are_distances_to_the_clusters_model() -> None:
@@ -25,7 +25,6 @@ def test_discrepancies_are_distances_to_the_clusters_model() -> None:
 
 def lying_app(cluster: object) -> ClientApp:
     """Return the client app, in which client 3 claims to have chosen something."""
-    app = ClientApp()
 
     def call(message: Message, context: Context) -> Message:
         reply = client_app(message, context)
@@ -37,11 +36,7 @@ def lying_app(cluster: object) -> ClientApp:
                 answer.metrics["cluster"] = cluster  # type: ignore[assignment]
         return Message(pack_answers(answers), reply_to=message)
 
-    app.query("identify")(call)
-    app.query()(call)
-    app.train()(call)
-    app.evaluate()(call)
-    return app
+    return app_of(call)
 
 
 @pytest.mark.parametrize("cluster", [7, -1, "first", True, 1.0])
@@ -54,8 +49,7 @@ def test_an_invalid_choice_costs_only_its_client(
     options += ["strategy.alpha=1", "seed=5"] if strategy == "flexcfl" else []
     options += ["participants=12"]
     run = run_small(*options, grid=grid)
-    failures = [failure for row in run.rounds for failure in row["failures"]]
-    assert {(f["client"], f["reason"]) for f in failures} == {(3, "representation")}
+    assert {(f["client"], f["reason"]) for f in run.failures} == {(3, "representation")}
     # What it claims changes nothing: it is not served before it has chosen, and its
     # trained model is left out.
     tested = {row["client"] for row in run.clients}

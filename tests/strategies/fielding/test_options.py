@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfl_flower.communication.fleet import Fleet
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from simulations.compare import by_settings
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fielding import Fielding
-from tests.conftest import Runner
+from tests.conftest import Runner, open_method
 
 
 def by_shared_model(representation: str, *settings: str) -> list[str]:
@@ -27,10 +26,8 @@ def by_shared_model(representation: str, *settings: str) -> list[str]:
 
 
 def fielding(folder: Path, *overrides: str) -> Fielding:
-    config = compose_config(
-        ["clients=4", "participants=2", f"output_dir={folder}", *overrides]
-    )
-    return Fielding(config, Fleet(InProcessGrid([{}]), config), config.timeline)
+    found: Fielding = open_method(folder, "clients=4", "participants=2", *overrides)
+    return found
 
 
 def learn(learner: Fielding, round: int, accuracy: float | None, drift: bool) -> float:

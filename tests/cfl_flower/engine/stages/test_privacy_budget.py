@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,15 @@ from cfl_flower.engine.stages.privacy_budget import (
 from cfl_flower.engine.stages.private_means import noisy_mean
 from cfl_flower.errors import BudgetSpentError, ConfigError
 from cfl_flower.privacy.accounting import PrivacyLoss, epsilon_of
-from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.state import ClusteredState, no_clusters
 from cfl_flower.types import SHARE_WITHIN, TELEMETRY, Failure, Plan, Result, Task
 from simulations.engines.inprocess import InProcessGrid
 from strategies.fedavg import FedAvg
 from tests.cfl_flower.client.test_node_config import SITES, Sites
+from tests.conftest import Runner
 
 pytest.importorskip("dp_accounting")
 
-Runner = Callable[..., Any]
 
 LABELS = ["strategy=fielding", "strategy/privacy=client", "privacy.report_noise=0.5"]
 CENTRAL = ["strategy=fedavg", "strategy.weighting=plain", "privacy=central"]
@@ -298,10 +296,7 @@ def test_devices_send_in_a_repeated_round_what_they_sent(
         options += ["dataset=folder", "dataset.shape=[6]"]
         run = run_small(*options, *more, grid=InProcessGrid(nodes))
         assert not any(row["failures"] for row in run.rounds)
-        _, state = Checkpoint(run.folder / "checkpoint", run.config.resolved).load(
-            ClusteredState
-        )
-        return [model.tolist() for model in state.models]
+        return [model.tolist() for model in run.state.models]
 
     first = models()
     # The server died before it saved anything, and meanwhile all have other data.
@@ -384,32 +379,21 @@ def test_what_has_no_guarantee_is_one_line(overrides: list[str], part: str) -> N
     assert "\n" not in str(error.value)
 
 
+MLP = ["model=mlp", "model.hidden=16"]
+OTHERS: dict[str, list[str]] = {
+    **{name: [] for name in ("adapfedavg", "flash", "ditto", "pfedme", "fedprox")},
+    **{name: [] for name in ("oracle", "local")},
+    **dict.fromkeys(("fedrep", "fedbabu"), MLP),
+    **{name: ["privacy=local"] for name in ("cfl", "auxo", "fesem")},
+    "static": ["privacy=local", "strategy/privacy=client"],
+}
+"""Those that send updates; the last four compare uploads, which are noisy ones."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["adapfedavg", "flash", "ditto", "pfedme", "fedprox", "oracle", "local"]
-)
+@pytest.mark.parametrize("name", OTHERS)
 def test_other_methods_stand_on_the_same_frame(name: str, run_small: Runner) -> None:
-    options = [f"strategy={name}", "privacy=central", "strategy.weighting=plain"]
-    run = run_small(*options, "rounds=2")
+    common = ["privacy=central", "strategy.weighting=plain", "rounds=2"]
+    run = run_small(f"strategy={name}", *common, *OTHERS[name])
     assert not any(row["failures"] for row in run.rounds)
     assert (run.summary["epsilon"] > 0) == (name != "local")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["cfl", "auxo", "fesem", "static"])
-def test_methods_that_compare_uploads_compare_noisy_ones(
-    name: str, run_small: Runner
-) -> None:
-    noise = ["strategy/privacy=client"] if name == "static" else []
-    run = run_small(f"strategy={name}", "privacy=local", *noise, "rounds=2")
-    assert not any(row["failures"] for row in run.rounds)
-    assert run.summary["epsilon"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedrep", "fedbabu"])
-def test_extractors_are_updates_too(name: str, run_small: Runner) -> None:
-    model = ["model=mlp", "model.hidden=16", "strategy.weighting=plain"]
-    run = run_small(f"strategy={name}", *model, "privacy=central", "rounds=2")
-    assert not any(row["failures"] for row in run.rounds)
-    assert run.summary["epsilon"] > 0
