@@ -58,7 +58,7 @@ class WorkerResources:
         together = can_train_together(self.model, self.settings["dataset"].shape)
         if size == 1 or not together:
             return [self]
-        return [replace(self, model=self.model.twin()) for _ in range(size)]
+        return [replace(self, model=self.model.clone()) for _ in range(size)]
 
 
 def open_resources(text: str, node: NodeConfig | None = None) -> WorkerResources:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.privacy_budget import PrivacyGuard
 from cfl_flower.errors import ConfigError, NoConceptsError
-from cfl_flower.models import hollow_network
+from cfl_flower.models import meta_network
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy
 from cfl_flower.settings import locate, require
@@ -162,7 +162,7 @@ def privacy_rules(config: RunConfig, sent: Disclosure | None) -> Iterator[Rule]:
         names["server_optimizer"],
         f"another one with privacy={mode}, which covers no losses",
     )
-    network = hollow_network(config.model, config.dataset.shape, config.dataset.classes)
+    network = meta_network(config.model, config.dataset.shape, config.dataset.classes)
     yield Rule(
         len(network.state_dict()) == len(list(network.parameters())),
         "model",

@@ -11,7 +11,7 @@ from torch import nn
 from cfl_flower.clustering.representations import digest
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.learning.aggregation import Memory, QFedAvg, mean_model
-from cfl_flower.models import count_weights, hollow_network, initial_vector
+from cfl_flower.models import count_weights, initial_vector, meta_network
 from cfl_flower.types import Result, Vector
 
 
@@ -34,7 +34,7 @@ class ServerStep:
         """The run's network without weights, to look at its layers."""
         config = self._context.config
         dataset = config.dataset
-        return hollow_network(config.model, dataset.shape, dataset.classes)
+        return meta_network(config.model, dataset.shape, dataset.classes)
 
     @cached_property
     def weights(self) -> int:

@@ -117,7 +117,7 @@ def least_batch(model: FlatModel, x: Tensor) -> int:
         model.least_batch = 1
         if norms:
             # Of a copy: a forward pass changes running statistics.
-            module = model.twin().module.train()
+            module = model.clone().module.train()
             devices = [x.device] if x.is_cuda else []
             try:
                 with torch.random.fork_rng(devices=devices), torch.no_grad():

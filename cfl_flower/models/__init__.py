@@ -23,8 +23,8 @@ from cfl_flower.models.flat import check_network as check_network
 from cfl_flower.models.flat import count_floats as count_floats
 from cfl_flower.models.flat import count_weights as count_weights
 from cfl_flower.models.flat import has_extractor as has_extractor
-from cfl_flower.models.flat import hollow_network as hollow_network
 from cfl_flower.models.flat import initial_vector as initial_vector
+from cfl_flower.models.flat import meta_network as meta_network
 from cfl_flower.models.flat import split_module as split_module
 from cfl_flower.models.flat import trainable as trainable
 from cfl_flower.models.recurrent import Recurrent as Recurrent

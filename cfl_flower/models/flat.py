@@ -159,7 +159,7 @@ class FlatModel:
         assert isinstance(extractor, nn.Module)
         return extractor
 
-    def twin(self) -> FlatModel:
+    def clone(self) -> FlatModel:
         """Return another model of the same network, with a vector of its own."""
         return FlatModel(deepcopy(self.module), self.vector.device, self.alike)
 
@@ -210,11 +210,11 @@ def has_extractor(
 
     One that is not divided into extractor and classifier counts as having some.
     """
-    extractor = getattr(hollow_network(settings, shape, classes), "extractor", None)
+    extractor = getattr(meta_network(settings, shape, classes), "extractor", None)
     return extractor is None or any(True for _ in extractor.parameters())
 
 
-def hollow_network(
+def meta_network(
     settings: ModelSettings, shape: tuple[int, ...], classes: int
 ) -> nn.Module:
     """Build a network without memory for its weights, to look at its layers."""

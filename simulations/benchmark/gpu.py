@@ -72,7 +72,7 @@ def make_jobs(model: FlatModel, clients: int) -> list[TrainingJob]:
         x = torch.rand(SAMPLES, *SHAPE, generator=draw).to(model.vector.device)
         y = torch.randint(CLASSES, (SAMPLES,), generator=draw).to(x.device)
         rng = np.random.default_rng(client)
-        own = model.twin()
+        own = model.clone()
         jobs.append(TrainingJob(own, x, y, LOCAL, rng, None, None, WHOLE, None))
     return jobs
 

@@ -21,7 +21,7 @@ LOCAL = LocalTraining(steps=2)
 
 def models(count: int) -> list[FlatModel]:
     first = FlatModel(Mclr().build((4,), 3))
-    return [first.twin() for _ in range(count)]
+    return [first.clone() for _ in range(count)]
 
 
 def train_once(model: FlatModel, seed: int) -> None:
@@ -44,7 +44,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_each_task_trains_as_often_as_it_likes(sizes: list[int]) -> None:
     ours = models(4)
-    theirs = [model.twin() for model in ours]
+    theirs = [model.clone() for model in ours]
     for place, model in enumerate(theirs):
         for _ in range(place):
             train_once(model, place)

@@ -64,7 +64,7 @@ def make_jobs(
     draw, jobs = torch.Generator().manual_seed(2), []
     defaults = {"anchor": None, "loss": None, "part": WHOLE, "correction": None}
     for client, size in enumerate(sizes):
-        own = model.twin()
+        own = model.clone()
         noise = torch.randn(own.vector.shape, generator=draw).to(own.vector)
         own.vector.add_(0.01 * noise)
         x = torch.rand(size, *SHAPE, generator=draw).to(own.vector)
@@ -77,7 +77,8 @@ def make_jobs(
 def alone(jobs: list[TrainingJob]) -> list[Tensor]:
     """Return what each job gives by itself, and leave the jobs as they were."""
     copies = [
-        replace(job, model=job.model.twin(), rng=copy.deepcopy(job.rng)) for job in jobs
+        replace(job, model=job.model.clone(), rng=copy.deepcopy(job.rng))
+        for job in jobs
     ]
     for job in copies:
         train_alone(job)
