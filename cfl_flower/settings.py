@@ -233,8 +233,8 @@ def show_value(value: object, digits: int = 10) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
-def locate(path: str) -> Any:
-    """Import the object behind a dotted path.
+def locate(path: str, key: str = "_target_") -> Any:
+    """Import the object behind a dotted path, the value of a key.
 
     Raises `ConfigError` if the path is outside of the packages that whoever runs this
     process allows, or cannot be imported.
@@ -245,7 +245,7 @@ def locate(path: str) -> Any:
     if package not in known:
         # The remedy stands first: of a device's error, Flower's server keeps the start.
         raise ConfigError(
-            f"_target_: {path!r} is not allowed; set {ALLOWED}="
+            f"{key}: {path!r} is not allowed; set {ALLOWED}="
             f"{package or 'its package'} where this runs, or install a package with an "
             f"entry point; it is outside of {', '.join(known)}"
         )
@@ -254,13 +254,13 @@ def locate(path: str) -> Any:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(
-            f"_target_: {path!r} cannot be imported ({reason}); correct the path, "
+            f"{key}: {path!r} cannot be imported ({reason}); correct the path, "
             "install its package, or fix the module"
         ) from error
     if not hasattr(found, name):
         place = getattr(found, "__file__", None) or "a part of Python"
         raise ConfigError(
-            f"_target_: {path!r} cannot be imported: {module} is {place}, which has no "
+            f"{key}: {path!r} cannot be imported: {module} is {place}, which has no "
             f"{name}; correct the path, or rename your module if it is another one"
         )
     return getattr(found, name)

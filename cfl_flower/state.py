@@ -38,7 +38,7 @@ class StrategySettings:
     """The local optimiser."""
 
     def __post_init__(self) -> None:
-        client = locate(self.client)
+        client = locate(self.client, "strategy.client")
         ok = isinstance(client, type) and issubclass(client, NumPyClient)
         require(ok, "strategy.client", self.client, "the path of a NumPyClient")
 

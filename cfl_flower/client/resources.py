@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -91,6 +92,8 @@ def _build_resources(
         if hasattr(settings["dataset"], "require_below"):
             settings["dataset"].require_below(node.data_dir)
         state_root = node.remembered(settings["run"])
+    # Models are received read-only, and torch only reads them.
+    warnings.filterwarnings("ignore", "The given NumPy array is not writable")
     # One thread: a sum in parallel would depend on the number of cores.
     torch.set_num_threads(1)
     dataset = settings["dataset"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cfl_flower.client.cohort import run_cohort
 from cfl_flower.client.context import Client, ClientContext
@@ -97,7 +100,8 @@ class TaskRunner:
                 answer = self.call(task, resources)
         except TaskTimeoutError as error:
             return Answer(client, error=("timeout", str(error)))
-        except Exception as error:  # noqa: BLE001 - whatever a client raises is its failure
+        except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001
+            # Whatever a client raises is its failure; Ctrl-C is not the client's.
             if node is None and settings["faults"].strict:
                 leave_strict_run(settings["engine"], phase, server_round, client, error)
             return self.failed(client, server_round, error)
@@ -152,7 +156,9 @@ class TaskRunner:
             metrics[PASSES] = resources.model.passes
         return Answer(task.client, arrays, count, loss, metrics)
 
-    def failed(self, client: ClientId, server_round: int, error: Exception) -> Answer:
+    def failed(
+        self, client: ClientId, server_round: int, error: BaseException
+    ) -> Answer:
         """Return the answer of a client that raised.
 
         What a device's exception says, and its traceback, stay in its own log.
@@ -162,7 +168,7 @@ class TaskRunner:
             words = "client %s raised in round %s, %s"
             log.error(words, client, server_round, self._batch.phase, exc_info=error)
             return Answer(client, error=("raised", f"{kind}{KEPT}"))
-        answer = Answer(client, error=("raised", f"{kind}: {error}"))
+        answer = Answer(client, error=("raised", text_of(error)))
         answer.trace = trace_of(error)
         return answer
 
@@ -214,16 +220,50 @@ def unpack(returned: Any, client: Client) -> Any:
 
     Raises `TypeError` if it is anything else.
     """
-    if isinstance(returned, tuple) and len(returned) == 3:
-        return returned
-    raise TypeError(
-        f"{type(client).__name__} returned {returned!r:.60}; fit and answer return "
-        "arrays, num_examples and metrics, evaluate returns loss, num_examples and "
-        "metrics"
-    )
+    found = returned if isinstance(returned, tuple) else ()
+    if len(found) != 3 or not isinstance(found[2], Mapping):
+        raise TypeError(
+            f"{type(client).__name__} returned {returned!r:.60}; fit and answer return "
+            "arrays, num_examples and metrics, evaluate returns loss, num_examples and "
+            "metrics"
+        )
+    result, count, metrics = found
+    if isinstance(result, Sequence):
+        result = [np.asarray(array) for array in result]
+    numbers = {name: plain(value) for name, value in metrics.items()}
+    kept = {name: v for name, v in numbers.items() if not isinstance(v, bytes)}
+    found = plain(result), plain(count), numbers
+    for name, value in {**kept, "num_examples": found[1], "loss": found[0]}.items():
+        if not isinstance(name, str):
+            raise TypeError(f"metrics[{name!r:.40}]: names of metrics are text")
+        if not isinstance(value, list):
+            require_plain(name, value)
+    return found
 
 
-def trace_of(error: Exception) -> Trace:
+def plain(value: object) -> object:
+    """Return a number of numpy's as Python's, and all else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def require_plain(name: str, value: object) -> None:
+    """Raise `TypeError` for what cannot be written into a message."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"{name}={value!r:.60} is no number and no text") from error
+
+
+def text_of(error: BaseException) -> str:
+    """Return the class of an exception and its text, which may itself raise."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except Exception as again:  # noqa: BLE001 - a client's own code
+        return f"{kind}: its text raised {type(again).__name__}"
+
+
+def trace_of(error: BaseException) -> Trace:
     """Return the traceback of an exception that was raised."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     kind = f"{type(error).__name__} at {last.filename}, line {last.lineno}"
@@ -231,7 +271,7 @@ def trace_of(error: Exception) -> Trace:
 
 
 def leave_strict_run(
-    engine: str, phase: str, server_round: int, client: ClientId, error: Exception
+    engine: str, phase: str, server_round: int, client: ClientId, error: BaseException
 ) -> None:
     """Let a client's exception end a strict run in process, so that debuggers stop.
 

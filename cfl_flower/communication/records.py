@@ -124,6 +124,9 @@ def unpack_tasks(content: RecordDict) -> TaskBatch:
     batch = content.config_records["batch"]
     header = json.loads(str(batch["header"]))
     arrays = {k: array.numpy() for k, array in content.array_records["models"].items()}
+    for array in arrays.values():
+        # All clients of a worker receive the same array: one that writes into it fails.
+        array.flags.writeable = False
     # A view for each: how many clients receive a model is known by the object.
     models = {index: arrays[name].view() for index, name, _ in header["models"]}
     sharers = {index: count for index, _, count in header["models"]}

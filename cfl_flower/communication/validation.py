@@ -97,10 +97,13 @@ def _validate_test(answer: Answer) -> None:
         return
     correct = answer.metrics.get("correct")
     loss = answer.loss
-    if not isinstance(correct, int) or not 0 <= correct <= answer.num_examples:
+    whole = isinstance(correct, int) and not isinstance(correct, bool)
+    if not whole or not 0 <= correct <= answer.num_examples:  # type: ignore[operator]
         raise InvalidResultError(
             "shape", f"correct={correct!r} of {answer.num_examples} tested samples"
         )
+    if not isinstance(answer.metrics.get("empty", False), bool):
+        raise InvalidResultError("shape", "empty is neither true nor false")
     own, tested = (answer.metrics.get(f"own_{n}", 0) for n in ("correct", "tested"))
     counts = isinstance(own, int) and isinstance(tested, int)
     if not counts or not 0 <= int(own) <= int(tested):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -19,6 +19,7 @@ from cfl_flower.communication.validation import is_bounded
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.engine.delivery import Delivery
 from cfl_flower.engine.participants import Participants
+from cfl_flower.engine.plans import check_plan
 from cfl_flower.engine.round_measures import RoundMeasures
 from cfl_flower.engine.server_step import ServerStep
 from cfl_flower.engine.services import RunServices
@@ -28,12 +29,20 @@ from cfl_flower.errors import NoValidResultError
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
-from cfl_flower.types import ClientId, Failure, Plan, Result
+from cfl_flower.types import ClientId, Failure, Plan, Result, Scalar
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
     from cfl_flower.data.worlds.timeline import Timeline
     from cfl_flower.engine.method import ClusteredStrategy
+
+
+STEPS = {
+    "query": "hello, or what run.ask was given,",
+    "train": "plan_train",
+    "evaluate": "plan_evaluate",
+}
+"""The steps of a method that return plans, by phase."""
 
 
 class Rounds:
@@ -114,11 +123,10 @@ class Rounds:
         number = self.context.number
         every = self.config.system.evaluate_every
         test = number % every == 0 or number == self.config.rounds
-        plan = self.plan_tests(test)
         # What is not accounted for is not asked for where an account is kept.
         asked = EvaluateRequest(test, report_empty=not self.config.privacy.on)
-        plan = replace(plan, config=plan.config | asked.to_config())
-        return self.delivery.send("evaluate", self.pass_out("evaluate", plan))
+        plan = self.pass_out("evaluate", self.plan_tests(test), asked.to_config())
+        return self.delivery.send("evaluate", plan)
 
     def aggregate_evaluate(self, replies: Iterable[Message]) -> MetricRecord | None:
         """Close a round: note the tests, take in the reports, run the callbacks."""
@@ -147,10 +155,18 @@ class Rounds:
 
     # The stages ----------------------------------------------------------------------
 
-    def pass_out(self, phase: str, plan: Plan) -> Plan:
-        """Return what the stages make of a plan, from the first to the last."""
+    def pass_out(
+        self, phase: str, plan: Plan, asked: Mapping[str, Scalar] | None = None
+    ) -> Plan:
+        """Return what the stages make of a plan, from the first to the last.
+
+        ``asked`` is what the engine asks all clients beside the method.
+        """
         context = self.context
         context.phase = phase
+        known = None if phase == "query" else set(context.state.clients)
+        plan = check_plan(plan, STEPS[phase], known)
+        plan = replace(plan, config={**plan.config, **(asked or {})})
         self._plans = []
         for stage in self.stages:
             self._plans.append(plan)

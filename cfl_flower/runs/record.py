@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from cfl_flower.errors import ConfigError
 from cfl_flower.types import ClientId, Failure, Json
 
 
@@ -55,7 +56,8 @@ class RoundRecord:
     def row(self) -> dict[str, Json]:
         """Return the line as a mapping, with the strategy's measures among its keys."""
         row = asdict(self)
-        return row | plain_measures(row.pop("measures"))
+        measures = row.pop("measures")
+        return with_measures(plain_measures(row), measures)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,22 @@ class ClientRow:
     def row(self) -> dict[str, Json]:
         """Return the line as a mapping, with the strategy's measures among its keys."""
         row = dict(vars(self))
-        return row | plain_measures(row.pop("measures"))
+        return with_measures(row, row.pop("measures"))
+
+
+def with_measures(
+    row: Mapping[str, object], measures: Mapping[str, object]
+) -> dict[str, Json]:
+    """Return a line with a method's measures, as JSON has them.
+
+    Raises `ConfigError` for a measure with the name of another key.
+    """
+    for name in measures.keys() & row.keys():
+        raise ConfigError(
+            f"measures[{name!r}] is not allowed; use another name, because the engine "
+            f"writes {name}"
+        )
+    return {**row, **plain_measures(measures)}
 
 
 def plain_measures(measures: Mapping[str, object]) -> dict[str, Json]:
@@ -93,7 +110,7 @@ def plain_measures(measures: Mapping[str, object]) -> dict[str, Json]:
             json.dumps(plain, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"measures[{name!r}]={value!r} cannot be written to rounds.jsonl "
+                f"{name}={value!r} cannot be written to rounds.jsonl "
                 f"({error}); use finite numbers, texts, lists and mappings, or None"
             ) from error
         found[name] = plain

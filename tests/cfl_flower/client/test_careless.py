@@ -1,0 +1,92 @@
+"""Clients that nobody means harm with: each costs its own result, and no other's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from clients.base import ClusteredClient
+from tests.conftest import Runner
+
+SMALL = ["strategy=fedavg", "rounds=1", "clients=6", "participants=6", "drift=none"]
+CARELESS = 3
+
+
+class SilentError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def leave(*_: Any) -> NoReturn:
+    raise SystemExit(3)
+
+
+def fail(*_: Any) -> NoReturn:
+    raise SilentError
+
+
+def write(result: Any, parameters: Any) -> Any:
+    parameters[0][:] = 0
+    return result
+
+
+Change = Callable[[Any, Any], Any]
+
+
+def change(monkeypatch: pytest.MonkeyPatch, method: str, how: Change) -> None:
+    """Let one client change what a method of all clients returns."""
+    honest = getattr(ClusteredClient, method)
+
+    def careless(self: ClusteredClient, parameters: Any, config: Any) -> Any:
+        returned = honest(self, parameters, config)
+        if self.context.client != CARELESS:
+            return returned
+        return how(returned, parameters)
+
+    monkeypatch.setattr(ClusteredClient, method, careless)
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate"])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (leave, "SystemExit: 3"),
+        (fail, "SilentError: its text raised ValueError"),
+        (write, "read-only"),
+        (lambda r, _: (r[0], r[1], {5: 1}), "names of metrics are text"),
+        (lambda r, _: (r[0], r[1], {**r[2], "x": {1, 2}}), "no number and no text"),
+        (lambda r, _: (r[0], object(), r[2]), "no number and no text"),
+        (lambda r, _: (r[0], r[1], None), "returned"),
+    ],
+)
+def test_a_careless_client_costs_its_own_result(
+    run_small: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    how: Change,
+    words: str,
+) -> None:
+    change(monkeypatch, method, how)
+    run = run_small(*SMALL)
+    (row,) = run.rounds
+    assert [failure["client"] for failure in row["failures"]] == [CARELESS]
+    assert words in row["failures"][0]["detail"]
+    assert len(run.clients) == (5 if method == "evaluate" else 6)
+
+
+def test_numbers_of_numpy_are_numbers(
+    run_small: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = run_small(*SMALL, folder="plain").numbers
+
+    def as_numpy(result: Any, _: Any) -> Any:
+        first = result[0] if isinstance(result[0], list) else np.float64(result[0])
+        metrics = {name: np.int64(value) for name, value in result[2].items()}
+        return first, np.int64(result[1]), metrics
+
+    change(monkeypatch, "fit", as_numpy)
+    change(monkeypatch, "evaluate", as_numpy)
+    assert run_small(*SMALL).numbers == plain
