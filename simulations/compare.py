@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
+from cfl_flower.analysis.saved import read_finished
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
 from cfl_flower.errors import InterruptedRunError, NoConceptsError
 from cfl_flower.runs.console import Verbosity, make_console
 from cfl_flower.runs.reading import (
     effective_differences,
-    read_finished,
     read_settings,
     refuse_other_settings,
 )
@@ -240,8 +240,8 @@ def again(jobs: Sequence[Job], arguments: Sequence[str]) -> str:
 def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:
     """Write the page of the runs that have begun, and its tables, above them."""
     # What draws would keep runs from beginning.
+    from cfl_flower.analysis.saved import load_run
     from simulations.report import render
-    from simulations.reporting.saved import load_run
 
     begun = [job.folder for job in jobs if job.rounds()]
     if not begun:

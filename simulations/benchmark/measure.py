@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import torch
 from threadpoolctl import threadpool_limits
 
+from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.overrides import split
 from cfl_flower.models import FlatModel, initial_vector
-from cfl_flower.runs.reading import Finished, read_finished
 from simulations.run import run
 
 T = TypeVar("T")
@@ -132,7 +132,7 @@ def in_process(step: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
         return worker.submit(step, *values, **named).result()
 
 
-def finish(overrides: str) -> Finished:
+def finish(overrides: str) -> SavedRun:
     """Carry out a real run, quietly, and read it before its folder is deleted."""
     with tempfile.TemporaryDirectory() as folder:
         config = compose_config(

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.types import FloatArray
 from simulations.reporting.charts import (
     Chart,
@@ -22,7 +23,6 @@ from simulations.reporting.charts import (
 )
 from simulations.reporting.figures import MOST_MARKS
 from simulations.reporting.plotting import COLOURS, count_in_integers, new_figure
-from simulations.reporting.saved import SavedRun
 from simulations.reporting.streams import Picture, slug
 
 WIDTH = 6.0

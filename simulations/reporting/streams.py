@@ -15,14 +15,15 @@ from rich.table import Table
 
 from cfl_flower.analysis.comparison import (
     Compared,
+    by_stream,
     find_failures,
     find_share,
+    group_seeds,
     make_tables,
-    require_same_data,
-    stream_of,
     with_references,
 )
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.types import Json
 from simulations.reporting import figures
@@ -30,7 +31,6 @@ from simulations.reporting.charts import Chart
 from simulations.reporting.figures import Line
 from simulations.reporting.findings import sentences
 from simulations.reporting.plotting import to_svg
-from simulations.reporting.saved import SavedRun, group_seeds
 
 
 def slug(name: str) -> str:
@@ -119,7 +119,7 @@ class Stream:
         return [Line(line.label, runs, line.number) for line, runs in kept if runs]
 
     @cached_property
-    def rows(self) -> dict[str, list[Compared[SavedRun]]]:
+    def rows(self) -> dict[str, list[Compared]]:
         """The runs with finished rounds, each beside its reference."""
         runs = {line.label: line.runs for line in self.begun}
         return with_references(runs, self.reference)
@@ -150,9 +150,8 @@ class Stream:
 
 def swept_tables(streams: Iterable[Stream]) -> list[Table]:
     """Return tables of methods by what differs between streams, such as the drift."""
-    runs = [run for each in streams for line in each.lines for run in line.runs]
     return sweep_tables(
-        [(run.resolved, run.rounds if run.complete else ()) for run in runs]
+        [run for each in streams for line in each.lines for run in line.runs]
     )
 
 
@@ -222,21 +221,28 @@ def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[
     """
     if reference != REFERENCE_METHOD:
         require_reference([run.resolved for run in runs], reference)
-    found: dict[str, list[SavedRun]] = {}
-    for run in runs:
-        found.setdefault(stream_of(run.resolved), []).append(run)
-    streams = []
+    found = by_stream(runs)
     # In an order that does not depend on that of the runs.
     order = sorted(found, key=lambda name: (_describe(found[name][0].resolved), name))
     words = _differences([found[name][0].resolved for name in order])
+    streams = []
     for number, name in enumerate(order, 1):
-        some = found[name]
-        require_same_data(
-            {str(run.folder): (int(run.resolved["seed"]), run.data) for run in some}
-        )
-        lines = [Line(label, group, 0) for label, group in group_seeds(some).items()]
+        groups = group_seeds(found[name])
+        labels = sorted(groups, key=lambda label: _place(groups[label][0], label))
+        lines = [Line(label, groups[label], 0) for label in labels]
         streams.append(Stream(number, lines, words[number - 1], reference))
     return _numbered(streams)
+
+
+def _place(run: SavedRun, label: str) -> tuple[int, list[tuple[int, str]]]:
+    """Return what methods are ordered by on all pages.
+
+    fedavg and local come first, oracle last; numbers in labels count as such.
+    """
+    ranks = {"fedavg": 0, "local": 1, "oracle": 3}
+    words = re.split(r"(\d+)", label)
+    numbers = [(int(word) if word.isdigit() else 0, word) for word in words]
+    return ranks.get(run.strategy, 2), numbers
 
 
 def _numbered(streams: Sequence[Stream]) -> list[Stream]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cfl_flower.analysis.saved import SavedRun, load_run
 from cfl_flower.client.context import ClientContext
 from cfl_flower.client.evaluation import Evaluator
 from cfl_flower.client.state import ClientState
@@ -24,7 +25,6 @@ from cfl_flower.settings import require
 from cfl_flower.state import ClusteredState
 from clients.base import ClusteredClient
 from clients.stocfl import StoCFLClient
-from simulations.reporting.saved import SavedRun, load_run
 from strategies.stocfl.method import StoCFLState
 
 WHOLE = {"_target_": "cfl_flower.data.worlds.partition.Partition"}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cfl_flower.analysis.saved import load_run
 from simulations.assign import main
-from simulations.reporting.saved import load_run
 from simulations.serving.assignment import assign, open_run
 from strategies.stocfl.method import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.communication.fleet import Fleet
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
@@ -17,7 +18,6 @@ from cfl_flower.types import Result
 from simulations.engines.inprocess import InProcessGrid
 from simulations.reporting.client_pictures import class_distances as draw_distances
 from simulations.reporting.plotting import to_svg
-from simulations.reporting.saved import load_run
 from strategies.fedccfa import FedCCFA, FedCCFAState
 from tests.conftest import Runner
 
