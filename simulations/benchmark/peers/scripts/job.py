@@ -1,4 +1,4 @@
-"""The work of a script, and how it says what it has done."""
+"""The work of a script, how it says what it has done, and its networks in torch."""
 
 from __future__ import annotations
 
@@ -36,6 +36,32 @@ class Job:
     def load(self, name: str) -> Any:
         """Return an array of the folder, as a memory map."""
         return np.load(Path(self.folder, f"{name}.npy"), mmap_mode="r")
+
+
+def build(shapes: list[list[int]]) -> Any:
+    """Build dense layers, with ReLU between them, of weights and biases of shapes."""
+    from torch import nn
+
+    layers: list[Any] = [nn.Flatten()]
+    for outputs, inputs in shapes[::2]:
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def set_parameters(module: Any, vector: Any) -> Any:
+    """Copy a vector, shape (d,), into a network and return it."""
+    import torch
+    from torch.nn.utils import vector_to_parameters
+
+    vector_to_parameters(torch.from_numpy(np.array(vector)), module.parameters())
+    return module
+
+
+def get_parameters(module: Any) -> Any:
+    """Return a network's parameters, shape (d,)."""
+    from torch.nn.utils import parameters_to_vector
+
+    return parameters_to_vector(module.parameters()).detach().numpy()
 
 
 def lap() -> None:
