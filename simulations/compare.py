@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
-from cfl_flower.analysis.saved import read_finished
 from cfl_flower.config.composition import compose_plain_sweep, strategy_has
 from cfl_flower.config.overrides import OVERRIDES, parse, quoted, split, with_folder
 from cfl_flower.errors import InterruptedRunError, NoConceptsError
@@ -125,6 +124,7 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
     composed = compose_plain_sweep("\n".join(lines))
     # torch with the classes of all groups, once the keys are right.
+    from cfl_flower.analysis.saved import read_finished
     from cfl_flower.config.compose import check_settings
 
     checked: list[RunConfig] = []

@@ -10,7 +10,6 @@ from itertools import compress
 from pathlib import Path
 
 from markupsafe import Markup
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from cfl_flower.analysis.comparison import (
@@ -27,10 +26,9 @@ from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.types import Json
 from simulations.reporting import figures
-from simulations.reporting.charts import Chart
+from simulations.reporting.charts import GRADIENT, Chart, save
 from simulations.reporting.figures import Line
 from simulations.reporting.findings import sentences
-from simulations.reporting.plotting import to_svg
 
 
 def slug(name: str) -> str:
@@ -44,31 +42,27 @@ class Picture:
 
     name: str
     caption: str
-    figure: Chart | Figure = field(repr=False)
-    """A chart; an image, where each of many numbers is a colour."""
+    figure: Chart = field(repr=False)
 
     @property
     def chart(self) -> Chart | None:
-        """The figure, if it can tell its values."""
-        return self.figure if isinstance(self.figure, Chart) else None
+        """The figure, if it can tell its values; an image cannot."""
+        return self.figure if self.figure.tells else None
 
     @cached_property
     def svg(self) -> Markup:
         """The figure as an element that says what it shows."""
-        drawn = self.figure
-        svg = drawn.svg if isinstance(drawn, Chart) else to_svg(drawn, self.name)
         label = Markup.escape(self.caption)
-        return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
+        element = f'<svg role="img" aria-label="{label}"'
+        drawn = self.figure.svg.replace("<svg", element, 1)
+        # In a page with others its id is its own.
+        return Markup(drawn.replace(GRADIENT, f"{self.name}-{GRADIENT}"))
 
     def save(self, folder: str | Path) -> None:
         """Write it as PDF and as SVG into a folder, made if it is not there."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         for kind in ("pdf", "svg"):
-            path = Path(folder, f"{self.name}.{kind}")
-            if isinstance(self.figure, Chart):
-                self.figure.save(path)
-            else:
-                self.figure.savefig(path)
+            save(self.figure.svg, Path(folder, f"{self.name}.{kind}"))
 
     def _repr_svg_(self) -> str:
         """Show it in a notebook."""
