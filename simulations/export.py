@@ -33,7 +33,7 @@ from cfl_flower.environment.files import write_atomically
 from cfl_flower.models import FlatModel, build_network
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
-from simulations.serving.served import CENTRES, DIRECTORY, FORMAT
+from simulations.assign import CENTRES, DIRECTORY, FORMAT
 from simulations.shell.terminal import Parser, command, writable
 
 OURS = re.compile(r"cluster-\d+\.(pt|safetensors)|centres\.safetensors")
