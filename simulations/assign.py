@@ -8,9 +8,9 @@
     python -m simulations.assign served --representation mine.npy
 
 SOURCE is a run's output_dir, or what `simulations.export` wrote. In a run, clients are
-compared with its models (`simulations.assignment`); clients of a run on real devices have
-folders, one of which is asked about at a time. A served folder has the centres of the
-clusters, and the nearest one is printed with its distance and its model's file.
+compared with its models (`simulations.assignment`); clients of a run on real devices
+have folders, one of which is asked about at a time. A served folder has the centres of
+the clusters, and the nearest one is printed with its distance and its model's file.
 Nothing is written. Exit codes as `simulations.run`.
 """
 

@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING
 import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from rich.markup import escape
-from rich.table import Table
 
 from cfl_flower.config.composition import chosen_options, compose_plain
 from cfl_flower.config.overrides import (
@@ -213,22 +211,11 @@ def main(arguments: Sequence[str]) -> None:
     finally:  # Hydra leaves by SystemExit after its help.
         chosen = [each for each in chosen if each.startswith("strategy=")]
         if chosen and {"--help", "-h"}.intersection(arguments):
-            explain_settings(chosen)
+            from simulations.choices import show
 
-
-def explain_settings(chosen: Sequence[str]) -> None:
-    """Print the settings of the chosen method, as their declarations have them."""
-    # For every run it would be half a second: it knows all groups of settings.
-    from cfl_flower.config.reference import option_settings
-
-    method = compose_plain(chosen).choices["strategy"]
-    table = Table(title=f"strategy={method}", title_justify="left")
-    table.add_column("strategy.", no_wrap=True)
-    for heading in ("default", "allowed", "meaning"):
-        table.add_column(heading, overflow="fold")
-    for row in option_settings("strategy", method):
-        table.add_row(*map(escape, row))
-    make_console().print(table)
+            method = f"strategy={compose_plain(chosen).choices['strategy']}"
+            print(method)
+            show(method)
 
 
 if __name__ == "__main__":

@@ -86,12 +86,15 @@ def in_process(step: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
 def finish(overrides: str) -> SavedRun:
     """Carry out a real run, quietly, and read it before its folder is deleted."""
     with tempfile.TemporaryDirectory() as folder:
-        config = compose_config(
-            [*split(overrides), f"output_dir={Path(folder, 'run')}"]
-        )
-        with redirect_stdout(io.StringIO()):
-            run(config)
-        found = read_finished(config)
+        return carry_out([*split(overrides), f"output_dir={Path(folder, 'run')}"])
+
+
+def carry_out(overrides: Sequence[str]) -> SavedRun:
+    """Carry out a real run, quietly, and read it."""
+    config = compose_config(overrides)
+    with redirect_stdout(io.StringIO()):
+        run(config)
+    found = read_finished(config)
     if found is None:
         raise RuntimeError("the run ended without an error, but is not complete")
     return found
