@@ -45,6 +45,9 @@ WORKS = {
     "FedAvg, MLP 784-200-10": (
         f"{COMMON} partition=iid strategy=fedavg model=mlp model.hidden=200"
     ),
+    "FedAvg, FedCCFA's CNN": (
+        f"{COMMON} partition=iid strategy=fedavg model=fedccfa_cnn rounds=8"
+    ),
     # Five groups of clients, who call the same images by other labels.
     "IFCA, 5 MLPs 784-200-10": (
         f"{COMMON} partition=shifted partition.shifts=[0,2,4,6,8] strategy=ifca "

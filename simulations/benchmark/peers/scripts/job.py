@@ -24,7 +24,7 @@ class Job:
 
     folder: str
     shapes: list[list[int]]
-    """Of the parameters of dense layers with ReLU between, as torch has them."""
+    """Of the parameters, as torch has them."""
     rounds: int
     participants: int
     epochs: int
@@ -39,12 +39,22 @@ class Job:
 
 
 def build(shapes: list[list[int]]) -> Any:
-    """Build dense layers, with ReLU between them, of weights and biases of shapes."""
+    """Build dense layers with ReLU between them, or FedCCFA's network for images.
+
+    By the shapes of weights and biases, as torch has them.
+    """
     from torch import nn
 
-    layers: list[Any] = [nn.Flatten()]
-    for outputs, inputs in shapes[::2]:
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    dense = [shape for shape in shapes[::2] if len(shape) == 2]
+    convolutions = [shape for shape in shapes if len(shape) == 4]
+    between = nn.LeakyReLU if convolutions else nn.ReLU
+    layers: list[Any] = []
+    for padding, (outputs, inputs, size, _) in enumerate(convolutions):
+        convolution = nn.Conv2d(inputs, outputs, size, padding=padding)
+        layers += [convolution, between(), nn.MaxPool2d(2)]
+    layers.append(nn.Flatten())
+    for outputs, inputs in dense:
+        layers += [nn.Linear(inputs, outputs), between()]
     return nn.Sequential(*layers[:-1])
 
 
