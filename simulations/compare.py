@@ -41,7 +41,6 @@ from cfl_flower.runs.reading import (
 from simulations.batch.jobs import Job, at_once, carry_out
 from simulations.engines.superlink import APP, PROJECT
 from simulations.run import check_machine, refuse_nothing
-from simulations.shell.set_files import with_files
 from simulations.shell.terminal import Parser, command, make_error_console, program
 
 if TYPE_CHECKING:
@@ -260,7 +259,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_overrides()
     parser.add_argument("--bare", action="store_true", help="run no references")
     parser.add_many_runs()
-    return parser.parse_intermixed_args(list(arguments))
+    return parser.parse_overrides(arguments)
 
 
 def carry_out_and_show(
@@ -284,8 +283,7 @@ def carry_out_and_show(
 def main(arguments: Sequence[str]) -> int:
     """Carry out what is not finished, print the tables, and return the exit code."""
     asked = parse_arguments(arguments)
-    overrides = with_files(asked.set_file, asked.overrides)
-    reference, overrides = take_reference(overrides)
+    reference, overrides = take_reference(asked.overrides)
     if not any(item.startswith("strategy=") for item in overrides):
         overrides = default_overrides() + overrides
     refuse_nothing(overrides)

@@ -44,8 +44,14 @@ from cfl_flower.runs.directory import (
 )
 from cfl_flower.settings import require
 from simulations.engines.superlink import run_on_superlink
-from simulations.shell.set_files import add_option, with_files
-from simulations.shell.terminal import FLAGS, NO_DASHES, Parser, command, program
+from simulations.shell.terminal import (
+    FLAGS,
+    NO_DASHES,
+    Parser,
+    command,
+    program,
+    with_files,
+)
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -165,7 +171,7 @@ def check(arguments: Sequence[str]) -> list[RunConfig]:
 def take_files(arguments: Sequence[str]) -> list[str]:
     """Take ``--set-file`` out, unknown to Hydra, and add the overrides of the files."""
     parser = Parser("run", None, add_help=False)
-    add_option(parser)
+    parser.add_set_file()
     asked, others = parser.parse_known_args(list(arguments))
     if not asked.set_file:
         return others

@@ -38,7 +38,6 @@ from cfl_flower.analysis.tables import (
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.data.worlds.stream import HALF, say_share
 from cfl_flower.errors import ConfigError
-from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")
 """The settings that determine, with the seed, the data of every client and round."""
@@ -87,7 +86,12 @@ def compare(
     configuration saw different data nevertheless. ``reasons`` say why runs failed, by
     their output_dir; leads are over the method ``reference``.
     """
-    runs = [read_finished(each) or _unfinished(each) for each in configs]
+    runs = [
+        # Of one that is not finished, nothing counts.
+        read_finished(each)
+        or SavedRun(Path(each.output_dir), each.overrides, each.resolved, (), ())
+        for each in configs
+    ]
     tables = [
         each
         for some in by_stream(runs).values()
@@ -100,11 +104,6 @@ def compare(
         each.title = escape(str(each.title))
         each.caption = each.caption and escape(str(each.caption))
         console.print(each, markup=False)
-
-
-def _unfinished(config: RunConfig) -> SavedRun:
-    """Return a run of which nothing counts."""
-    return SavedRun(Path(config.output_dir), config.overrides, config.resolved, (), ())
 
 
 def _tables_of_one_stream(
@@ -136,7 +135,8 @@ def by_stream(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
     """
     found: dict[str, list[SavedRun]] = {}
     for run in runs:
-        found.setdefault(stream_of(run.resolved), []).append(run)
+        data = json.dumps([run.resolved[key] for key in DATA], sort_keys=True)
+        found.setdefault(data, []).append(run)
     for some in found.values():
         _require_same_data(some)
     return found
@@ -145,11 +145,14 @@ def by_stream(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
 def group_seeds(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
     """Return the runs of each method, which differ in their seed alone, by its label.
 
-    Of a seed that a method has twice, the run with the most rounds counts.
+    A run that was continued has the settings of one that was not. Of a seed that a
+    method has twice, the run with the most rounds counts.
     """
+    own = ("seed", "output_dir", "resume")
     groups: dict[str, dict[int, SavedRun]] = {}
     for run in runs:
-        seeds = groups.setdefault(method_of(run.resolved), {})
+        shared = {key: each for key, each in run.resolved.items() if key not in own}
+        seeds = groups.setdefault(json.dumps(shared, sort_keys=True), {})
         earlier = seeds.setdefault(int(run.resolved["seed"]), run)
         if len(run.rounds) > len(earlier.rounds):
             seeds[int(run.resolved["seed"])] = run
@@ -320,21 +323,6 @@ def _require_same_data(runs: Sequence[SavedRun]) -> None:
                 "so they do not belong in one table: repeat one of them on the files "
                 "of the other"
             )
-
-
-def stream_of(resolved: Mapping[str, Json]) -> str:
-    """Return what runs on one stream of data share, whatever their seed."""
-    return json.dumps([resolved[key] for key in DATA], sort_keys=True)
-
-
-def method_of(resolved: Mapping[str, Json]) -> str:
-    """Return what runs of one method share: all settings but seed and folder.
-
-    A run that was continued has the settings of one that was not.
-    """
-    own = ("seed", "output_dir", "resume")
-    same = {k: v for k, v in resolved.items() if k not in own}
-    return json.dumps(same, sort_keys=True)
 
 
 def name_methods(runs: Sequence[tuple[str, str]]) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
 from rich.table import Table
 
-from cfl_flower.analysis.comparison import Compared, Rows
+from cfl_flower.analysis.comparison import Rows
 from cfl_flower.analysis.leads import find_leads
 from cfl_flower.analysis.tables import mean_and_deviation, new_table
 
@@ -56,15 +56,13 @@ def find_winner(rows: Rows, key: str) -> Winner | None:
 
 def costs(rows: Rows) -> Mapping[str, float]:
     """Return the megabytes of the methods that send any, both ways, the least first."""
-    sent = {name: _megabytes(row) for name, row in rows.items()}
+    sent = {
+        name: fmean(each.score.bytes_up + each.score.bytes_down for each in row) / 1e6
+        for name, row in rows.items()
+    }
     return {
         name: sent[name] for name in sorted(sent, key=sent.__getitem__) if sent[name]
     }
-
-
-def _megabytes(row: Sequence[Compared]) -> float:
-    """Return what a method sent, the mean over seeds."""
-    return fmean(each.score.bytes_up + each.score.bytes_down for each in row) / 1e6
 
 
 def sentences(rows: Rows) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulations import compare, preview, run
-from simulations.shell.set_files import read_overrides, with_files
+from simulations.shell.terminal import read_overrides, with_files
 
 
 def test_a_line_is_an_override_and_a_yaml_file_is_hydras_list(tmp_path: Path) -> None:
