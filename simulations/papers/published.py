@@ -246,7 +246,7 @@ def _share_of_bytes(run: SavedRun) -> float:
     dataset, kind = run.build("dataset", "model")
     own = run.summary["bytes_up"] + run.summary["bytes_down"]
     model = initial_vector(kind, dataset.shape, dataset.classes, 0)
-    exchanges = 2 * run.resolved["rounds"] * run.resolved["participants"]
+    exchanges: int = 2 * run.resolved["rounds"] * run.resolved["participants"]
     return 100 * float(own) / (exchanges * model.nbytes)
 
 

@@ -110,7 +110,7 @@ def _draw_counts(
         orient="bottom",
         format=",.0f" if labels else ".0%",
     )
-    panels = []
+    panels: list[Spec] = []
     for part, period, y in zip(counts, periods, ys, strict=False):
         held = np.where(part == 0, np.nan, part)
         url = image(np.log(held) if labels else _shares(part), ends, BLUES)

@@ -92,14 +92,10 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; {hint}see --help")
 
     def add_overrides(self) -> None:
-        """Add Hydra's overrides, read as `overrides`, and `set_file`."""
+        """Add Hydra's overrides, read as `overrides`, and those of files."""
         self.takes_overrides = True
         words = "Hydra's overrides"
         self.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=words)
-        self.add_set_file()
-
-    def add_set_file(self) -> None:
-        """Add the option of overrides in a file, read as `set_file`."""
         self.add_argument(
             SET_FILE,
             action="append",
@@ -120,10 +116,14 @@ class Parser(argparse.ArgumentParser):
         add = self.add_argument
         add("--jobs", type=count, help="runs at a time (default: as many as fit)")
         add("--markdown", action="store_true", help="tables as Markdown")
-        store: dict[str, Any] = {"dest": "verbosity", "action": "store_const"}
+        self.add_verbosity()
         self.set_defaults(verbosity=Verbosity.NORMAL)
+
+    def add_verbosity(self) -> None:
+        """Add how much is said, as `verbosity`, None if it is not said."""
+        store: dict[str, Any] = {"dest": "verbosity", "action": "store_const"}
         for short, name, verbosity, what in FLAGS:
-            add(short, name, **store, const=verbosity, help=what)
+            self.add_argument(short, name, **store, const=verbosity, help=what)
 
 
 def with_files(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
