@@ -86,12 +86,7 @@ def compare(
     configuration saw different data nevertheless. ``reasons`` say why runs failed, by
     their output_dir; leads are over the method ``reference``.
     """
-    runs = [
-        # Of one that is not finished, nothing counts.
-        read_finished(each)
-        or SavedRun(Path(each.output_dir), each.overrides, each.resolved, (), ())
-        for each in configs
-    ]
+    runs = [read_finished(each) or _without_rounds(each) for each in configs]
     tables = [
         each
         for some in by_stream(runs).values()
@@ -106,6 +101,13 @@ def compare(
         console.print(each, markup=False)
 
 
+def _without_rounds(config: RunConfig) -> SavedRun:
+    """Return a run that is not finished, of which nothing counts."""
+    folder = Path(config.output_dir)
+    timeline = config.timeline
+    return SavedRun(folder, [], config.resolved, (), (), composed=timeline)
+
+
 def _tables_of_one_stream(
     runs: Sequence[SavedRun], reasons: Mapping[str, str], reference: str
 ) -> list[Table]:
@@ -118,7 +120,7 @@ def _tables_of_one_stream(
         found[name] = done
         failed += [
             f"{label} seed {run.resolved['seed']} failed: "
-            f"{reasons.get(str(run.folder), 'not run')}"
+            f"{reasons.get(run.resolved['output_dir'], 'not run')}"
             for run in seeds
             if not run.rounds
         ]

@@ -61,6 +61,8 @@ class SavedRun:
     """What `summary.json` has; nothing for an unfinished run."""
     failure: str = ""
     """Why the last attempt failed, if it did."""
+    composed: Timeline | None = None
+    """The timeline of its configuration, if that has been composed."""
 
     @property
     def data(self) -> str | None:
@@ -199,6 +201,8 @@ class SavedRun:
     @cached_property
     def timeline(self) -> Timeline:
         """The true concepts of simulated clients."""
+        if self.composed is not None:
+            return self.composed
         partition, drift, dataset = self.build("partition", "drift", "dataset")
         sizes = [int(self.resolved[key]) for key in ("clients", "seed", "rounds")]
         clients, seed, rounds = sizes
@@ -260,8 +264,8 @@ class SavedRun:
         return found
 
 
-def load_run(folder: Path) -> SavedRun:
-    """Read a run directory.
+def load_run(folder: Path, composed: Timeline | None = None) -> SavedRun:
+    """Read a run directory, whose timeline may be composed already.
 
     Raises
     ------
@@ -286,7 +290,9 @@ def load_run(folder: Path) -> SavedRun:
     try:
         overrides = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
         overrides = overrides[len(RUN) :]
-        run = SavedRun(folder, overrides, config, rounds, tests, summary, failure)
+        run = SavedRun(
+            folder, overrides, config, rounds, tests, summary, failure, composed
+        )
         if max(int(config["clients"]), int(config["rounds"])) > LARGEST_RUN:
             raise ConfigError(f"more than {LARGEST_RUN} clients or rounds")
         _ = run.drifts
@@ -312,7 +318,7 @@ def read_finished(config: RunConfig) -> SavedRun | None:
             f"{folder / 'rounds.jsonl'} has {done} rounds, but is complete with "
             f"{config.rounds} by its summary.json; delete the folder and repeat the run"
         )
-    return load_run(folder)
+    return load_run(folder, config.timeline)
 
 
 def _read(path: Path) -> str:
