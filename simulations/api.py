@@ -27,12 +27,12 @@ from markupsafe import Markup
 from rich.table import Table
 
 from cfl_flower.analysis.reference import REFERENCE_METHOD
+from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.config.overrides import quoted, with_folder
 from cfl_flower.environment.plugins import conf_folders, targets
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import Verbosity, at_verbosity, verbosity
-from cfl_flower.runs.reading import read_summary
 from cfl_flower.settings import locate, plain, require
 from cfl_flower.types import Json
 from simulations import run as run_command
@@ -47,7 +47,6 @@ from simulations.compare import (
 from simulations.report import render
 from simulations.reporting import figures
 from simulations.reporting import tables as report_tables
-from simulations.reporting.saved import SavedRun, find_runs, load_run
 from simulations.reporting.streams import (
     Picture,
     Stream,
@@ -99,11 +98,10 @@ class Run:
         """The tests of the clients, a row per client and round."""
         return pd.DataFrame(list(self.saved.tests))
 
-    @cached_property
-    def summary(self) -> dict[str, Json]:
+    @property
+    def summary(self) -> Mapping[str, Json]:
         """What `summary.json` has; nothing for an unfinished run."""
-        done = (self.folder / "summary.json").is_file()
-        return read_summary(self.folder) if done else {}
+        return self.saved.summary
 
     def model(self, cluster: int | None = None) -> nn.Module:
         """Return the network of a cluster with its model, in evaluation mode.

@@ -107,7 +107,12 @@ def main(arguments: Sequence[str]) -> None:
     """Print the table."""
     parser = Parser("choices", __doc__)
     parser.add_argument("name", nargs="?", default="", help="a group, or an option")
-    headings, rows = list_choices(parser.parse_args(arguments).name)
+    show(parser.parse_args(arguments).name)
+
+
+def show(name: str) -> None:
+    """Print what there is under a name, or raise a `ConfigError`."""
+    headings, rows = list_choices(name)
     if not rows:
         print("it has no settings")
         return

@@ -35,14 +35,12 @@ from cfl_flower.errors import InterruptedRunError, NoConceptsError
 from cfl_flower.runs.console import Verbosity, make_console
 from cfl_flower.runs.reading import (
     effective_differences,
-    read_finished,
     read_settings,
     refuse_other_settings,
 )
 from simulations.batch.jobs import Job, at_once, carry_out
 from simulations.engines.superlink import APP, PROJECT
 from simulations.run import check_machine, refuse_nothing
-from simulations.shell.set_files import with_files
 from simulations.shell.terminal import Parser, command, make_error_console, program
 
 if TYPE_CHECKING:
@@ -125,6 +123,7 @@ def make_jobs(overrides: Sequence[str]) -> list[Job]:
     lines = [shlex.join([*line, "resume=true"]) for line in by_settings(overrides)]
     composed = compose_plain_sweep("\n".join(lines))
     # torch with the classes of all groups, once the keys are right.
+    from cfl_flower.analysis.saved import read_finished
     from cfl_flower.config.compose import check_settings
 
     checked: list[RunConfig] = []
@@ -240,8 +239,8 @@ def again(jobs: Sequence[Job], arguments: Sequence[str]) -> str:
 def report(jobs: Sequence[Job], reference: str, verbosity: Verbosity) -> None:
     """Write the page of the runs that have begun, and its tables, above them."""
     # What draws would keep runs from beginning.
+    from cfl_flower.analysis.saved import load_run
     from simulations.report import render
-    from simulations.reporting.saved import load_run
 
     begun = [job.folder for job in jobs if job.rounds()]
     if not begun:
@@ -260,7 +259,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_overrides()
     parser.add_argument("--bare", action="store_true", help="run no references")
     parser.add_many_runs()
-    return parser.parse_intermixed_args(list(arguments))
+    return parser.parse_overrides(arguments)
 
 
 def carry_out_and_show(
@@ -284,8 +283,7 @@ def carry_out_and_show(
 def main(arguments: Sequence[str]) -> int:
     """Carry out what is not finished, print the tables, and return the exit code."""
     asked = parse_arguments(arguments)
-    overrides = with_files(asked.set_file, asked.overrides)
-    reference, overrides = take_reference(overrides)
+    reference, overrides = take_reference(asked.overrides)
     if not any(item.startswith("strategy=") for item in overrides):
         overrides = default_overrides() + overrides
     refuse_nothing(overrides)

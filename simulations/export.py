@@ -28,12 +28,12 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from cfl_flower.analysis.saved import SavedRun, load_run
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.models import FlatModel, build_network
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray, Json
-from simulations.reporting.saved import SavedRun, load_run
-from simulations.serving.served import CENTRES, DIRECTORY, FORMAT
+from simulations.assign import CENTRES, DIRECTORY, FORMAT
 from simulations.shell.terminal import Parser, command, writable
 
 OURS = re.compile(r"cluster-\d+\.(pt|safetensors)|centres\.safetensors")

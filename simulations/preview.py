@@ -24,8 +24,7 @@ from cfl_flower.runs.console import make_console
 from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
 from simulations.previewing.data_summary import CLIENTS, Preview, preview, shares, span
-from simulations.shell.set_files import with_files
-from simulations.shell.terminal import Parser, command
+from simulations.shell.terminal import Parser, command, writable
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
@@ -173,17 +172,16 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
     parser = Parser("preview", __doc__)
     parser.add_overrides()
     parser.add_argument("--output", type=Path, help="a picture")
-    found = parser.parse_intermixed_args(list(arguments))
-    overrides = with_files(found.set_file, found.overrides)
+    found = parser.parse_overrides(arguments)
     if found.output is None:
-        return overrides, None
-    from simulations.reporting.plotting import check_format
+        return found.overrides, None
+    from simulations.reporting.charts import check_format
 
     output: Path = found.output.expanduser()
     check_format(output)
     ok = output.parent.is_dir() and not output.is_dir()
     require(ok, "--output", output, "a file in an existing folder")
-    return overrides, output
+    return found.overrides, output
 
 
 @command
@@ -203,9 +201,10 @@ def main(arguments: Sequence[str]) -> None:
     show(found, title, console)
     if output:
         from simulations.previewing.picture import draw
-        from simulations.reporting.plotting import write
+        from simulations.reporting.charts import save
 
-        write(draw(found, title), output)
+        with writable("--output", output, "name another file"):
+            save(draw(found, title), output)
         many = config.clients > CLIENTS
         some = f" ({CLIENTS} of {config.clients:,} clients)" if many else ""
         console.print(f"saved in {output}{some}", soft_wrap=True)

@@ -27,6 +27,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from cfl_flower.analysis.reference import REFERENCE_METHOD
+from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
 from cfl_flower.environment.files import write_atomically
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import require
@@ -36,7 +37,6 @@ from simulations.reporting.charts import DARK
 from simulations.reporting.client_pictures import own_pictures
 from simulations.reporting.figures import Line
 from simulations.reporting.findings import overview
-from simulations.reporting.saved import SavedRun, find_runs, load_run
 from simulations.reporting.streams import (
     Picture,
     Stream,

@@ -29,13 +29,14 @@ from rich.table import Table
 from cfl_flower.analysis.drift_metrics import score
 from cfl_flower.analysis.leads import TESTED, Pair, find_leads
 from cfl_flower.analysis.reference import REFERENCE_METHOD
+from cfl_flower.analysis.saved import read_finished
 from cfl_flower.analysis.tables import mean_and_deviation
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.config.overrides import quoted
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import make_console
 from cfl_flower.runs.directory import check_output_dir
-from cfl_flower.runs.reading import broken, read_finished
+from cfl_flower.runs.reading import broken
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 from simulations.batch.jobs import Job, at_once, carry_out

@@ -13,6 +13,7 @@ stderr says why, or how to go on.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import sys
@@ -20,11 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from rich.markup import escape
-from rich.table import Table
+from omegaconf import OmegaConf
 
 from cfl_flower.config.composition import chosen_options, compose_plain
 from cfl_flower.config.overrides import (
@@ -35,7 +33,7 @@ from cfl_flower.config.overrides import (
     swept_keys,
     with_folder,
 )
-from cfl_flower.environment.plugins import CONF, CONFIGURATION, conf_folders
+from cfl_flower.environment.plugins import CONFIGURATION
 from cfl_flower.errors import ConfigError, InterruptedRunError
 from cfl_flower.runs.console import VERBOSITY, Verbosity, make_console, verbosity
 from cfl_flower.runs.directory import (
@@ -45,19 +43,12 @@ from cfl_flower.runs.directory import (
     repeat_command,
 )
 from cfl_flower.settings import require
+from simulations.choices import show
 from simulations.engines.superlink import run_on_superlink
-from simulations.shell.set_files import add_option, with_files
-from simulations.shell.terminal import FLAGS, NO_DASHES, Parser, command, program
+from simulations.shell.terminal import Parser, command, program
 
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
-
-MULTIRUN = {"-m", "--multirun"}
-CONFIG_DIR = {"--config-dir", "-cd", "--config-path", "-cp"}
-INFORM = {
-    *("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i"),
-}
-"""Hydra's options after which nothing is run."""
 
 
 def run(config: RunConfig) -> None:
@@ -82,12 +73,6 @@ def overrides_elsewhere(config: RunConfig) -> list[str]:
     if Path(config.data_dir).is_dir():
         whole.append(f"data_dir={quoted(config.data_dir)}")
     return [*config.overrides, *whole]
-
-
-@hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-def _inform(node: DictConfig) -> None:
-    """Let Hydra print what an option of `INFORM` asks for, and do nothing."""
-    del node
 
 
 def refuse_nothing(overrides: Sequence[str]) -> None:
@@ -130,25 +115,10 @@ def check_machine(config: RunConfig) -> None:
     refuse_other_data(config, open_stream(config).samples)
 
 
-def check(arguments: Sequence[str]) -> list[RunConfig]:
+def check(overrides: Sequence[str], multirun: bool = False) -> list[RunConfig]:
     """Compose every run before the first one starts, or raise a `ConfigError`."""
-    flags = [argument for argument in arguments if argument.startswith("-")]
-    overrides = [argument for argument in arguments if not argument.startswith("-")]
-    for flag in flags:
-        if flag in ("-sc", "--shell-completion"):
-            raise ConfigError(
-                f"{flag}, Hydra's completion, does not apply; use cfl-flower "
-                "--install-completion"
-            )
-        if flag.partition("=")[0] in CONFIG_DIR:
-            raise ConfigError(
-                f"{flag}, Hydra's option, does not apply; set the environment variable "
-                f"{CONFIGURATION} to your folder"
-            )
-        if flag not in MULTIRUN:
-            raise ConfigError(f"{flag} is no option; {NO_DASHES}; see --help")
     swept = swept_keys(overrides)
-    if swept and not flags:
+    if swept and not multirun:
         raise ConfigError(
             f"{', '.join(sorted(swept))}: several values need --multirun; or use "
             f"{program('compare')} for one table"
@@ -164,71 +134,58 @@ def check(arguments: Sequence[str]) -> list[RunConfig]:
     return configs
 
 
-def take_files(arguments: Sequence[str]) -> list[str]:
-    """Take ``--set-file`` out, unknown to Hydra, and add the overrides of the files."""
-    parser = Parser("run", None, add_help=False)
-    add_option(parser)
-    asked, others = parser.parse_known_args(list(arguments))
-    if not asked.set_file:
-        return others
-    given = [each for each in others if "=" in each and not each.startswith("-")]
-    return [each for each in others if each not in given] + with_files(
-        asked.set_file, given
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line, or raise a `ConfigError`."""
+    parser = Parser("run", __doc__, add_help=False)
+    parser.add_overrides()
+    parser.add_verbosity()
+    add = parser.add_argument
+    add("-m", "--multirun", action="store_true", help="run every combination")
+    add("--cfg", choices=["job"], help="print all settings, and run nothing")
+    add(
+        "-h",
+        "--help",
+        action="store_true",
+        help="this; with strategy=NAME its settings",
     )
-
-
-def take_talk(arguments: Sequence[str]) -> list[str]:
-    """Take ``-q`` and ``-v`` out, which Hydra does not know; the run inherits them."""
-    names = {name: verbosity for *both, verbosity, _ in FLAGS for name in both}
-    for argument in arguments:
-        if argument in names:
-            os.environ[VERBOSITY] = names[argument]
-    return [argument for argument in arguments if argument not in names]
+    hydras = ("--config-dir", "-cd", "--config-path", "-cp")
+    add(*hydras, dest="folder", help=argparse.SUPPRESS)
+    asked = parser.parse_overrides(arguments)
+    if asked.folder is not None:
+        raise ConfigError(
+            f"--config-dir={asked.folder}, Hydra's option, does not apply; set the "
+            f"environment variable {CONFIGURATION} to your folder"
+        )
+    if asked.help:
+        parser.print_help()
+    return asked
 
 
 @command
 def main(arguments: Sequence[str]) -> None:
     """Run the command and return the exit code."""
-    arguments = take_files(take_talk(arguments))
-    if not INFORM.intersection(each.partition("=")[0] for each in arguments):
-        for config in check(arguments):
-            try:
-                run(config)
-            except KeyboardInterrupt as error:
-                again = repeat_command(overrides_elsewhere(config))
-                raise InterruptedRunError(
-                    f"interrupted; go on by {again} resume=true"
-                ) from error
+    asked = parse_arguments(arguments)
+    if asked.help:
+        show("")
+        for method in chosen_options(asked.overrides):
+            if method.startswith("strategy="):
+                print(method)
+                show(method)
         return
-    values = [each for each in arguments if "=" in each and not each.startswith("-")]
-    if {"job", "--cfg=job"}.intersection(arguments):
-        sys.stdout.write(OmegaConf.to_yaml(compose_plain(values).settings))
+    if asked.cfg:
+        sys.stdout.write(OmegaConf.to_yaml(compose_plain(asked.overrides).settings))
         return
-    # Hydra knows the options of groups, and not what their classes declare.
-    chosen = chosen_options(values)
-    own = [f"--config-dir={folder}" for folder in conf_folders()[1:]]
-    sys.argv[1:] = [*(each for each in arguments if each not in values), *chosen, *own]
-    try:
-        _inform()
-    finally:  # Hydra leaves by SystemExit after its help.
-        chosen = [each for each in chosen if each.startswith("strategy=")]
-        if chosen and {"--help", "-h"}.intersection(arguments):
-            explain_settings(chosen)
-
-
-def explain_settings(chosen: Sequence[str]) -> None:
-    """Print the settings of the chosen method, as their declarations have them."""
-    # For every run it would be half a second: it knows all groups of settings.
-    from cfl_flower.config.reference import option_settings
-
-    method = compose_plain(chosen).choices["strategy"]
-    table = Table(title=f"strategy={method}", title_justify="left")
-    table.add_column("strategy.", no_wrap=True)
-    for heading in ("default", "allowed", "meaning"):
-        table.add_column(heading, overflow="fold")
-    for row in option_settings("strategy", method):
-        table.add_row(*map(escape, row))
-    make_console().print(table)
+    if asked.verbosity:
+        # The run inherits it, wherever it is.
+        os.environ[VERBOSITY] = asked.verbosity
+    for config in check(asked.overrides, asked.multirun):
+        try:
+            run(config)
+        except KeyboardInterrupt as error:
+            again = repeat_command(overrides_elsewhere(config))
+            raise InterruptedRunError(
+                f"interrupted; go on by {again} resume=true"
+            ) from error
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Generic, Protocol, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -25,6 +23,7 @@ from cfl_flower.analysis.drift_metrics import (
     score,
 )
 from cfl_flower.analysis.reference import REFERENCE_METHOD, find_reference_runs
+from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.analysis.tables import (
     ACCURACIES,
@@ -39,8 +38,6 @@ from cfl_flower.analysis.tables import (
 from cfl_flower.config.compose import RunConfig
 from cfl_flower.data.worlds.stream import HALF, say_share
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.reading import Finished, read_finished
-from cfl_flower.types import Json
 
 DATA = ("dataset", "partition", "drift", "clients", "rounds")
 """The settings that determine, with the seed, the data of every client and round."""
@@ -49,41 +46,14 @@ MOST_DRIFTS = 6
 """Drifts that are listed one by one."""
 
 
-class Run(Protocol):
-    """A run as its files tell it."""
-
-    @property
-    def resolved(self) -> Mapping[str, Json]:
-        """The resolved configuration."""
-
-    @property
-    def arriving(self) -> float | None:
-        """The share of the training samples that ever arrived, if all need not."""
-
-    @property
-    def drifts(self) -> list[int]:
-        """The rounds at whose start the data changed."""
-
-    @property
-    def rounds(self) -> Sequence[Mapping[str, Json]]:
-        """The lines of `rounds.jsonl`."""
-
-    @property
-    def tests(self) -> Sequence[Mapping[str, Json]]:
-        """The lines of `clients.jsonl`."""
-
-
-R = TypeVar("R", bound=Run)
-
-
 @dataclass(frozen=True)
-class Compared(Generic[R]):
+class Compared:
     """A run beside the single global model of its seed and settings."""
 
-    run: R
-    single: R | None
+    run: SavedRun
+    single: SavedRun | None
     """Itself if it is one."""
-    rival: R | None = None
+    rival: SavedRun | None = None
     """The run of its seed and settings that its lead is over; itself if it is one."""
 
     @cached_property
@@ -98,7 +68,7 @@ class Compared(Generic[R]):
         return score(run.rounds, run.drifts, self.reference, run.tests)
 
 
-Rows = Mapping[str, Sequence[Compared[R]]]
+Rows = Mapping[str, Sequence[Compared]]
 """The seeds of each method, by its label."""
 
 
@@ -116,16 +86,13 @@ def compare(
     configuration saw different data nevertheless. ``reasons`` say why runs failed, by
     their output_dir; leads are over the method ``reference``.
     """
-    streams: dict[str, list[RunConfig]] = {}
-    for config in configs:
-        streams.setdefault(stream_of(config.resolved), []).append(config)
-    found = [
-        _tables_of_one_stream(each, reasons or {}, reference)
-        for each in streams.values()
+    runs = [read_finished(each) or _without_rounds(each) for each in configs]
+    tables = [
+        each
+        for some in by_stream(runs).values()
+        for each in _tables_of_one_stream(some, reasons or {}, reference)
     ]
-    finished = [(each.resolved, read_finished(each)) for each in configs]
-    swept = [(settings, run.rounds if run else ()) for settings, run in finished]
-    for each in [*chain.from_iterable(found), *sweep_tables(swept)]:
+    for each in [*tables, *sweep_tables(runs)]:
         if markdown:
             each.box = box.MARKDOWN
         # Names and reasons are no markup, which Rich would read in these two anyway.
@@ -134,41 +101,76 @@ def compare(
         console.print(each, markup=False)
 
 
+def _without_rounds(config: RunConfig) -> SavedRun:
+    """Return a run that is not finished, of which nothing counts."""
+    folder = Path(config.output_dir)
+    timeline = config.timeline
+    return SavedRun(folder, [], config.resolved, (), (), composed=timeline)
+
+
 def _tables_of_one_stream(
-    configs: Sequence[RunConfig], reasons: Mapping[str, str], reference: str
+    runs: Sequence[SavedRun], reasons: Mapping[str, str], reference: str
 ) -> list[Table]:
-    saved = {config.output_dir: read_finished(config) for config in configs}
-    done = {name: run for name, run in saved.items() if run is not None}
-    require_same_data({n: (run.config.seed, run.data) for n, run in done.items()})
-    groups: dict[str, list[RunConfig]] = {}
-    for config in configs:
-        groups.setdefault(method_of(config.resolved), []).append(config)
-    firsts = [group[0] for group in groups.values()]
-    labels = name_methods(
-        [(c.names["strategy"], Path(c.output_dir).name) for c in firsts]
-    )
-    runs: dict[str, list[Finished]] = {}
+    found: dict[str, list[SavedRun]] = {}
     failed: list[str] = []
-    for label, group in zip(labels, groups.values(), strict=True):
-        found = [done[c.output_dir] for c in group if c.output_dir in done]
-        if 0 < len(found) < len(group):
-            runs[f"{label} ({len(found)} of {len(group)} seeds)"] = found
-        else:
-            runs[label] = found
+    for label, seeds in group_seeds(runs).items():
+        done = [run for run in seeds if run.rounds]
+        part = 0 < len(done) < len(seeds)
+        name = f"{label} ({len(done)} of {len(seeds)} seeds)" if part else label
+        found[name] = done
         failed += [
-            f"{label} seed {c.seed} failed: {reasons.get(c.output_dir, 'not run')}"
-            for c in group
-            if c.output_dir not in done
+            f"{label} seed {run.resolved['seed']} failed: "
+            f"{reasons.get(run.resolved['output_dir'], 'not run')}"
+            for run in seeds
+            if not run.rounds
         ]
-    rows = with_references(runs, reference)
-    tables = make_tables(_heading(configs[0]), rows, failed)
-    lines = {label: [run.rounds for run in seeds] for label, seeds in runs.items()}
+    rows = with_references(found, reference)
+    tables = make_tables(_heading(runs[0]), rows, failed)
+    lines = {label: [run.rounds for run in seeds] for label, seeds in found.items()}
     return [*tables, curve_table("accuracy over the rounds, in %", lines)]
 
 
+def by_stream(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
+    """Divide runs by the data that they saw.
+
+    Raises `ConfigError` if clients of one seed did not hold the same.
+    """
+    found: dict[str, list[SavedRun]] = {}
+    for run in runs:
+        data = json.dumps([run.resolved[key] for key in DATA], sort_keys=True)
+        found.setdefault(data, []).append(run)
+    for some in found.values():
+        _require_same_data(some)
+    return found
+
+
+def group_seeds(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
+    """Return the runs of each method, which differ in their seed alone, by its label.
+
+    A run that was continued has the settings of one that was not. Of a seed that a
+    method has twice, the run with the most rounds counts.
+    """
+    own = ("seed", "output_dir", "resume")
+    groups: dict[str, dict[int, SavedRun]] = {}
+    for run in runs:
+        shared = {key: each for key, each in run.resolved.items() if key not in own}
+        seeds = groups.setdefault(json.dumps(shared, sort_keys=True), {})
+        earlier = seeds.setdefault(int(run.resolved["seed"]), run)
+        if len(run.rounds) > len(earlier.rounds):
+            seeds[int(run.resolved["seed"])] = run
+    firsts = [next(iter(seeds.values())) for seeds in groups.values()]
+    names = name_methods([(run.strategy, run.folder.name) for run in firsts])
+    if len(set(names)) < len(names):
+        names = [f"{name} {number}" for number, name in enumerate(names, 1)]
+    return {
+        name: [seeds[seed] for seed in sorted(seeds)]
+        for name, seeds in zip(names, groups.values(), strict=True)
+    }
+
+
 def with_references(
-    runs: Mapping[str, Sequence[R]], reference: str = REFERENCE_METHOD
-) -> dict[str, list[Compared[R]]]:
+    runs: Mapping[str, Sequence[SavedRun]], reference: str = REFERENCE_METHOD
+) -> dict[str, list[Compared]]:
     """Put beside each run those of its seed and settings that it is measured by.
 
     The single global model, and the run of the method that leads are over.
@@ -178,7 +180,7 @@ def with_references(
     singles = find_reference_runs(settings)
     rivals = find_reference_runs(settings, reference)
 
-    def at(place: int | None) -> R | None:
+    def at(place: int | None) -> SavedRun | None:
         return None if place is None else every[place]
 
     compared = (
@@ -188,7 +190,7 @@ def with_references(
     return {label: [next(compared) for _ in seeds] for label, seeds in runs.items()}
 
 
-def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list[Table]:
+def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Table]:
     """Return the tables of methods on one stream of data, which the heading names.
 
     ``failed`` are lines of the caption on runs that failed.
@@ -215,7 +217,7 @@ def make_tables(heading: str, rows: Rows[R], failed: Sequence[str] = ()) -> list
     return [*found, table(what, scores, CLUSTERS)]
 
 
-def find_share(rows: Rows[R]) -> list[str]:
+def find_share(rows: Rows) -> list[str]:
     """Say what share of the samples these runs are of, if it is less than half."""
     runs = [each.run for row in rows.values() for each in row]
     shares = [run.arriving for run in runs if run.arriving is not None]
@@ -223,7 +225,7 @@ def find_share(rows: Rows[R]) -> list[str]:
     return [say_share(smallest, len(runs[0].rounds))] if smallest < HALF else []
 
 
-def find_failures(rows: Rows[R]) -> list[str]:
+def find_failures(rows: Rows) -> list[str]:
     """Say of each method with failures how many of its trainings and tests failed."""
     found = []
     for label, row in rows.items():
@@ -244,7 +246,7 @@ def find_failures(rows: Rows[R]) -> list[str]:
     return found
 
 
-def _leads(rows: Rows[R]) -> list[Table]:
+def _leads(rows: Rows) -> list[Table]:
     """Return the table of leads over the reference, with several seeds."""
     pairs = {label: _pairs(row, rows) for label, row in rows.items()}
     if max(map(len, pairs.values()), default=0) < 2:
@@ -255,7 +257,7 @@ def _leads(rows: Rows[R]) -> list[Table]:
     return [lead_table(title, {name: each for name, each in pairs.items() if each})]
 
 
-def _pairs(row: Sequence[Compared[R]], rows: Rows[R]) -> list[tuple[Score, Score]]:
+def _pairs(row: Sequence[Compared], rows: Rows) -> list[tuple[Score, Score]]:
     """Return the scores of a method's runs and of those that leads are over."""
     every = [each for row in rows.values() for each in row]
     return [
@@ -266,13 +268,15 @@ def _pairs(row: Sequence[Compared[R]], rows: Rows[R]) -> list[tuple[Score, Score
     ]
 
 
-def _heading(first: RunConfig) -> str:
+def _heading(first: SavedRun) -> str:
     """Name the data of a comparison by its first run."""
+    settings = first.resolved
     changes = first.timeline.changes
-    drift = first.names["drift"]
-    late = bool(changes) and changes[0] > first.rounds
+    late = bool(changes) and changes[0] > settings["rounds"]
     when = f" (after the last round: it starts at {changes[0]})" if late else ""
-    return f"{first.names['dataset']}, {first.clients} clients, drift {drift}{when}"
+    dataset = settings["dataset"]["name"]
+    drift = settings["drift"]["name"]
+    return f"{dataset}, {settings['clients']} clients, drift {drift}{when}"
 
 
 def _when(drifts: Sequence[int]) -> str:
@@ -284,7 +288,7 @@ def _when(drifts: Sequence[int]) -> str:
     return f" at {noun} {some}{more}"
 
 
-def _target(rows: Rows[R]) -> str:
+def _target(rows: Rows) -> str:
     """Describe the target accuracy, and what the speed-up is relative to."""
     targets = []
     units = set()
@@ -304,36 +308,23 @@ def _target(rows: Rows[R]) -> str:
     return f"; targets: {span}, {final} with the settings of the row; {speedup}"
 
 
-def require_same_data(data: Mapping[str, tuple[int, str | None]]) -> None:
-    """Refuse runs of one seed whose clients did not hold the same.
+def _require_same_data(runs: Sequence[SavedRun]) -> None:
+    """Refuse runs of one seed whose clients did not hold the same, where it is known.
 
-    By the seed of each run, and the name of its data, if known. Raises `ConfigError`.
+    Raises `ConfigError`.
     """
-    known: dict[int, tuple[str, str]] = {}
-    for name, (seed, found) in data.items():
-        if found is None:
+    first: dict[int, SavedRun] = {}
+    for run in runs:
+        if run.data is None:
             continue
-        other, expected = known.setdefault(seed, (name, found))
-        if found != expected:
+        seed = run.resolved["seed"]
+        other = first.setdefault(seed, run)
+        if run.data != other.data:
             raise ConfigError(
-                f"{name} and {other} have seed {seed} but different data, so they do "
-                "not belong in one table: repeat one of them on the files of the other"
+                f"{run.folder} and {other.folder} have seed {seed} but different data, "
+                "so they do not belong in one table: repeat one of them on the files "
+                "of the other"
             )
-
-
-def stream_of(resolved: Mapping[str, Json]) -> str:
-    """Return what runs on one stream of data share, whatever their seed."""
-    return json.dumps([resolved[key] for key in DATA], sort_keys=True)
-
-
-def method_of(resolved: Mapping[str, Json]) -> str:
-    """Return what runs of one method share: all settings but seed and folder.
-
-    A run that was continued has the settings of one that was not.
-    """
-    own = ("seed", "output_dir", "resume")
-    same = {k: v for k, v in resolved.items() if k not in own}
-    return json.dumps(same, sort_keys=True)
 
 
 def name_methods(runs: Sequence[tuple[str, str]]) -> list[str]:
@@ -367,7 +358,7 @@ def with_method(method: str, folder: str) -> str:
     return folder if f"{folder}-".startswith(f"{method}-") else f"{method}-{folder}"
 
 
-def _catching_up(rows: Rows[R]) -> Iterator[str]:
+def _catching_up(rows: Rows) -> Iterator[str]:
     """Describe where the single global model catches up with the other methods."""
     if any(len(row) > 1 for row in rows.values()):
         return

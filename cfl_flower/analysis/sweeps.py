@@ -8,6 +8,7 @@ from functools import partial
 from rich.table import Table
 
 from cfl_flower.analysis.drift_metrics import mean_of_known
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.tables import FAILED, mean_and_deviation, new_table
 from cfl_flower.settings import show_value
 from cfl_flower.types import Json
@@ -16,9 +17,6 @@ MOST_KEYS = 3
 """Settings that columns can differ in: runs that differ in more are no sweep."""
 
 Rounds = Sequence[Mapping[str, Json]]
-
-Swept = tuple[Mapping[str, Json], Rounds]
-"""The resolved configuration of a run, and its rounds; none if it is not complete."""
 
 
 def mean_accuracy(rounds: Rounds, key: str = "accuracy") -> float | None:
@@ -44,13 +42,13 @@ ATTACKED = {
 """The measure that is added if a run has malicious clients."""
 
 
-def sweep_tables(runs: Sequence[Swept]) -> list[Table]:
+def sweep_tables(runs: Sequence[SavedRun]) -> list[Table]:
     """Lay out final and mean accuracy, a row per method and a column per value.
 
     The runs are of any methods, seeds and data: those of a column saw the same ones.
     No table if only methods, their own settings and seeds differ.
     """
-    configs = [resolved for resolved, _ in runs]
+    configs = [run.resolved for run in runs]
     columns = [_settings(config, own=False) for config in configs]
     swept = differing(columns)
     if not 0 < len(swept) <= MOST_KEYS:
@@ -58,10 +56,11 @@ def sweep_tables(runs: Sequence[Swept]) -> list[Table]:
     labels = [_label(column, swept) for column in columns]
     headings = list(dict.fromkeys(labels))
     cells: dict[str, dict[str, list[Rounds]]] = {}
-    for (config, rounds), label in zip(runs, labels, strict=True):
-        by_label = cells.setdefault(_method(config, configs), {})
-        by_label.setdefault(label, []).append(rounds)
-    attacked = any("accuracy_honest" in rounds[-1] for _, rounds in runs if rounds)
+    for run, label in zip(runs, labels, strict=True):
+        by_label = cells.setdefault(_method(run.resolved, configs), {})
+        by_label.setdefault(label, []).append(run.rounds if run.complete else ())
+    done = [run.rounds for run in runs if run.complete]
+    attacked = any("accuracy_honest" in rounds[-1] for rounds in done)
     tables = []
     for title, measure in (MEASURES | (ATTACKED if attacked else {})).items():
         table = new_table(f"{title}, in %, by {', '.join(swept)}", headings)

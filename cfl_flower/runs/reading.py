@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,67 +55,6 @@ def finished(config: RunConfig) -> dict[str, Json] | None:
         return None
     summary = read_summary(folder)
     return summary if summary["rounds"] == config.rounds else None
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A finished run: its configuration and its `summary.json`."""
-
-    config: RunConfig
-    summary: Mapping[str, Json]
-
-    @property
-    def resolved(self) -> Mapping[str, Json]:
-        """The resolved configuration."""
-        return self.config.resolved
-
-    @cached_property
-    def drifts(self) -> list[int]:
-        """The rounds at whose start the data changed."""
-        changes = self.config.timeline.changes
-        return [
-            server_round
-            for server_round in changes
-            if server_round <= self.config.rounds
-        ]
-
-    @cached_property
-    def rounds(self) -> list[dict[str, Json]]:
-        """The lines of `rounds.jsonl`."""
-        return read_rounds(Path(self.config.output_dir))
-
-    @cached_property
-    def tests(self) -> list[dict[str, Json]]:
-        """The lines of `clients.jsonl`."""
-        return read_tests(Path(self.config.output_dir))
-
-    @property
-    def data(self) -> str | None:
-        """The fingerprint of all clients' data, if known."""
-        return self.summary.get("data")
-
-    @property
-    def arriving(self) -> float | None:
-        """The share of the training samples that ever arrived, if all need not."""
-        return self.summary.get("arriving")
-
-
-def read_finished(config: RunConfig) -> Finished | None:
-    """Read a run; None if it is not finished.
-
-    Raises `ConfigError` if its files are damaged or contradict each other.
-    """
-    summary = finished(config)
-    if summary is None:
-        return None
-    run = Finished(config, summary)
-    if len(run.rounds) != config.rounds:
-        raise ConfigError(
-            f"{Path(config.output_dir) / 'rounds.jsonl'} has {len(run.rounds)} rounds, "
-            f"but is complete with {config.rounds} by its summary.json; delete "
-            "the folder and repeat the run"
-        )
-    return run
 
 
 def differences(

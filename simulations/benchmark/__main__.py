@@ -21,10 +21,9 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from cfl_flower.settings import known_names
+from simulations.benchmark.measure import print_table
 from simulations.benchmark.peers.table import show
 from simulations.shell.terminal import Parser, command
 
@@ -48,18 +47,19 @@ def main(arguments: Sequence[str]) -> int:
     for part in chosen:
         if part not in PARTS:
             parser.error(f"{part} is not a part; {known_names(part, PARTS)}")
+    found = [
+        row
+        for part in chosen
+        for row in import_module(f"simulations.benchmark.{part}").rows()
+    ]
     title = f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}"
-    table = Table(title=title)
-    hold = []
-    for column in ("what", "measured", "limit", "holds", "wall / CPU seconds"):
-        table.add_column(column)
-    for part in chosen:
-        for row in import_module(f"simulations.benchmark.{part}").rows():
-            holds = "yes" if row.holds else "NO"
-            table.add_row(row.name, row.figure, row.limit, holds, row.seconds)
-            hold.append(row.holds)
-    Console(width=120).print(table)
-    return 0 if all(hold) else 1
+    columns = ("what", "measured", "limit", "holds", "wall / CPU seconds")
+    lines = [
+        (row.name, row.figure, row.limit, "yes" if row.holds else "NO", row.seconds)
+        for row in found
+    ]
+    print_table(title, columns, lines)
+    return int(not all(row.holds for row in found))
 
 
 if __name__ == "__main__":

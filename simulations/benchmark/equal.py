@@ -19,7 +19,7 @@ from cfl_flower.analysis.tables import LED
 from cfl_flower.learning.selection import Known, RandomSelection
 from cfl_flower.settings import Count, settings
 from cfl_flower.types import FloatArray, IntArray
-from simulations.benchmark.measure import Row, Stopwatch, finish
+from simulations.benchmark.measure import Row, clock, finish, say
 
 SEEDS = 24
 TWINS = 6
@@ -80,9 +80,9 @@ def false_leads(gaps: FloatArray, seeds: int, tables: int = TABLES) -> float:
 
 def rows() -> Iterator[Row]:
     """Measure how often something is called a lead by the rule of the tables."""
-    watch = Stopwatch()
+    began = clock()
     gaps = measure_gaps()
-    spent = str(watch.lap())
+    spent = say(clock() - began)
     # Two standard errors of what is drawn.
     chance = 2 * sqrt(LEVEL * (1 - LEVEL) / TABLES)
     limit = f"{100 * LEVEL:.0f} ± {100 * chance:.1f} %"

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
 
-from flwr.app import Message
-from rich.console import Console
-
-from cfl_flower.config.compose import RunConfig, compose_config
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.overrides import split
-from cfl_flower.runs.checkpoint import Checkpoint
-from cfl_flower.server_app import execute
-from cfl_flower.settings import locate
 from simulations.benchmark import measure as bench
-from simulations.engines.inprocess import InProcessGrid
 
 CLIENTS = (1_000, 10_000, 100_000)
 
@@ -34,90 +24,46 @@ RUN = """
 DRIFT = 4
 
 
-class Costs(NamedTuple):
-    """CPU seconds of the parts of a run, and its peak memory."""
-
-    setup: float
-    """Up to the first training: data, hello, first clustering."""
-    round: float
-    """Without a test, the median."""
-    drift: float
-    """A test of all, new representations of all, and the clustering."""
-    checkpoint: float
-    resume: float
-    """From the start to the first training."""
-    peak: float
-    """Bytes."""
-
-
-class TimedGrid(InProcessGrid):
-    """Notes the processor time at which each round's training begins."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.began: list[float] = []
-
-    def push_messages(self, messages: Any) -> list[str]:
-        """Note the time, and do the work."""
-        listed: list[Message] = list(messages)
-        if any(message.metadata.message_type == "train" for message in listed):
-            self.began.append(time.process_time())
-        return super().push_messages(listed)
-
-
 def rows() -> Iterator[bench.Row]:
     """Measure each size in a process of its own, and compare it with the last one."""
     found = [bench.in_process(measure_costs, clients) for clients in CLIENTS]
     # Importing and composing cost the same, however many clients there are.
     for (few, less), (many, more) in pairwise(zip(CLIENTS, found, strict=True)):
-        for part in ("setup", "round", "drift", "resume"):
-            ratio = getattr(more, part) / getattr(less, part)
-            name = f"{part}: {many:,} clients against {few:,}, CPU seconds"
-            times = f"{getattr(more, part):.3g} against {getattr(less, part):.3g}"
-            yield bench.within(name, ratio, 1.3 * many / few, "x", times)
+        for part in ("set-up", "round", "drift", "resume"):
+            name = f"{part}: {many:,} clients against {few:,}, seconds"
+            times = f"{more[part]:.3g} against {less[part]:.3g}"
+            limit = 1.3 * many / few
+            yield bench.within(name, more[part] / less[part], limit, "x", times)
     for clients, costs in zip(CLIENTS, found, strict=True):
         name = f"{clients:,} clients"
-        times = f"{costs.checkpoint:.2g} against {costs.round:.2g}"
-        ratio = costs.checkpoint / costs.round
+        times = f"{costs['checkpoint']:.2g} against {costs['round']:.2g}"
+        ratio = costs["checkpoint"] / costs["round"]
         yield bench.within(f"{name}: a checkpoint, in rounds", ratio, 1, "x", times)
-        yield bench.within(f"{name}: peak memory", costs.peak / 1e9, 6, "GB")
+        yield bench.within(f"{name}: peak memory", costs["peak"] / 1e9, 6, "GB")
 
 
-def measure_costs(clients: int) -> Costs:
-    """Carry out a run, save its state again, and go on with it for a round."""
+def measure_costs(clients: int) -> dict[str, float]:
+    """Carry out a run, save its state again, and go on with it for a round.
+
+    Returns the seconds of its parts, and the bytes of its peak memory. A round is one
+    without a test, the median; one of a drift has a test of all, new representations of
+    all, and the clustering.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run")
         options = [*split(RUN), f"clients={clients}", f"output_dir={path}"]
-        config = compose_config(options)
-        grid = TimedGrid()
-        start = time.process_time()
-        _carry_out(grid, config)
-        lengths = [after - before for before, after in pairwise(grid.began)]
-        plain = [
-            each
-            for server_round, each in enumerate(lengths, 1)
-            if server_round != DRIFT
-        ]
-        checkpoint = Checkpoint(path / "checkpoint", config.resolved)
-        done, state = checkpoint.load(
-            locate(config.resolved["strategy"]["_target_"]).State
-        )
-        other = replace(checkpoint, folder=Path(folder, "other"))
-        before = time.process_time()
-        other.save(done, state)
-        saved = time.process_time() - before
-        resumed = TimedGrid()
-        again = time.process_time()
-        _carry_out(resumed, compose_config([*options, "rounds=9", "resume=true"]))
-        return Costs(
-            grid.began[0] - start,
-            median(plain),
-            lengths[DRIFT - 1],
-            saved,
-            resumed.began[0] - again,
-            bench.peak_bytes(),
-        )
-
-
-def _carry_out(grid: InProcessGrid, config: RunConfig) -> None:
-    execute(grid, config, Console(quiet=True))
+        (whole,) = bench.measure(lambda: bench.carry_out(options), count=1)
+        saved = load_run(path)
+        done, state = saved.load_state()
+        (checkpoint,) = bench.measure(lambda: saved.checkpoint.save(done, state))
+        again = [*options, "rounds=9", "resume=true"]
+        (resumed,) = bench.measure(lambda: bench.carry_out(again), count=1)
+        seconds = [float(row["seconds"]) for row in load_run(path).rounds]
+        return {
+            "set-up": whole[0] - sum(seconds[:8]),
+            "round": median(seconds[: DRIFT - 1]),
+            "drift": seconds[DRIFT - 1],
+            "checkpoint": checkpoint[0],
+            "resume": resumed[0] - seconds[8],
+            "peak": bench.peak_bytes(),
+        }

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeAlias
@@ -136,11 +135,6 @@ def verify(certificate: x509.Certificate, authority: Path, host: str) -> str:
     return f"of {host}, signed by {authority.name}, until {end:%Y-%m-%d}"
 
 
-def check_certificate(host: str, port: int, authority: Path) -> str:
-    """Let the SuperLink prove that it is who it is called."""
-    return verify(call(host, port)[0], authority, host)
-
-
 def check_server(keys: Path, host: str) -> str:
     """Read the SuperLink's own certificate and key."""
     try:
@@ -180,12 +174,6 @@ def check_key(path: Path) -> str:
     return path.name
 
 
-def check_identity(client: str, data: Path | None, home: Path) -> str:
-    """Say what the device would say of itself."""
-    found = node_config(client_id(client), data, home)
-    return ", ".join(f"{key} {value}" for key, value in found.items())
-
-
 def check_data(folder: Path, dataset: Folder) -> str:
     """Read a device's samples as a run would."""
     need(folder, "make it, and put samples there")
@@ -214,19 +202,22 @@ def plan(asked: argparse.Namespace) -> dict[str, Check]:
     data = asked.data_dir
     checks: dict[str, Check] = {"versions": check_versions}
     if asked.server:
-        checks["certificate"] = partial(check_server, keys, host)
-        checks["home"] = partial(check_folder, home)
+        checks["certificate"] = lambda: check_server(keys, host)
+        checks["home"] = lambda: check_folder(home)
         return checks
     authority = keys / f"{AUTHORITY}.pem"
-    checks["certificate"] = partial(check_certificate, host, port, authority)
-    checks["clock"] = partial(check_clock, host, port)
-    checks["state"] = partial(check_folder, home / "state")
+    checks["certificate"] = lambda: verify(call(host, port)[0], authority, host)
+    checks["clock"] = lambda: check_clock(host, port)
+    checks["state"] = lambda: check_folder(home / "state")
     if asked.client is not None:
-        checks["key"] = partial(check_key, keys / asked.client)
-        checks["identity"] = partial(check_identity, asked.client, data, home)
+        client = client_id(asked.client)
+        checks["key"] = lambda: check_key(keys / asked.client)
+        checks["identity"] = lambda: ", ".join(
+            f"{key} {value}" for key, value in node_config(client, data, home).items()
+        )
     if data:
         look = Folder(tuple(asked.shape), asked.classes, tuple(asked.names))
-        checks["data"] = partial(check_data, data, look)
+        checks["data"] = lambda: check_data(data, look)
     return checks
 
 

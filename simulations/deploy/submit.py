@@ -28,7 +28,6 @@ from simulations.engines.flower_cli import (
     wait_for_end,
 )
 from simulations.engines.superlink import run_command
-from simulations.shell.set_files import with_files
 from simulations.shell.terminal import Parser, command
 
 STARTED = re.compile(r"Successfully started run (\d+)")
@@ -109,10 +108,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("name", metavar="NAME", help="see simulations.deploy.connect")
     parser.add_overrides()
     parser.add_argument("--restarts", type=int, default=0, help="after a killed server")
-    asked = parser.parse_intermixed_args(list(arguments))
-    overrides = with_files(asked.set_file, asked.overrides)
+    asked = parser.parse_overrides(arguments)
     try:
-        submit(asked.name, overrides, asked.restarts)
+        submit(asked.name, asked.overrides, asked.restarts)
     except KeyboardInterrupt:
         print("the run goes on; see flwr list", file=sys.stderr)
         return 130

@@ -20,8 +20,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from cfl_flower.analysis.drift_metrics import make_reference, score
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.models import initial_vector
-from cfl_flower.runs.reading import Finished
 from cfl_flower.settings import require
 from cfl_flower.types import Json
 
@@ -167,7 +167,7 @@ class PublishedTable:
         """With how many a figure is printed."""
         return 2 if self.kind == SPEEDUP or self.key in DISTANCES else 1
 
-    def value(self, run: Finished, reference: Finished | None = None) -> float | None:
+    def value(self, run: SavedRun, reference: SavedRun | None = None) -> float | None:
         """Return the figure of a run, relative to its reference if it has one.
 
         Shares are in percent; None if it never became as good as the reference.
@@ -179,7 +179,7 @@ class PublishedTable:
             return score(self._curve(run), (), goal).speedup
         return self._figure(run) - self._figure(reference)
 
-    def _figure(self, run: Finished) -> float:
+    def _figure(self, run: SavedRun) -> float:
         if self.kind == "bytes":
             return _share_of_bytes(run)
         if self.kind == "best":
@@ -190,7 +190,7 @@ class PublishedTable:
         found = float(AVERAGES[self.kind](known))
         return found if self.key in DISTANCES else 100 * found
 
-    def _curve(self, run: Finished) -> list[dict[str, Json]]:
+    def _curve(self, run: SavedRun) -> list[dict[str, Json]]:
         """Return the rounds with the values as their accuracy."""
         return [{**row, "accuracy": row.get(self.key)} for row in run.rounds]
 
@@ -241,23 +241,22 @@ class PublishedTable:
         return tables[self.against].cell(cell.row, cell.method)
 
 
-def _share_of_bytes(run: Finished) -> float:
+def _share_of_bytes(run: SavedRun) -> float:
     """Return the bytes in percent of a FedAvg's of as many rounds."""
-    config = run.config
-    dataset = run.config.dataset
+    dataset, kind = run.build("dataset", "model")
     own = run.summary["bytes_up"] + run.summary["bytes_down"]
-    model = initial_vector(config.model, dataset.shape, dataset.classes, 0)
-    exchanges = 2 * config.rounds * config.participants
+    model = initial_vector(kind, dataset.shape, dataset.classes, 0)
+    exchanges: int = 2 * run.resolved["rounds"] * run.resolved["participants"]
     return 100 * float(own) / (exchanges * model.nbytes)
 
 
-def _best(run: Finished) -> float:
+def _best(run: SavedRun) -> float:
     """Return the best accuracy after the rounds that everyone needs to take part once.
 
     Of a run that has no more rounds, that of the last.
     """
     curve = {r["round"]: r["accuracy"] for r in run.rounds if r["accuracy"] is not None}
-    first = math.ceil(run.config.clients / run.config.participants)
+    first = math.ceil(run.resolved["clients"] / run.resolved["participants"])
     later = [
         accuracy for server_round, accuracy in curve.items() if server_round > first
     ]

@@ -2,177 +2,178 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colorbar import Colorbar
-from matplotlib.colors import (
-    BoundaryNorm,
-    Colormap,
-    ListedColormap,
-    LogNorm,
-    Normalize,
-)
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, PercentFormatter, StrMethodFormatter
+import vl_convert
 
 from cfl_flower.types import FloatArray, IntArray
 from simulations.previewing.data_summary import (
-    Columns,
     Preview,
     evenly,
     rows_by_concept,
     shares,
     span,
 )
-from simulations.reporting.plotting import AREAS, count_in_integers, new_figure
-
-COUNT = StrMethodFormatter("{x:,.0f}")
+from simulations.reporting.charts import (
+    BLUES,
+    COLOURS,
+    CONFIG,
+    Spec,
+    gradient,
+    image,
+    layer,
+    number,
+    place,
+    rounds_axis,
+)
 
 LINES = 60
 """Changes that are drawn as lines through the ribbon; more would hide it."""
+HEIGHT = 540
+LEAST_WIDTH = 240
 
-# From a light colour on, which still is no white: few samples are not none.
-AMOUNTS = ListedColormap(mpl.colormaps["Blues"](np.linspace(0.18, 1, 256)))
+VIRIDIS = (
+    *("#440154", "#482878", "#3e4989", "#31688e", "#26828e"),
+    *("#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"),
+)
+# Light and dark in turn: for areas side by side.
+AREAS = tuple(COLOURS[number_] for number_ in (1, 0, 3, 2, *range(4, 10)))
 
 
-def draw(found: Preview, title: str) -> Figure:
-    """Draw who holds what at first and at last, and the true concepts between."""
+def draw(found: Preview, title: str) -> str:
+    """Draw who holds what at first and at last, and the true concepts between.
+
+    Returns an SVG.
+    """
     rows = rows_by_concept(found.history)
-    # Of three periods, the second is in the text alone.
-    maps = [part[rows] for part in (found.counts[0], *found.counts[2:])]
-    first = found.periods[0]
-    last = found.periods[-1]
-    spans = [span(each.start, each.end) for each in (first, last)]
-    figure = new_figure(4.0 * len(maps) + 6.5, 7.5)
-    widths = [1.0] * len(maps) + [1.5]
-    panels: list[Axes] = list(figure.subplots(1, len(widths), width_ratios=widths))
-    _draw_counts(figure, panels[:-1], maps, spans, found.columns)
-    draw_rounds = _draw_history if found.sizes is None else _draw_sizes
-    draw_rounds(figure, panels[-1], found, rows)
     clients = len(found.history)
-    places = evenly(len(rows), 20)
     some = (
         f"{len(rows):,} of {clients:,}" if len(rows) < clients else f"all {clients:,}"
     )
-    panels[0].set_ylabel(f"client ({some}, sorted by true concept)", fontsize=12)
-    for panel in panels:
-        panel.set_yticks(places, [str(rows[place]) for place in places])
-        panel.tick_params(labelsize=10)
-    figure.suptitle(title, fontsize=15)
-    return figure
+    names = {at + 0.5: str(rows[at]) for at in evenly(len(rows), 20)}
+    y = _named("place", (len(rows), 0), names)
+    first = {**y, "axis": {**y["axis"], "title": f"client ({some}, by true concept)"}}
+    # Of three periods, the second is in the text alone.
+    maps = [part[rows] for part in (found.counts[0], *found.counts[2:])]
+    ends = (found.periods[0], found.periods[-1])
+    periods = [span(each.start, each.end) for each in ends][: len(maps)]
+    spec = {
+        "title": {"text": title, "anchor": "middle", "fontSize": 16},
+        "background": "white",
+        "config": CONFIG,
+        "resolve": {"scale": {"color": "independent"}},
+        "hconcat": [
+            *_draw_counts(found, maps, periods, (first, y)),
+            _draw_rounds(found, rows, y),
+        ],
+    }
+    return vl_convert.vegalite_to_svg(spec)
+
+
+def _named(field: str, ends: tuple[float, float], names: dict[float, str]) -> Spec:
+    """Return an axis with names at some places."""
+    label = f"{json.dumps(names)}[datum.value]"
+    axis: Any = {"values": list(names), "labelExpr": label, "grid": False}
+    axis |= {"labelOverlap": False, "tickCount": len(names)}
+    return number(field, ends, title=None, **axis)
+
+
+def _panel(title: str, width: int, layers: Sequence[Spec]) -> Spec:
+    return {"title": title, "width": width, "height": HEIGHT, "layer": list(layers)}
 
 
 def _draw_counts(
-    figure: Figure,
-    panels: Sequence[Axes],
-    counts: Sequence[IntArray],
-    spans: Sequence[str],
-    columns: Columns,
-) -> None:
-    labels = columns.what == "label"
-    # Sizes often follow a power law; the shares of a mixture do not.
-    largest = max(2, *(int(part.max()) for part in counts))
-    norm = LogNorm(1, largest) if labels else Normalize(0, 1)
-    maps = counts if labels else [shares(part) for part in counts]
-    colours = AMOUNTS.with_extremes(bad="white")
-    style: Any = {"aspect": "auto", "interpolation": "nearest"}
-    for panel, part, name in zip(panels, maps, spans, strict=False):
-        held = np.ma.masked_equal(part, 0)
-        picture = panel.imshow(held, cmap=colours, norm=norm, **style)
-        panel.set_title(f"Who holds what in {name}", fontsize=12)
-        if labels:
-            panel.set_xlabel("label, as the client calls it", fontsize=12)
-            count_in_integers(panel.xaxis, 10)
-        else:
-            panel.set_xlabel(f"distribution, by its {columns.what}", fontsize=12)
-            panel.set_xticks(range(len(columns.names)), columns.names)
-    what = "training samples of a client" if labels else "share of a client's samples"
-    bar = _explain(figure, panels, picture, f"{what} (white: none)")
-    if labels:
-        fine = (1.0, 2.0, 5.0) if largest < 1000 else (1.0,)
-        bar.set_ticks(LogLocator(subs=fine), minor=False)
-        bar.ax.xaxis.set_major_formatter(COUNT)
-        bar.minorticks_off()
-    else:
-        bar.ax.xaxis.set_major_formatter(PercentFormatter(1))
-
-
-def _explain(
-    figure: Figure,
-    panels: Axes | Sequence[Axes],
-    picture: ScalarMappable,
-    what: str,
-) -> Colorbar:
-    """Say below panels what their colours stand for."""
-    bar = figure.colorbar(picture, ax=panels, location="bottom", shrink=0.8)
-    bar.set_label(what, fontsize=11)
-    return bar
-
-
-def _draw_history(figure: Figure, panel: Axes, found: Preview, rows: IntArray) -> None:
-    numbers, codes = np.unique(found.history[rows], return_inverse=True)
-    count = len(numbers)
-    colours = ListedColormap(
-        AREAS[:count]
-        if count <= len(AREAS)
-        else mpl.colormaps["viridis"](np.linspace(0, 1, count))
-    )
-    norm = BoundaryNorm(np.arange(count + 1) - 0.5, max(count, 2))
-    values = codes.reshape(len(rows), -1)
-    picture = _draw_rounds(panel, found, values, "True concept", colours, norm)
-    bar = _explain(figure, panel, picture, "true concept, by first appearance")
-    places = evenly(count, len(AREAS))
-    bar.set_ticks(places, labels=[str(numbers[place]) for place in places])
-
-
-def _draw_sizes(figure: Figure, panel: Axes, found: Preview, rows: IntArray) -> None:
-    del rows
-    sizes = found.sizes
-    assert sizes is not None
-    norm = Normalize(0, max(1, int(sizes.max())))
-    picture = _draw_rounds(panel, found, sizes, "Samples", AMOUNTS, norm)
-    what = "training samples of a client (no concept changes)"
-    bar = _explain(figure, panel, picture, what)
-    count_in_integers(bar.ax.xaxis, 8)
-    bar.ax.xaxis.set_major_formatter(COUNT)
-
-
-def _draw_rounds(
-    panel: Axes,
     found: Preview,
-    values: IntArray,
-    what: str,
-    colours: Colormap,
-    norm: Normalize,
-) -> ScalarMappable:
-    """Draw a value of each client over the rounds, with their changes."""
-    x = np.array([*found.sampled, found.total + 1]) - 0.5
-    y = np.arange(len(values) + 1) - 0.5
-    style: Any = {"cmap": colours, "norm": norm, "rasterized": True}
-    picture = panel.pcolormesh(x, y, values, **style)
-    panel.invert_yaxis()
-    changes = found.starts[1:]
-    _draw_changes(panel, np.array(changes) - 0.5)
+    counts: Sequence[IntArray],
+    periods: Sequence[str],
+    ys: Sequence[Spec],
+) -> list[Spec]:
+    """Draw the samples of each client at some times, by label or by distribution."""
+    columns = found.columns
+    labels = columns.what == "label"
+    names = {at + 0.5: columns.names[at] for at in evenly(len(columns.names), 10)}
+    x = _named("left", (0, len(columns.names)), names)
+    by = "label, as the client calls it" if labels else "distribution, by its rotation"
+    x["axis"]["title"] = by
+    largest = max(2, *(int(part.max()) for part in counts))
+    # Sizes often follow a power law; the shares of a mixture do not.
+    ends = (0.0, float(np.log(largest))) if labels else (0.0, 1.0)
+    what = "training samples of a client" if labels else "share of a client's samples"
+    legend = gradient(
+        (1, largest) if labels else (0, 1),
+        "blues",
+        "log" if labels else "linear",
+        title=f"{what} (white: none)",
+        orient="bottom",
+        format=",.0f" if labels else ".0%",
+    )
+    panels: list[Spec] = []
+    for part, period, y in zip(counts, periods, ys, strict=False):
+        held = np.where(part == 0, np.nan, part)
+        url = image(np.log(held) if labels else _shares(part), ends, BLUES)
+        width = len(columns.names)
+        rows = [{"left": 0, "end": width, "place": 0, "below": len(part), "url": url}]
+        layers = [place(rows, x, y)] if panels else [place(rows, x, y), legend]
+        panels.append(_panel(f"Who holds what in {period}", LEAST_WIDTH, layers))
+    return panels
+
+
+def _shares(counts: IntArray) -> FloatArray:
+    return np.where(counts == 0, np.nan, shares(counts))
+
+
+def _draw_rounds(found: Preview, rows: IntArray, y: Spec) -> Spec:
+    """Draw the true concept of each client over the rounds, or its samples."""
+    if found.sizes is None:
+        what = "True concept"
+        numbers, codes = np.unique(found.history[rows], return_inverse=True)
+        values = codes.reshape(len(rows), -1).astype(float)
+        colours = AREAS[: len(numbers)] if len(numbers) <= len(AREAS) else VIRIDIS
+        ends = (0.0, max(1.0, len(numbers) - 1.0))
+        shown = [str(numbers[at]) for at in evenly(len(numbers), len(AREAS))]
+        scale = {"domain": shown, "range": list(colours)}
+        title = "true concept, by first appearance"
+        about = {"title": title, "orient": "bottom", "symbolType": "square"}
+        colour = {"field": "concept", "scale": scale, "legend": about}
+        names = [{"concept": name} for name in shown]
+        legend = layer("point", {"color": colour}, names, opacity=0, filled=True)
+    else:
+        what = "Samples"
+        values = found.sizes.astype(float)
+        colours = BLUES
+        ends = (0.0, max(1.0, float(values.max())))
+        title = "training samples of a client (no concept changes)"
+        style: Any = {"title": title, "orient": "bottom", "format": ",.0f"}
+        legend = gradient(ends, "blues", "linear", **style)
+    x = rounds_axis(0.5, found.total + 0.5)
+    # Of many periods those in between are not drawn: each goes on until the next.
+    begins = [*found.sampled, found.total + 1]
+    ribbon = [
+        {
+            "round": begin - 0.5,
+            "end": end - 0.5,
+            "place": 0,
+            "below": len(rows),
+            "url": image(column[:, None], ends, colours),
+        }
+        for begin, end, column in zip(begins, begins[1:], values.T, strict=False)
+    ]
+    changes = [{"round": start - 0.5} for start in found.starts[1:]]
     times = "1 change" if len(changes) == 1 else f"{len(changes):,} changes"
-    # Above the marks, where there are any.
-    space = 12.0 if len(changes) > LINES else None
-    panel.set_title(f"{what} of each client ({times})", fontsize=12, pad=space)
-    panel.set_xlabel("round", fontsize=12)
-    count_in_integers(panel.xaxis, 10)
-    return picture
+    layers = [place(ribbon, x, y), *_mark(changes, x), legend]
+    return _panel(f"{what} of each client ({times})", round(1.5 * LEAST_WIDTH), layers)
 
 
-def _draw_changes(panel: Axes, places: FloatArray) -> None:
+def _mark(changes: Sequence[Spec], x: Spec) -> list[Spec]:
     """Draw a line at each change; where there are many, a mark above the picture."""
-    where: Any = {"transform": panel.get_xaxis_transform(), "clip_on": False}
-    if len(places) > LINES:
-        panel.vlines(places, 1.002, 1.015, color="black", linewidth=0.6, **where)
-        return
-    width = float(np.clip(20 / max(1, len(places)), 0.5, 1.2))
-    panel.vlines(places, 0, 1, color="white", linewidth=2.5 * width, **where)
-    panel.vlines(places, 0, 1, color="black", linewidth=width, **where)
+    if len(changes) > LINES:
+        mark = {"x": x, "y": {"value": -6}, "y2": {"value": -1}}
+        return [layer("rule", mark, changes, strokeWidth=0.6)]
+    width = float(np.clip(20 / max(1, len(changes)), 0.5, 1.2))
+    return [
+        layer("rule", {"x": x}, changes, color="white", strokeWidth=2.5 * width),
+        layer("rule", {"x": x}, changes, color="black", strokeWidth=width),
+    ]

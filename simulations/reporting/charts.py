@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import vl_convert
+from PIL import Image, ImageColor
 
+from cfl_flower.settings import require
 from cfl_flower.types import FloatArray
 
 Spec: TypeAlias = dict[str, Any]
@@ -20,6 +25,25 @@ Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 WIDTH = 600
 """Of a file, in pixels of 1/96 inch; in a page a chart is as wide as there is room."""
+FORMATS = (".png", ".svg", ".pdf")
+GRADIENT = "gradient_0"
+"""The id of the legend's colours in a picture that has some."""
+LEAST_PIXELS = 600
+"""Of an image: what is scaled up in a page or by a printer is blurred."""
+# Paul Tol's "muted" scheme, which colour-blind readers can tell apart.
+COLOURS = (
+    *("#332288", "#CC6677", "#117733", "#DDCC77", "#88CCEE"),
+    *("#882255", "#44AA99", "#999933", "#AA4499", "#DDDDDD"),
+)
+# Vega's schemes of these names, which it has for legends.
+CIVIDIS = (
+    *("#002051", "#11366c", "#3c4d6e", "#62646f", "#7f7c75"),
+    *("#9a9478", "#bbaf71", "#e2cb5c", "#fce647"),
+)
+BLUES = (
+    *("#cfe1f2", "#bed8ec", "#a8cee5", "#8fc1de", "#74b2d7", "#5ba3cf"),
+    *("#4592c6", "#3181bd", "#206fb2", "#125ca4", "#0a4a90"),
+)
 GREY = "#767676"
 """Of axes and marks of drifts: enough contrast on a light ground and on a dark one."""
 DARK = {
@@ -62,6 +86,8 @@ class Chart:
     layers: Sequence[Spec]
     height: int
     """In pixels, its axes and labels included."""
+    tells: bool = True
+    """Whether its values are told where a pointer is."""
 
     @cached_property
     def spec(self) -> Spec:
@@ -72,13 +98,9 @@ class Chart:
     def svg(self) -> str:
         """The chart as it is before anything points at it."""
         still = [layer for layer in self.layers if "params" not in layer]
-        return vl_convert.vegalite_to_svg(self._with(still))
-
-    def save(self, path: Path) -> None:
-        """Write it as SVG, or as PDF if the name says so."""
-        as_pdf = path.suffix == ".pdf"
-        content = vl_convert.svg_to_pdf(self.svg) if as_pdf else self.svg.encode()
-        path.write_bytes(content)
+        drawn = vl_convert.vegalite_to_svg(self._with(still))
+        # It counts the gradients of a process: the same chart is the same text.
+        return re.sub(r"gradient_\d+", GRADIENT, drawn)
 
     def _with(self, layers: Sequence[Spec]) -> Spec:
         return {
@@ -90,6 +112,57 @@ class Chart:
             "data": {"values": list(self.rows)},
             "layer": list(layers),
         }
+
+
+def check_format(output: Path) -> None:
+    """Raise a `ConfigError` for a file of an unknown kind."""
+    known = output.suffix.lower() in FORMATS
+    require(known, "--output", output, f"a name that ends in {', '.join(FORMATS)}")
+
+
+def save(svg: str, path: Path) -> None:
+    """Write a picture as PNG, SVG or PDF, as the name says."""
+    kind = path.suffix.lower()
+    if kind == ".svg":
+        path.write_text(svg, encoding="utf-8")
+    elif kind == ".pdf":
+        path.write_bytes(vl_convert.svg_to_pdf(svg))
+    else:
+        path.write_bytes(vl_convert.svg_to_png(svg, scale=1.5))
+
+
+def image(table: FloatArray, span: Sequence[float], colours: Sequence[str]) -> str:
+    """Return a PNG, as an URL, with a colour for each number of a table; NaN is clear.
+
+    Colours are between those given, which are as far apart as the span's ends allow.
+    """
+    low, high = span
+    shares = (np.nan_to_num(table, nan=low) - low) / (high - low)
+    places = np.linspace(0, 1, len(colours))
+    stops = np.array([ImageColor.getrgb(colour) for colour in colours])
+    channels = [np.interp(shares, places, stops[:, channel]) for channel in range(3)]
+    clear = np.where(np.isnan(table), 0, 255)
+    pixels = np.stack([*channels, clear], axis=-1).round().astype(np.uint8)
+    for axis in (0, 1):
+        factor = -(-LEAST_PIXELS // pixels.shape[axis])
+        pixels = pixels.repeat(factor, axis)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "png")
+    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+
+
+def place(urls: Rows, x: Spec, y: Spec) -> Spec:
+    """Return images, each from ``x`` to ``end`` and from ``y`` to ``below``."""
+    sides = {"x": x, "x2": {"field": "end"}, "y": y, "y2": {"field": "below"}}
+    return layer("image", {**sides, "url": {"field": "url"}}, urls, aspect=False)
+
+
+def gradient(span: Sequence[float], scheme: str, kind: str, **legend: Any) -> Spec:
+    """Return a legend of the colours of an image, on a scale of a kind."""
+    scale = {"type": kind, "domain": list(span), "scheme": scheme}
+    colour = {"field": "value", "type": "quantitative", "scale": scale}
+    shown = {**colour, "legend": {"gradientLength": 200, "titleLimit": 0, **legend}}
+    return layer("point", {"color": shown}, [{"value": span[1]}], opacity=0)
 
 
 def layer(kind: str, encoding: Spec, rows: Rows | None = None, **mark: Any) -> Spec:

@@ -7,26 +7,26 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.types import FloatArray
 from simulations.reporting.charts import (
+    CIVIDIS,
+    COLOURS,
     Chart,
     Spec,
+    gradient,
+    image,
     layer,
     number,
+    place,
     rounds_axis,
     spans,
     told,
 )
 from simulations.reporting.figures import MOST_MARKS
-from simulations.reporting.plotting import COLOURS, count_in_integers, new_figure
-from simulations.reporting.saved import SavedRun
 from simulations.reporting.streams import Picture, slug
 
-WIDTH = 6.0
-"""Of an image, in inches: on a phone the text is then still readable."""
 MOST_BARS = 6000
 """In a chart; of more clients than that leaves room for, every k-th is shown."""
 MOST_SIZES = 20
@@ -41,7 +41,7 @@ def own_pictures(name: str, run: SavedRun) -> list[Picture]:
     count = sum(len(row["failures"]) for row in run.rounds)
     # One cluster of all, or one for each client, are better said than drawn.
     most = max((len(row["cluster_sizes"]) for row in run.rounds), default=0)
-    wanted: list[tuple[Any, Callable[[SavedRun], Chart | Figure], str]] = [
+    wanted: list[tuple[Any, Callable[[SavedRun], Chart], str]] = [
         (run.tests, membership, "the cluster of each client, by colour"),
         (1 < most <= MOST_SIZES, cluster_sizes, "clients in each cluster"),
         (run.tests, client_accuracy, "accuracy of each client in each round"),
@@ -91,10 +91,9 @@ def membership(run: SavedRun) -> Chart:
 
 def _rounds_of_panels(last: int, apart: int, panels: int) -> Spec:
     """Return an axis that counts the rounds of panels, each ``apart`` further on."""
-    ticks = MaxNLocator(5, integer=True).tick_values(1, last)
-    values = [
-        float(t + at * apart) for at in range(panels) for t in ticks if 1 <= t <= last
-    ]
+    step = max(1, round(last / 5))
+    ticks = range(step, last + 1, step)
+    values = [float(tick + at * apart) for at in range(panels) for tick in ticks]
     shown = f"format(datum.value > {apart} ? datum.value - {apart} : datum.value, 'd')"
     domain = (0.5, last + (panels - 1) * apart + 0.5)
     axis: Any = {"values": values, "labelExpr": shown, "labelOverlap": False}
@@ -202,43 +201,41 @@ def failures(run: SavedRun) -> Chart:
     return Chart(rows, [layer("bar", bar)], 260)
 
 
-def client_accuracy(run: SavedRun) -> Figure:
+def client_accuracy(run: SavedRun) -> Chart:
     """Draw every client's accuracy in every round, the best clients on top."""
     table = run.table("accuracy")
     order = np.argsort(-np.nan_to_num(np.nanmean(table, axis=1)), kind="stable")
     count, rounds = table.shape
-    figure = new_figure(WIDTH, 4.0)
-    axes = figure.add_subplot()
-    extent = (0.5, rounds + 0.5, count, 0)
-    style: Any = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
-    image = axes.imshow(table[order], cmap="cividis", vmin=0, vmax=1, **style)
-    if len(run.drifts) <= MOST_MARKS:
-        dashed: Any = {"color": "white", "linewidth": 0.9, "linestyle": (0, (2, 2))}
-        for server_round in run.drifts:
-            axes.axvline(server_round - 0.5, **dashed)
-    bar = figure.colorbar(image, ax=axes)
-    bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_xlabel("round")
-    axes.set_ylabel("clients, by mean accuracy")
-    count_in_integers(axes.xaxis)
-    return figure
+    url = image(table[order], (0, 1), CIVIDIS)
+    rows = [{"round": 0.5, "end": rounds + 0.5, "place": 0, "below": count, "url": url}]
+    x = rounds_axis(0.5, rounds + 0.5)
+    y = number("place", (count, 0), title="clients, by mean accuracy", grid=False)
+    legend = gradient((0, 1), "cividis", "linear", title=None, format=".0%")
+    layers = [place(rows, x, y), _mark_drifts(run, x), legend]
+    return Chart([], layers, 380, tells=False)
 
 
-def class_distances(run: SavedRun) -> Figure:
+def class_distances(run: SavedRun) -> Chart:
     """Draw the distances of classifiers, a matrix per class: FedCCFA, Figure 7."""
     matrices = run.distances
     assert matrices is not None
     columns = min(5, len(matrices))
-    rows = -(-len(matrices) // columns)
-    figure = new_figure(WIDTH, 0.4 + rows * WIDTH / columns)
-    largest = max(float(np.nanmax(matrices, initial=0.0)), 1e-6)
-    shared = figure.subplots(rows, columns, squeeze=False)
-    for axes in shared.flat[len(matrices) :]:
-        axes.axis("off")
-    for label, (axes, matrix) in enumerate(zip(shared.flat, matrices, strict=False)):
-        image = axes.imshow(matrix, vmin=0, vmax=largest, cmap="cividis")
-        axes.set_title(f"class {label}", fontsize=8)
-        axes.set_xticks([])
-        axes.set_yticks([])
-    figure.colorbar(image, ax=shared, shrink=0.6, label="distance")
-    return figure
+    lines = -(-len(matrices) // columns)
+    span = (0.0, max(float(np.nanmax(matrices, initial=0.0)), 1e-6))
+    rows = [
+        {
+            "round": label % columns,
+            "end": label % columns + 0.92,
+            "place": label // columns + 0.15,
+            "below": label // columns + 1,
+            "url": image(matrix, span, CIVIDIS),
+            "class": f"class {label}",
+        }
+        for label, matrix in enumerate(matrices)
+    ]
+    x = number("round", (0, columns), title=None, **NO_LABELS)
+    y = number("place", (lines, 0), title=None, **NO_LABELS)
+    name = {"x": x, "y": y, "text": {"field": "class"}}
+    legend = gradient(span, "cividis", "linear", title="distance")
+    layers = [place(rows, x, y), layer("text", name, rows, align="left", dy=-7), legend]
+    return Chart([], layers, 60 + 105 * lines, tells=False)

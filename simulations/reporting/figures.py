@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.types import FloatArray
 from simulations.reporting.charts import GREY, Chart, Spec, layer, number, rounds_axis
-from simulations.reporting.saved import SavedRun
 
 # Lines on white need contrast: 3 to 1 for the first seven.
 LINES = (

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
 from rich.table import Table
 
-from cfl_flower.analysis.comparison import Compared, Rows
+from cfl_flower.analysis.comparison import Rows
 from cfl_flower.analysis.leads import find_leads
 from cfl_flower.analysis.tables import mean_and_deviation, new_table
-from simulations.reporting.saved import SavedRun
 
 BOUNDS = {"local": "which shares nothing", "oracle": "which knows the true clusters"}
 """Methods that others are measured by: they cannot lead, but are named beside."""
@@ -31,7 +30,7 @@ class Winner:
     """Over the second, in points, over the seeds that both have."""
 
 
-def find_winner(rows: Rows[SavedRun], key: str) -> Winner | None:
+def find_winner(rows: Rows, key: str) -> Winner | None:
     """Return who leads by an accuracy; None unless all runs have it."""
     values = {
         name: {each.run.resolved["seed"]: getattr(each.score, key) for each in row}
@@ -55,20 +54,18 @@ def find_winner(rows: Rows[SavedRun], key: str) -> Winner | None:
     return Winner(best, percent, others[0], lead.in_points() if lead else "")
 
 
-def costs(rows: Rows[SavedRun]) -> Mapping[str, float]:
+def costs(rows: Rows) -> Mapping[str, float]:
     """Return the megabytes of the methods that send any, both ways, the least first."""
-    sent = {name: _megabytes(row) for name, row in rows.items()}
+    sent = {
+        name: fmean(each.score.bytes_up + each.score.bytes_down for each in row) / 1e6
+        for name, row in rows.items()
+    }
     return {
         name: sent[name] for name in sorted(sent, key=sent.__getitem__) if sent[name]
     }
 
 
-def _megabytes(row: Sequence[Compared[SavedRun]]) -> float:
-    """Return what a method sent, the mean over seeds."""
-    return fmean(each.score.bytes_up + each.score.bytes_down for each in row) / 1e6
-
-
-def sentences(rows: Rows[SavedRun]) -> Iterator[str]:
+def sentences(rows: Rows) -> Iterator[str]:
     """Yield who leads, by how much, and at what cost, a sentence each."""
     for key, when in MOMENTS.items():
         if winner := find_winner(rows, key):
@@ -90,7 +87,7 @@ def sentences(rows: Rows[SavedRun]) -> Iterator[str]:
         )
 
 
-def _beside(rows: Rows[SavedRun], key: str) -> str:
+def _beside(rows: Rows, key: str) -> str:
     """Say what those have by whom others are measured."""
     found = []
     for name, row in rows.items():
@@ -111,7 +108,7 @@ def _bytes(megabytes: float) -> str:
     return f"{1000 * megabytes:.0f} kB" if small else f"{megabytes:.1f} MB"
 
 
-def overview(found: Iterable[tuple[str, Rows[SavedRun]]]) -> Table:
+def overview(found: Iterable[tuple[str, Rows]]) -> Table:
     """Lay out who leads at the end on each stream of data, and at what cost."""
     headings = ("most accurate at the end", "accuracy, %", "lead, in points")
     title = "who leads on which data, and what the methods sent, up and down"

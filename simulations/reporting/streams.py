@@ -10,27 +10,25 @@ from itertools import compress
 from pathlib import Path
 
 from markupsafe import Markup
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from cfl_flower.analysis.comparison import (
     Compared,
+    by_stream,
     find_failures,
     find_share,
+    group_seeds,
     make_tables,
-    require_same_data,
-    stream_of,
     with_references,
 )
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
+from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.types import Json
 from simulations.reporting import figures
-from simulations.reporting.charts import Chart
+from simulations.reporting.charts import GRADIENT, Chart, save
 from simulations.reporting.figures import Line
 from simulations.reporting.findings import sentences
-from simulations.reporting.plotting import to_svg
-from simulations.reporting.saved import SavedRun, group_seeds
 
 
 def slug(name: str) -> str:
@@ -44,31 +42,27 @@ class Picture:
 
     name: str
     caption: str
-    figure: Chart | Figure = field(repr=False)
-    """A chart; an image, where each of many numbers is a colour."""
+    figure: Chart = field(repr=False)
 
     @property
     def chart(self) -> Chart | None:
-        """The figure, if it can tell its values."""
-        return self.figure if isinstance(self.figure, Chart) else None
+        """The figure, if it can tell its values; an image cannot."""
+        return self.figure if self.figure.tells else None
 
     @cached_property
     def svg(self) -> Markup:
         """The figure as an element that says what it shows."""
-        drawn = self.figure
-        svg = drawn.svg if isinstance(drawn, Chart) else to_svg(drawn, self.name)
         label = Markup.escape(self.caption)
-        return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
+        element = f'<svg role="img" aria-label="{label}"'
+        drawn = self.figure.svg.replace("<svg", element, 1)
+        # In a page with others its id is its own.
+        return Markup(drawn.replace(GRADIENT, f"{self.name}-{GRADIENT}"))
 
     def save(self, folder: str | Path) -> None:
         """Write it as PDF and as SVG into a folder, made if it is not there."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         for kind in ("pdf", "svg"):
-            path = Path(folder, f"{self.name}.{kind}")
-            if isinstance(self.figure, Chart):
-                self.figure.save(path)
-            else:
-                self.figure.savefig(path)
+            save(self.figure.svg, Path(folder, f"{self.name}.{kind}"))
 
     def _repr_svg_(self) -> str:
         """Show it in a notebook."""
@@ -119,7 +113,7 @@ class Stream:
         return [Line(line.label, runs, line.number) for line, runs in kept if runs]
 
     @cached_property
-    def rows(self) -> dict[str, list[Compared[SavedRun]]]:
+    def rows(self) -> dict[str, list[Compared]]:
         """The runs with finished rounds, each beside its reference."""
         runs = {line.label: line.runs for line in self.begun}
         return with_references(runs, self.reference)
@@ -150,9 +144,8 @@ class Stream:
 
 def swept_tables(streams: Iterable[Stream]) -> list[Table]:
     """Return tables of methods by what differs between streams, such as the drift."""
-    runs = [run for each in streams for line in each.lines for run in line.runs]
     return sweep_tables(
-        [(run.resolved, run.rounds if run.complete else ()) for run in runs]
+        [run for each in streams for line in each.lines for run in line.runs]
     )
 
 
@@ -222,21 +215,28 @@ def divide(runs: Sequence[SavedRun], reference: str = REFERENCE_METHOD) -> list[
     """
     if reference != REFERENCE_METHOD:
         require_reference([run.resolved for run in runs], reference)
-    found: dict[str, list[SavedRun]] = {}
-    for run in runs:
-        found.setdefault(stream_of(run.resolved), []).append(run)
-    streams = []
+    found = by_stream(runs)
     # In an order that does not depend on that of the runs.
     order = sorted(found, key=lambda name: (_describe(found[name][0].resolved), name))
     words = _differences([found[name][0].resolved for name in order])
+    streams = []
     for number, name in enumerate(order, 1):
-        some = found[name]
-        require_same_data(
-            {str(run.folder): (int(run.resolved["seed"]), run.data) for run in some}
-        )
-        lines = [Line(label, group, 0) for label, group in group_seeds(some).items()]
+        groups = group_seeds(found[name])
+        labels = sorted(groups, key=lambda label: _place(groups[label][0], label))
+        lines = [Line(label, groups[label], 0) for label in labels]
         streams.append(Stream(number, lines, words[number - 1], reference))
     return _numbered(streams)
+
+
+def _place(run: SavedRun, label: str) -> tuple[int, list[tuple[int, str]]]:
+    """Return what methods are ordered by on all pages.
+
+    fedavg and local come first, oracle last; numbers in labels count as such.
+    """
+    ranks = {"fedavg": 0, "local": 1, "oracle": 3}
+    words = re.split(r"(\d+)", label)
+    numbers = [(int(word) if word.isdigit() else 0, word) for word in words]
+    return ranks.get(run.strategy, 2), numbers
 
 
 def _numbered(streams: Sequence[Stream]) -> list[Stream]:

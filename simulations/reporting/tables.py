@@ -11,7 +11,6 @@ from dataclasses import asdict
 from rich.table import Table
 
 from cfl_flower.analysis.comparison import Rows
-from simulations.reporting.saved import SavedRun
 
 LATEX = {
     **{special: f"\\{special}" for special in "%_&#${}"},
@@ -73,7 +72,7 @@ def _cell(value: object) -> object:
     return f"'{value}" if formula else value
 
 
-def to_csv(streams: Iterable[tuple[str, Rows[SavedRun]]]) -> str:
+def to_csv(streams: Iterable[tuple[str, Rows]]) -> str:
     """Write every run's score with its stream of data, its method and its seed.
 
     Accuracies are shares, bytes are bytes, times seconds; empty is what was not

@@ -10,6 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
 
+import yaml
 from rich.console import Console
 
 from cfl_flower.aliases import require_own_packages
@@ -21,13 +22,18 @@ from cfl_flower.errors import (
     one_line,
 )
 from cfl_flower.runs.console import Verbosity
-from simulations.shell.set_files import add_option
 
 FLAGS = (
     ("-q", "--quiet", Verbosity.QUIET, "only the result and what went wrong"),
     ("-v", "--verbose", Verbosity.VERBOSE, "every round in detail"),
 )
 """Short and long name, what it sets, and what that means."""
+
+SET_FILE = "--set-file"
+"""The option of overrides in a file. A line is one as on the command line, without the
+shell's quotes; a line that begins with # is a comment. A .yaml file is a list of the
+same, as Hydra itself keeps overrides. What the command line sets wins, wherever it
+stands, and of two files the later one."""
 
 NO_DASHES = "settings are written without dashes, as in rounds=5"
 """What those need to know who write ``--rounds 5``."""
@@ -86,21 +92,77 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; {hint}see --help")
 
     def add_overrides(self) -> None:
-        """Add Hydra's overrides, read as `overrides`, and `set_file`."""
+        """Add Hydra's overrides, read as `overrides`, and those of files."""
         self.takes_overrides = True
         words = "Hydra's overrides"
         self.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=words)
-        add_option(self)
+        self.add_argument(
+            SET_FILE,
+            action="append",
+            default=[],
+            type=Path,
+            metavar="FILE",
+            help="overrides in a file, one a line; the command line wins",
+        )
+
+    def parse_overrides(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Read a command line whose `overrides` have those of its files before them."""
+        found = self.parse_intermixed_args(list(arguments))
+        found.overrides = with_files(found.set_file, found.overrides)
+        return found
 
     def add_many_runs(self) -> None:
         """Add what commands of many runs share: jobs, Markdown and verbosity."""
         add = self.add_argument
         add("--jobs", type=count, help="runs at a time (default: as many as fit)")
         add("--markdown", action="store_true", help="tables as Markdown")
-        store: dict[str, Any] = {"dest": "verbosity", "action": "store_const"}
+        self.add_verbosity()
         self.set_defaults(verbosity=Verbosity.NORMAL)
+
+    def add_verbosity(self) -> None:
+        """Add how much is said, as `verbosity`, None if it is not said."""
+        store: dict[str, Any] = {"dest": "verbosity", "action": "store_const"}
         for short, name, verbosity, what in FLAGS:
-            add(short, name, **store, const=verbosity, help=what)
+            self.add_argument(short, name, **store, const=verbosity, help=what)
+
+
+def with_files(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
+    """Return the overrides of files that later ones do not replace, and those given.
+
+    Raises `ConfigError` if a file cannot be read or holds anything else.
+    """
+    # With Hydra, which a device that only looks for its model does not have.
+    from cfl_flower.config.overrides import parse
+
+    found = list(overrides)
+    for path in reversed(files):
+        keys = {item.key_or_group for item in parse(found)}
+        ours = read_overrides(path)
+        pairs = zip(ours, parse(ours), strict=True)
+        found = [each for each, item in pairs if item.key_or_group not in keys] + found
+    return found
+
+
+def read_overrides(path: Path) -> list[str]:
+    """Return the overrides in a file, or raise a `ConfigError`."""
+    try:
+        text = path.expanduser().read_text(encoding="utf-8")
+        found = yaml.safe_load(text) if path.suffix in (".yaml", ".yml") else text
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise ConfigError(
+            f"{SET_FILE} {path} cannot be read ({reason}); name a file with an "
+            "override in each line"
+        ) from error
+    if isinstance(found, str):
+        lines = (line.strip() for line in found.splitlines())
+        return [line for line in lines if line and not line.startswith("#")]
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ConfigError(
+            f"{SET_FILE} {path} is no list of overrides; write them as - rounds=20, or "
+            "choose nested settings in conf/experiment/NAME.yaml by experiment=NAME"
+        )
+    return found
 
 
 def program(command: str) -> str:

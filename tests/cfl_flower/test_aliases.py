@@ -19,7 +19,7 @@ from cfl_flower.settings import locate
     "name",
     [
         *("strategies", "clients", "conf", "simulations"),
-        *("strategies.fedavg", "clients.base", "simulations.reporting.saved"),
+        *("strategies.fedavg", "clients.base", "simulations.reporting.tables"),
     ],
 )
 def test_an_alias_is_the_same_module(name: str) -> None:

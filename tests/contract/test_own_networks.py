@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import build_network
 from simulations.export import export
-from simulations.reporting.saved import load_run
 from tests.conftest import Runner
 
 OWN = """

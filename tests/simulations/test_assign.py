@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cfl_flower.analysis.saved import load_run
 from simulations.assign import main
-from simulations.reporting.saved import load_run
-from simulations.serving.assignment import assign, open_run
+from simulations.assignment import Opened
 from strategies.stocfl import StoCFLState
 from tests.cfl_flower.client.test_node_config import SITES, Sites
 from tests.conftest import Runner
@@ -25,10 +25,10 @@ def run(run_small: Runner) -> Any:
 
 
 def test_clients_that_never_trained_find_their_concept(run: Any) -> None:
-    opened = open_run(run.folder)
+    opened = Opened(run.folder)
     state = opened.state
     assert isinstance(state, StoCFLState)
-    found = [assign(opened, client, opened.done) for client in range(12)]
+    found = [opened.assign(client, opened.done) for client in range(12)]
     seen = [len(each) > 0 for each in state.representations]
     assert 0 < sum(seen) < 12
     # Clusters of one concept that never met in a round are still apart.
@@ -52,10 +52,10 @@ def test_clients_that_never_trained_find_their_concept(run: Any) -> None:
 def test_without_labels_most_still_do(option: str, run_small: Runner) -> None:
     options = [*OPTIONS, option, "participants=12"]
     run = run_small("strategy=stocfl", *options)
-    opened = open_run(run.folder)
+    opened = Opened(run.folder)
     state, done = opened.state, opened.done
     right = [
-        assign(opened, client, done, unlabelled=True).cluster == cluster
+        opened.assign(client, done, unlabelled=True).cluster == cluster
         for client, cluster in zip(state.clients, state.clusters.tolist(), strict=True)
     ]
     assert sum(right) >= 10
@@ -76,8 +76,8 @@ def test_clients_of_other_methods_go_where_their_loss_is_smallest(
 ) -> None:
     options = [*OPTIONS, "participants=12", "clusters=3", "strategy.local.epochs=5"]
     run = run_small("strategy=ifca", *options)
-    opened = open_run(run.folder)
-    found = [assign(opened, client, opened.done) for client in range(12)]
+    opened = Opened(run.folder)
+    found = [opened.assign(client, opened.done) for client in range(12)]
     assert [each.cluster for each in found] == opened.state.clusters.tolist()
     assert main([str(run.folder), "--clients", "15", "--client", "12-14"]) == 0
     assert "3 clients, mean accuracy" in capsys.readouterr().out
@@ -98,7 +98,7 @@ def test_a_device_is_told_by_its_whole_folder(
 ) -> None:
     run = run_small(*SITES, "strategy=stocfl", grid=Sites(tmp_path))
     where = str(tmp_path / "site-c")
-    found = assign(open_run(run.folder, data_dir=where), 0, 4)
+    found = Opened(run.folder, data_dir=where).assign(0, 4)
     _, state = load_run(run.folder).load_state()
     assert found.cluster == state.clusters[state.clients.index("site-c")]
     assert found.joins

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulations.assign import find, measure
 from simulations.engines.superlink import PROJECT
-from simulations.serving.served import find, measure
 
 # By the sum of differences the first is nearer, by their squares the second.
 POINT = np.zeros(4)

@@ -88,7 +88,7 @@ def test_help_and_a_wrong_key_need_none_of_what_trains(
     assert done.returncode == exit_code
     imported = set(done.stderr.split())
     assert "cfl_flower.errors" in imported
-    heavy = {"flwr", "matplotlib", "pandas", "ray", "scipy", "sklearn", "torch"}
+    heavy = {"flwr", "vl_convert", "pandas", "ray", "scipy", "sklearn", "torch"}
     assert not heavy & imported
 
 
@@ -106,7 +106,7 @@ def test_a_run_in_process_needs_neither_ray_nor_what_draws_nor_a_compiler(
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     imported = set(done.stdout.split())
     assert "torch" in imported
-    assert not {"matplotlib", "ray", "sympy", "torch._dynamo", "torchvision"} & imported
+    assert not {"vl_convert", "ray", "sympy", "torch._dynamo", "torchvision"} & imported
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from cfl_flower.analysis.saved import SavedRun, load_run
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from cfl_flower.models import FlatModel, initial_vector
 from simulations import assign
+from simulations.assign import find
 from simulations.deploy import samples
 from simulations.export import export, main
-from simulations.reporting.saved import SavedRun, load_run
-from simulations.serving.served import find
 from tests.conftest import Runner
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CflError, ConfigError
 from cfl_flower.runs.directory import check_output_dir
 from cfl_flower.server_app import open_stream
-from simulations.assign import assign_from_served
+from simulations.assign import assign_from_served, read_served
 from simulations.deploy import samples
 from simulations.export import export
 from simulations.report import render
-from simulations.reporting.saved import load_run
-from simulations.serving.served import read_served
 from tests.conftest import Runner
 from tests.fuzzing import ODD, Mutator
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.config.compose import compose_config
-from cfl_flower.runs.reading import Finished, read_finished
 from simulations.run import run
 
 pytestmark = [
@@ -24,7 +24,7 @@ STRATEGIES = ["fedavg", "fielding", "stocfl", "flexcfl", "fedccfa", "ccfl"]
 SMALL = "rounds=4 drift.rounds=[3] model=mlp model.hidden=16 clients=24 participants=12"
 
 
-def finish(folder: Path, *overrides: str) -> Finished:
+def finish(folder: Path, *overrides: str) -> SavedRun:
     config = compose_config([*SMALL.split(), *overrides, f"output_dir={folder}"])
     run(config)
     found = read_finished(config)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.environment import plugins
 from simulations.engines.superlink import PROJECT
 from simulations.new import write_skeleton
 from simulations.report import render
-from simulations.reporting.saved import load_run
 
 CONSOLE = "import sys; sys.path.remove(''); from simulations.cli import app; app()"
 """`cfl-flower`, whose path lacks the current folder."""

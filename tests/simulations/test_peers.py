@@ -13,7 +13,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from simulations.benchmark.peers import table
-from simulations.benchmark.peers.scripts import dense
+from simulations.benchmark.peers.scripts import job as scripts
 from simulations.engines.inprocess import InProcessGrid
 
 SMALL = (
@@ -42,10 +42,7 @@ def test_flowers_client_trains_the_model_that_it_gets(tmp_path: Path) -> None:
 
     prepared = table.Prepared(SMALL)
     job = prepared.job(tmp_path, SMALL)
-    network = dense.load(dense.build(job.shapes), prepared.start[0])
-    x = torch.rand(3, 1, 28, 28)
-    ours = prepared.model.load(prepared.start[0]).module
-    assert torch.allclose(network(x), ours(x), atol=1e-5)
+    network = scripts.set_parameters(scripts.build(job.shapes), prepared.start[0])
     arrays = ArrayRecord(network.state_dict())
     config = ConfigRecord({"job": json.dumps(vars(job))})
     content = RecordDict({"arrays": arrays, "config": config})
@@ -54,7 +51,18 @@ def test_flowers_client_trains_the_model_that_it_gets(tmp_path: Path) -> None:
     (reply,) = grid.send_and_receive([message])
     assert reply.content.metric_records["metrics"]["num-examples"] == 20
     network.load_state_dict(reply.content.array_records["arrays"].to_torch_state_dict())
-    assert not np.allclose(dense.vector(network), prepared.start[0])
+    assert not np.allclose(scripts.get_parameters(network), prepared.start[0])
+
+
+@pytest.mark.parametrize("work", table.WORKS)
+def test_the_others_networks_are_ours(work: str, tmp_path: Path) -> None:
+    overrides = f"{table.WORKS[work]} clients=20"
+    prepared = table.Prepared(overrides)
+    job = prepared.job(tmp_path, overrides)
+    network = scripts.set_parameters(scripts.build(job.shapes), prepared.start[0])
+    ours = prepared.model.load(prepared.start[0]).module
+    x = torch.rand(3, 1, 28, 28)
+    assert torch.allclose(network(x), ours(x), atol=1e-5)
 
 
 def test_a_client_is_tested_with_the_model_that_fits_its_samples() -> None:

@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 import yaml
 
+from cfl_flower.analysis.comparison import group_seeds
+from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError, NoValidResultError
 from cfl_flower.runs.directory import FAILURE
 from simulations.report import main, measured, render
 from simulations.reporting import tables as report_tables
-from simulations.reporting.saved import SavedRun, find_runs, group_seeds, load_run
 from simulations.reporting.streams import divide
 from simulations.reporting.tables import _escape
 from simulations.run import main as run_main

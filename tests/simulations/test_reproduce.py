@@ -16,13 +16,14 @@ import pytest
 import yaml
 from rich.console import Console
 
+from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.composition import compose_plain
 from cfl_flower.data.datasets.images import Mnist
 from cfl_flower.environment.plugins import CONF
 from cfl_flower.errors import ConfigError
 from cfl_flower.runs.console import Verbosity
-from cfl_flower.runs.reading import Finished, finished, read_finished
+from cfl_flower.runs.reading import finished
 from simulations import reproduce
 from simulations.batch.jobs import Job, carry_out
 from simulations.papers import published
@@ -369,21 +370,21 @@ def test_the_best_round_is_one_after_everyone_could_take_part(tmp_path: Path) ->
     row = {"cluster_sizes": [6], "failures": [], "bytes_up": 1, "bytes_down": 1}
     accuracies = (0.9, 0.8, 0.6, None)
     lines = [{"round": t, "accuracy": a, **row} for t, a in enumerate(accuracies, 1)]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (tmp_path / "rounds.jsonl").write_text(text)
+    run = SavedRun(tmp_path, [], config.resolved, lines, [])
     table = TABLES["flexcfl_table4"]
-    assert table.value(Finished(config, {})) == pytest.approx(60.0)
-    few = Finished(replace(config, participants=1), {})
+    assert table.value(run) == pytest.approx(60.0)
+    few = replace(run, resolved={**config.resolved, "participants": 1})
     assert table.value(few) == pytest.approx(60.0)
 
 
-def test_bytes_are_compared_with_the_models_of_fedavg() -> None:
+def test_bytes_are_compared_with_the_models_of_fedavg(tmp_path: Path) -> None:
     figure = TABLES["flexcfl_figure6"]
     config = compose_config(["model=mclr", "rounds=4", "participants=5"])
     # 650 parameters, to and from five clients in four rounds.
-    run = Finished(config, {"bytes_up": 52_000, "bytes_down": 52_000})
+    equal = {"bytes_up": 52_000, "bytes_down": 52_000}
+    run = SavedRun(tmp_path, [], config.resolved, [], [], equal)
     assert figure.value(run) == 100
-    more = Finished(config, {"bytes_up": 52_000, "bytes_down": 78_000})
+    more = replace(run, summary={"bytes_up": 52_000, "bytes_down": 78_000})
     assert figure.value(more) == 125
     assert figure.unit == "bytes in % of FedAvg's"
     assert TABLES["flexcfl_table4"].unit == "accuracy in %, best"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.errors import ConfigError
 from simulations.report import render
-from simulations.reporting.saved import load_run
 from simulations.shell.terminal import report
 from tests.conftest import Runner
 

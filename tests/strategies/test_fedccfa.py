@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.communication.results import Results
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import CheckpointError
 from cfl_flower.types import Result
 from simulations.reporting.client_pictures import class_distances as draw_distances
-from simulations.reporting.plotting import to_svg
-from simulations.reporting.saved import load_run
 from tests.conftest import Runner, open_method
 
 CCFA = [
@@ -195,7 +194,7 @@ def test_distances_of_a_saved_run_are_drawn(run_small: Runner) -> None:
     same = concepts[:, None] == concepts
     matrix = saved.distances[1]
     assert matrix[same].max() < matrix[~same].min()
-    assert "class 9" in to_svg(draw_distances(saved), "distances")
+    assert "class 9" in draw_distances(saved).svg
     # An older round's arrays are no checkpoint, and damaged ones are told in a line.
     (kept,) = (run.folder / "checkpoint").glob("*.safetensors")
     kept.with_name("round-00000000.safetensors").write_bytes(b"older")

@@ -19,9 +19,6 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 import torch
-from rich.box import MARKDOWN
-from rich.console import Console
-from rich.table import Table
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.overrides import split
@@ -31,6 +28,7 @@ from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
 from cfl_flower.server_app import open_stream
 from cfl_flower.types import Vector
+from simulations.benchmark.measure import print_table
 from simulations.benchmark.peers import scripts
 from simulations.benchmark.peers.scripts.job import DONE, Job
 from simulations.engines.superlink import PROJECT
@@ -46,6 +44,9 @@ WORKS = {
     "FedAvg, mclr 784x10": f"{COMMON} partition=iid strategy=fedavg model=mclr",
     "FedAvg, MLP 784-200-10": (
         f"{COMMON} partition=iid strategy=fedavg model=mlp model.hidden=200"
+    ),
+    "FedAvg, FedCCFA's CNN": (
+        f"{COMMON} partition=iid strategy=fedavg model=fedccfa_cnn rounds=8"
     ),
     # Five groups of clients, who call the same images by other labels.
     "IFCA, 5 MLPs 784-200-10": (
@@ -154,8 +155,7 @@ class Prepared:
 
 def show() -> int:
     """Print the table; return 1 if one of our own engines is missing from it."""
-    console = Console(width=160)
-    table = Table("work", *COLUMNS, box=MARKDOWN)
+    lines = []
     code = 0
     for work, overrides in WORKS.items():
         prepared = Prepared(overrides)
@@ -163,14 +163,14 @@ def show() -> int:
             if prepared.config.names["strategy"] not in peer.methods:
                 continue
             try:
-                table.add_row(work, name, *measure(prepared, overrides, peer))
+                lines.append([work, name, *measure(prepared, overrides, peer)])
             except subprocess.CalledProcessError as error:
                 words = error.stderr.decode().strip().splitlines()[-1:]
-                console.print(f"{name} failed at {work}: {words}", markup=False)
+                print(f"{name} failed at {work}: {words}")
                 # What others' libraries lack is said, and no fault of ours.
                 if not peer.needs:
                     code = 1
-    console.print(table)
+    print_table("", ("work", *COLUMNS), lines)
     return code
 
 

@@ -10,20 +10,22 @@ from rich.console import Console
 from rich.table import Table
 
 from cfl_flower.analysis.comparison import compare
+from cfl_flower.analysis.saved import SavedRun, read_finished
 from cfl_flower.analysis.sweeps import sweep_tables
 from cfl_flower.config.compose import RunConfig, compose_config, compose_sweep
 from cfl_flower.errors import ConfigError
-from cfl_flower.runs.reading import read_finished
 from simulations.compare import by_settings, make_jobs
 from tests.conftest import SMALL, Runner
 
 
 def swept(configs: list[RunConfig]) -> list[Table]:
     """Return the tables of configurations whose runs may be finished."""
-    runs = [read_finished(config) for config in configs]
-    rounds = [run.rounds if run else () for run in runs]
-    settings = [config.resolved for config in configs]
-    return sweep_tables(list(zip(settings, rounds, strict=True)))
+    return sweep_tables(
+        [
+            read_finished(config) or SavedRun(Path(), [], config.resolved, [], [])
+            for config in configs
+        ]
+    )
 
 
 def columns(configs: list[RunConfig]) -> dict[str, list[list[str]]]:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cfl_flower.analysis.saved import SavedRun, load_run
 from simulations.reporting import client_pictures
 from simulations.reporting.client_pictures import cluster_sizes, failures, membership
-from simulations.reporting.saved import SavedRun, load_run
 from tests.conftest import Runner
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from cfl_flower.analysis.saved import SavedRun, load_run
 from simulations.reporting.charts import DARK, Spec
 from simulations.reporting.figures import DASHES, LINES, Line, accuracy, traffic
-from simulations.reporting.saved import SavedRun, load_run
 from tests.conftest import Runner
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cfl_flower.analysis.saved import load_run
 from simulations.reporting import tables as report_tables
 from simulations.reporting.findings import overview
-from simulations.reporting.saved import load_run
 from simulations.reporting.streams import divide, question
 from tests.conftest import Runner
 from tests.simulations.test_report import again

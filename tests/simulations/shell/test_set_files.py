@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulations import compare, preview, run
-from simulations.shell.set_files import read_overrides, with_files
+from simulations.shell.terminal import read_overrides, with_files
 
 
 def test_a_line_is_an_override_and_a_yaml_file_is_hydras_list(tmp_path: Path) -> None:
@@ -35,7 +35,9 @@ def test_commands_take_the_same_file(
         assert command.main(["seed=3", "--set-file", "small", "clients=5"]) == 2
         assert "partition.groups=11" in capsys.readouterr().err
     words = ["--set-file=small", "--multirun", "strategy=glob(*)", "clients=5"]
-    assert run.take_files(words) == [
-        *("--multirun", "participants=2", "partition.groups=11"),
+    asked = run.parse_arguments(words)
+    assert asked.multirun
+    assert asked.overrides == [
+        *("participants=2", "partition.groups=11"),
         *("strategy=glob(*)", "clients=5"),
     ]

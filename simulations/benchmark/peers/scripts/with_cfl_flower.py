@@ -15,8 +15,8 @@ LOOK_EVERY = 0.005
 
 def run(job: Job) -> list[Any]:
     """Train as the job's overrides say."""
+    from cfl_flower.analysis.saved import load_run
     from cfl_flower.config.compose import compose_config
-    from simulations.reporting.saved import load_run
     from simulations.run import run as train
 
     folder = Path(job.folder, "run")

@@ -60,10 +60,21 @@ def _losses(model: Any, batch: Any, key: Any) -> Any:
     from jax import numpy as jnp
 
     del key
-    x = batch["x"].reshape(len(batch["x"]), -1)
     layers = list(zip(model[::2], model[1::2], strict=True))
+    x = batch["x"]
+    between = jax.nn.leaky_relu if layers[0][0].ndim == 4 else jax.nn.relu
+    padding = 0
+    while layers[0][0].ndim == 4:
+        weight, bias = layers.pop(0)
+        sides = [(padding, padding)] * 2
+        x = jax.lax.conv_general_dilated(x, weight, (1, 1), sides)
+        x = between(x + bias[:, None, None])
+        window = (1, 1, 2, 2)
+        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
+        padding += 1
+    x = x.reshape(len(x), -1)
     for weight, bias in layers[:-1]:
-        x = jax.nn.relu(x @ weight.T + bias)
+        x = between(x @ weight.T + bias)
     scores = jax.nn.log_softmax(x @ layers[-1][0].T + layers[-1][1])
     return -jnp.take_along_axis(scores, batch["y"][:, None], 1)[:, 0]
 

@@ -24,15 +24,21 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch import nn
 
-from simulations.benchmark.peers.scripts import dense
-from simulations.benchmark.peers.scripts.job import Job, carry_out, lap
+from simulations.benchmark.peers.scripts.job import (
+    Job,
+    build,
+    carry_out,
+    get_parameters,
+    lap,
+    set_parameters,
+)
 
 client_app = ClientApp()
 
 
 def run(job: Job) -> list[Any]:
     """Train with FedAvg."""
-    network = dense.load(dense.build(job.shapes), job.load("start")[0])
+    network = set_parameters(build(job.shapes), job.load("start")[0])
     clients = len(job.load("y"))
     trained: list[ArrayRecord] = []
 
@@ -59,7 +65,7 @@ def run(job: Job) -> list[Any]:
     one_cpu: Any = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 1}}
     run_simulation(server, client_app, clients, backend_config=one_cpu)
     network.load_state_dict(trained[0].to_torch_state_dict())
-    return [dense.vector(network)]
+    return [get_parameters(network)]
 
 
 @client_app.train()
@@ -67,7 +73,7 @@ def train(message: Message, context: Context) -> Message:
     """Train the model of a message on the data of this node's client."""
     content: Any = message.content
     job = Job(**json.loads(content["config"]["job"]))
-    network = dense.build(job.shapes)
+    network = build(job.shapes)
     network.load_state_dict(content["arrays"].to_torch_state_dict())
     client = int(context.node_config["partition-id"])
     x, y = (torch.from_numpy(np.array(job.load(name)[client])) for name in "xy")

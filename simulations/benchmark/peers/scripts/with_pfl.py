@@ -11,8 +11,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from simulations.benchmark.peers.scripts import dense
-from simulations.benchmark.peers.scripts.job import Job, carry_out, lap
+from simulations.benchmark.peers.scripts.job import (
+    Job,
+    build,
+    carry_out,
+    get_parameters,
+    lap,
+    set_parameters,
+)
 
 
 def run(job: Job) -> list[Any]:
@@ -46,8 +52,8 @@ def run(job: Job) -> list[Any]:
         order = torch.randperm(len(y[client]))
         return PyTorchTensorDataset([x[client][order], y[client][order]])
 
-    network = Model(*dense.build(job.shapes))
-    dense.load(network, job.load("start")[0])
+    network = Model(*build(job.shapes))
+    set_parameters(network, job.load("start")[0])
     data = FederatedDataset(draw, get_user_sampler("random", list(range(len(y)))))
     server = torch.optim.SGD(network.parameters(), 1.0)
     FederatedAveraging().run(
@@ -62,7 +68,7 @@ def run(job: Job) -> list[Any]:
         ),
         callbacks=[Lap()],
     )
-    return [dense.vector(network)]
+    return [get_parameters(network)]
 
 
 if __name__ == "__main__":

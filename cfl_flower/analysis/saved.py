@@ -1,20 +1,18 @@
-"""A run as it lies on disk: what reports and pictures are made from."""
+"""A run as it lies on disk: what tables, reports and pictures are made from."""
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfl_flower.analysis.comparison import method_of, name_methods
 from cfl_flower.config.overrides import first_line, quoted
 from cfl_flower.data.datasets.own import Folder
 from cfl_flower.data.worlds.timeline import Timeline
@@ -25,6 +23,7 @@ from cfl_flower.runs.checkpoint import Checkpoint
 from cfl_flower.runs.directory import CONCEPTS, FAILURE, RUN, repeat_command
 from cfl_flower.runs.provenance import read_provenance
 from cfl_flower.runs.reading import (
+    finished,
     read_rounds,
     read_settings,
     read_summary,
@@ -34,6 +33,9 @@ from cfl_flower.runs.reading import (
 from cfl_flower.settings import build, locate
 from cfl_flower.state import ClusteredState
 from cfl_flower.types import ClientId, FloatArray, IntArray, Json, client_order
+
+if TYPE_CHECKING:
+    from cfl_flower.config.compose import RunConfig
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 """What files that are not what they should be lead to."""
@@ -55,12 +57,22 @@ class SavedRun:
     """The lines of `rounds.jsonl`, at least one unless the run failed."""
     tests: Sequence[Mapping[str, Json]]
     """The lines of `clients.jsonl`, of these rounds."""
-    data: str | None = None
-    """The name of what all clients held, if the run is finished."""
+    summary: Mapping[str, Json] = field(default_factory=dict)
+    """What `summary.json` has; nothing for an unfinished run."""
     failure: str = ""
     """Why the last attempt failed, if it did."""
-    arriving: float | None = None
-    """The share of the training samples that ever arrived, if all need not."""
+    composed: Timeline | None = None
+    """The timeline of its configuration, if that has been composed."""
+
+    @property
+    def data(self) -> str | None:
+        """The fingerprint of all clients' data, if known."""
+        return self.summary.get("data")
+
+    @property
+    def arriving(self) -> float | None:
+        """The share of the training samples that ever arrived, if all need not."""
+        return self.summary.get("arriving")
 
     @property
     def strategy(self) -> str:
@@ -111,7 +123,7 @@ class SavedRun:
         package = self.resolved["strategy"]["_target_"].partition(".")[0]
         if package not in allowed_packages() or not self.checkpoint.exists():
             return None
-        if "distances" not in {field.name for field in fields(self.method.State)}:
+        if "distances" not in {each.name for each in fields(self.method.State)}:
             return None
         found: FloatArray = self.load_state()[1].distances  # type: ignore[attr-defined]
         return found if found.size else None
@@ -189,6 +201,8 @@ class SavedRun:
     @cached_property
     def timeline(self) -> Timeline:
         """The true concepts of simulated clients."""
+        if self.composed is not None:
+            return self.composed
         partition, drift, dataset = self.build("partition", "drift", "dataset")
         sizes = [int(self.resolved[key]) for key in ("clients", "seed", "rounds")]
         clients, seed, rounds = sizes
@@ -250,8 +264,8 @@ class SavedRun:
         return found
 
 
-def load_run(folder: Path) -> SavedRun:
-    """Read a run directory.
+def load_run(folder: Path, composed: Timeline | None = None) -> SavedRun:
+    """Read a run directory, whose timeline may be composed already.
 
     Raises
     ------
@@ -273,13 +287,11 @@ def load_run(folder: Path) -> SavedRun:
     tests = [row for row in read_tests(folder) if row["round"] in done]
     done_well = (folder / "summary.json").is_file()
     summary = read_summary(folder) if done_well else {}
-    data = summary.get("data")
-    arriving = summary.get("arriving")
     try:
         overrides = shlex.split(_read(path).partition("\n")[0].removeprefix("# "))
         overrides = overrides[len(RUN) :]
         run = SavedRun(
-            folder, overrides, config, rounds, tests, data, failure, arriving
+            folder, overrides, config, rounds, tests, summary, failure, composed
         )
         if max(int(config["clients"]), int(config["rounds"])) > LARGEST_RUN:
             raise ConfigError(f"more than {LARGEST_RUN} clients or rounds")
@@ -290,6 +302,23 @@ def load_run(folder: Path) -> SavedRun:
             f"{folder} cannot be read ({why}); it may be of another version"
         ) from error
     return run
+
+
+def read_finished(config: RunConfig) -> SavedRun | None:
+    """Read a run; None if it is not finished.
+
+    Raises `ConfigError` if its files are damaged or contradict each other.
+    """
+    if finished(config) is None:
+        return None
+    folder = Path(config.output_dir)
+    done = len(read_rounds(folder))
+    if done != config.rounds:
+        raise ConfigError(
+            f"{folder / 'rounds.jsonl'} has {done} rounds, but is complete with "
+            f"{config.rounds} by its summary.json; delete the folder and repeat the run"
+        )
+    return load_run(folder, config.timeline)
 
 
 def _read(path: Path) -> str:
@@ -307,36 +336,3 @@ def find_runs(folder: Path) -> list[Path]:
     signs = ("rounds.jsonl", FAILURE)
     begun = [path for path in below if any((path / each).exists() for each in signs)]
     return begun or [folder]
-
-
-def group_seeds(runs: Sequence[SavedRun]) -> dict[str, list[SavedRun]]:
-    """Return the runs of each method, which differ in their seed alone, by its label.
-
-    In an order that is the same for all pages: fedavg and local first, then by label,
-    oracle last. Of a seed that a method has twice, the run with the most rounds counts.
-    """
-    groups: dict[str, dict[int, SavedRun]] = {}
-    for run in runs:
-        seeds = groups.setdefault(method_of(run.resolved), {})
-        earlier = seeds.setdefault(int(run.resolved["seed"]), run)
-        if len(run.rounds) > len(earlier.rounds):
-            seeds[int(run.resolved["seed"])] = run
-    firsts = [next(iter(seeds.values())) for seeds in groups.values()]
-    names = name_methods([(run.strategy, run.folder.name) for run in firsts])
-    if len(set(names)) < len(names):
-        names = [f"{name} {number}" for number, name in enumerate(names, 1)]
-    found = {
-        name: [seeds[seed] for seed in sorted(seeds)]
-        for name, seeds in zip(names, groups.values(), strict=True)
-    }
-    return {
-        name: found[name] for name in sorted(found, key=lambda n: _place(found[n], n))
-    }
-
-
-def _place(runs: Sequence[SavedRun], label: str) -> tuple[int, list[tuple[int, str]]]:
-    """Return what methods are ordered by; numbers in labels count as such."""
-    ranks = {"fedavg": 0, "local": 1, "oracle": 3}
-    words = re.split(r"(\d+)", label)
-    numbers = [(int(word) if word.isdigit() else 0, word) for word in words]
-    return ranks.get(runs[0].strategy, 2), numbers

@@ -1,1 +1,0 @@
-"""What is served of a saved run, and to whom."""
