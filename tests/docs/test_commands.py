@@ -17,7 +17,7 @@ import importlib
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -144,11 +144,10 @@ def check(
     command: str,
     arguments: list[str],
     monkeypatch: pytest.MonkeyPatch,
-    compose: Callable[[Sequence[str]], None] = compose_some,
 ) -> None:
     """Compose what a command would run, or at least read what it is told."""
     if command == "run":
-        compose([each for each in arguments if not each.startswith("-")])
+        compose_all([each for each in arguments if not each.startswith("-")])
     elif command == "compare":
         asked = list(compare.parse_arguments(arguments).overrides)
         if not any(each.startswith("strategy=") for each in asked):
@@ -156,7 +155,7 @@ def check(
         for line in compare.by_settings(compare.with_marks(asked)):
             # Where it would know nothing, the reference that was added is left out.
             with suppress(NoConceptsError):
-                compose(line)
+                compose_all(line)
     elif command == "reproduce":
         tables = reproduce.load_tables()
         said = reproduce.parse(arguments, tables)

@@ -26,7 +26,7 @@ from tests.fuzzing import ODD, Mutator
 
 pytestmark = pytest.mark.slow
 
-EACH = 60
+EACH = 24
 """Forgeries of each file."""
 
 LINES = ("rounds.jsonl", "clients.jsonl")

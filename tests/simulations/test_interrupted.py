@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import simulations.run
 from cfl_flower.runs.reading import read_lines
 
 pytestmark = pytest.mark.slow
@@ -58,8 +60,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     mark, _, again = said[-1].partition("interrupted; go on by ")
     assert mark == "cfl-flower error: "
     assert len(accuracies(folder / place)) < 30
-    subprocess.run([sys.executable, *shlex.split(again)[1:]], check=True)
-    alone = [*SMALL, f"output_dir={tmp_path / 'alone'}"]
-    run = [sys.executable, "-m", "simulations.run", *alone]
-    subprocess.run(run, check=True)
+    _, _, started, *told = shlex.split(again)
+    assert import_module(started).main(told) == 0
+    assert simulations.run.main([*SMALL, f"output_dir={tmp_path / 'alone'}"]) == 0
     assert accuracies(folder / place) == accuracies(tmp_path / "alone")

@@ -13,17 +13,19 @@ from simulations.engines.flower_cli import COMPLETED, wait_for_end
 from simulations.engines.superlink import private_superlink
 from simulations.new import KINDS, main, write_skeleton
 
+ALONE = [kind for kind in KINDS if kind != "project"]
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_skeleton_passes_its_own_test(kind: str, tmp_path: Path) -> None:
-    name = f"own_{kind}"
-    files = write_skeleton(kind, name, tmp_path)
-    assert len(files) == (6 if kind == "project" else 3)
-    assert all(path.exists() for path in files)
-    assert "$" not in "".join(path.read_text() for path in files)
+
+@pytest.mark.parametrize("kinds", [ALONE, ["project"]])
+def test_skeletons_pass_their_own_tests(kinds: list[str], tmp_path: Path) -> None:
+    for kind in kinds:
+        files = write_skeleton(kind, f"own_{kind}", tmp_path)
+        assert len(files) == (6 if kind == "project" else 3)
+        assert all(path.exists() for path in files)
+        assert "$" not in "".join(path.read_text() for path in files)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, f"test_{name}.py"],
+        [*command, *(f"test_own_{kind}.py" for kind in kinds)],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
