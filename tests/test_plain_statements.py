@@ -15,6 +15,12 @@ PACKAGES = ("cfl_flower", "strategies", "clients", "simulations")
 FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
 
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """All of the source, parsed."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
 def packed_assignments(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield assignments of several expressions to several names: ``a, b = 1, f(2)``."""
     for node in ast.walk(tree):
@@ -122,10 +128,12 @@ STATEMENTS: list[Callable[[ast.AST], Iterator[ast.AST]]] = [
 
 
 @pytest.mark.parametrize("find", STATEMENTS, ids=lambda find: find.__name__)
-def test_source_has_no(find: Callable[[ast.AST], Iterator[ast.AST]]) -> None:
+def test_source_has_no(
+    find: Callable[[ast.AST], Iterator[ast.AST]], trees: dict[Path, ast.Module]
+) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
-        for path in FILES
-        for node in find(ast.parse(path.read_text(encoding="utf-8")))
+        for path, tree in trees.items()
+        for node in find(tree)
     ]
     assert not found

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -82,7 +82,7 @@ class ForgingGrid(InProcessGrid):
 
     def __init__(self, mutator: Mutator) -> None:
         super().__init__({"client-id": client} for client in range(12))
-        self.mutator, self.undecodable = mutator, 0
+        self.mutator = mutator
         self.messages, self.answered = 0, 0
         self._hostile: set[str] = set()
 
@@ -124,11 +124,7 @@ class ForgingGrid(InProcessGrid):
         for reply in found:
             hostile = reply.metadata.reply_to_message_id in self._hostile
             if hostile and not reply.has_error():
-                try:
-                    reply.content = self.mutator.records(reply.content)
-                except UNDECODABLE:
-                    self.undecodable += 1
-                    raise
+                reply.content = self.mutator.records(reply.content)
         return found
 
 
@@ -189,7 +185,6 @@ def test_forged_replies_and_messages_harm_nothing(
     run_small: Runner,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    record_property: Callable[[str, object], None],
 ) -> None:
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
     monkeypatch.setattr("cfl_flower.communication.nodes.IDENTIFY_TIMEOUT", 0.1)
@@ -205,10 +200,3 @@ def test_forged_replies_and_messages_harm_nothing(
     assert fuzz.replies > 100
     assert grid.messages > grid.answered > 0
     assert fuzz.refused > 0
-    for key, count in (
-        ("replies", fuzz.replies),
-        ("refused", fuzz.refused),
-        ("undecodable", grid.undecodable),
-        ("messages", grid.messages),
-    ):
-        record_property(key, count)
