@@ -66,8 +66,8 @@ def test_who_holds_a_class_gets_the_means_of_those_who_do(
 # The whole
 
 
-def test_class_clusters_are_the_true_concepts(run_small: Runner) -> None:
-    run = run_small(*CCFA)
+def test_class_clusters_are_the_true_concepts(undisturbed: Runner) -> None:
+    run = undisturbed(*CCFA)
     before, after = run.rounds[3], run.rounds[-1]
     assert before["class_clusters"] == [1] * 10
     assert before["class_ari"] == [1] * 10
@@ -77,10 +77,10 @@ def test_class_clusters_are_the_true_concepts(run_small: Runner) -> None:
 
 
 def test_shared_extractor_adapts_to_drift_where_one_model_cannot(
-    run_small: Runner,
+    run_small: Runner, undisturbed: Runner
 ) -> None:
-    ours = run_small(*CCFA, folder="ours").rounds[-1]["accuracy"]
-    single = run_small(*CCFA[:-1], "strategy=fedavg", folder="single")
+    ours = undisturbed(*CCFA).rounds[-1]["accuracy"]
+    single = run_small(*CCFA[:-1], "strategy=fedavg")
     assert ours > single.rounds[-1]["accuracy"] + 0.1
 
 
@@ -121,8 +121,8 @@ ABLATIONS = [
 
 @pytest.mark.slow
 def test_every_ablation_is_a_run_of_its_own(run_small: Runner) -> None:
-    short = [*CCFA, "rounds=4", "drift.rounds=[3]", "strategy.start=1", "clients=10"]
-    short += ["participants=10", "strategy.local.epochs=2", "strategy.reach=0.03"]
+    short = [*CCFA, "rounds=3", "drift.rounds=[3]", "strategy.start=1", "clients=6"]
+    short += ["participants=6", "strategy.local.epochs=1", "strategy.reach=0.03"]
     kinds = [[], *ABLATIONS]
     runs = [run_small(*short, *kind, folder=str(i)) for i, kind in enumerate(kinds)]
     losses = [run.rounds[-1]["loss"] for run in runs]
