@@ -61,10 +61,8 @@ class Devices(InProcessGrid):
 
 @pytest.fixture(autouse=True)
 def wait_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let runs begin without devices that never come, and ask refused ones at once."""
+    """Let runs begin without devices that never come, or are refused."""
     monkeypatch.setattr("cfl_flower.communication.nodes.JOIN_TIMEOUT", 0.1)
-    monkeypatch.setattr("cfl_flower.communication.asynchronous.REST", 0.05)
-    monkeypatch.setattr("cfl_flower.engine.uploads.LOOK_AROUND", 0.05)
 
 
 @pytest.mark.parametrize("name", RUNS)
