@@ -147,7 +147,7 @@ def check(
 ) -> None:
     """Compose what a command would run, or at least read what it is told."""
     if command == "run":
-        compose_all([each for each in arguments if not each.startswith("-")])
+        compose_some([each for each in arguments if not each.startswith("-")])
     elif command == "compare":
         asked = list(compare.parse_arguments(arguments).overrides)
         if not any(each.startswith("strategy=") for each in asked):
@@ -155,7 +155,7 @@ def check(
         for line in compare.by_settings(compare.with_marks(asked)):
             # Where it would know nothing, the reference that was added is left out.
             with suppress(NoConceptsError):
-                compose_all(line)
+                compose_some(line)
     elif command == "reproduce":
         tables = reproduce.load_tables()
         said = reproduce.parse(arguments, tables)

@@ -11,7 +11,7 @@ import pytest
 
 from simulations.engines.flower_cli import COMPLETED, wait_for_end
 from simulations.engines.superlink import private_superlink
-from simulations.new import main, write_skeleton
+from simulations.new import KINDS, main, write_skeleton
 
 ALONE = [kind for kind in KINDS if kind != "project"]
 
