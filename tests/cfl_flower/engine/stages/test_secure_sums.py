@@ -42,12 +42,14 @@ class Devices(InProcessGrid):
             for client in range(count)
         ]
         super().__init__(configs)
+        self.asked: list[Message] = []
         self.trained: list[RecordDict] = []
         self.change: Callable[[Message], Message] = lambda reply: reply
         self.revealed: list[RecordDict] = []
         self.change_revealed: Callable[[Message], Message] = lambda reply: reply
 
     def _call(self, message: Message) -> Message:
+        self.asked.append(message)
         reply = super()._call(message)
         if message.metadata.message_type == "train":
             self.trained.append(deepcopy(reply.content))
