@@ -10,7 +10,7 @@ has the centres. So a device that never took part finds its model with its
 representation alone (`simulations.assign`).
 
 Where clients use models of their own, `clusters.json` says under `serves` what the
-common ones are; a method that has no sound common model is refused.
+common ones are; a method that has no valid common model is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OURS = re.compile(r"cluster-\d+\.(pt|safetensors)|centres\.safetensors")
 
 
 class Centres(NamedTuple):
-    """What clusters are told apart by."""
+    """What distinguishes clusters."""
 
     representation: str
     """What a client is described by, such as ``label_histogram``."""

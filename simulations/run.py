@@ -60,8 +60,8 @@ def run(config: RunConfig) -> None:
         execute(InProcessGrid(), config, make_console())
     else:
         if verbosity() is not Verbosity.QUIET:
-            told = "starting Flower and Ray: ten seconds, which engine=inprocess saves"
-            make_console().print(told, style="dim")
+            words = "starting Flower and Ray: ten seconds, which engine=inprocess saves"
+            make_console().print(words, style="dim")
         line = shlex.join(overrides_elsewhere(config))
         run_on_superlink(line, config.workers, config.gpus_per_worker)
 

@@ -318,8 +318,8 @@ def _known_dataset(dataset: Dataset, data_dir: str, plain: dict[str, Any]) -> Da
     if not isinstance(dataset, InferredDataset):
         return dataset
     known = dataset.complete(data_dir)
-    told = {"shape": list(known.shape), "names": list(known.names)}
-    plain["dataset"] |= {"classes": known.classes, **told}
+    shape = {"shape": list(known.shape), "names": list(known.names)}
+    plain["dataset"] |= {"classes": known.classes, **shape}
     return known
 
 

@@ -27,7 +27,7 @@ from cfl_flower.learning.training import (
 )
 from cfl_flower.models import FlatModel
 
-NOTHING = -1
+PADDING = -1
 """In the place of a sample that a smaller batch does not have."""
 
 
@@ -115,10 +115,10 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
     settings = jobs[0].settings
     part = jobs[0].part
     module = jobs[0].model.module.train()
-    # Whoever makes more steps comes first, so that each step is of the first rows.
+    # Those that make more steps come first, so that each step is of the first rows.
     jobs = sorted(jobs, key=lambda job: -settings.count_steps(len(job.y)))
     rows = cohort_batches(jobs)
-    active = (rows[:, :, 0] != NOTHING).sum(1).tolist()
+    active = (rows[:, :, 0] != PADDING).sum(1).tolist()
     x = torch.cat([job.x for job in jobs])
     y = torch.cat([job.y for job in jobs])
     weights = torch.stack([job.model.weights for job in jobs])
@@ -136,7 +136,7 @@ def train_together(jobs: Sequence[TrainingJob]) -> None:
             correction = None if corrections is None else corrections[:count]
             step = stepper(moved, along, settings)
         taken = now[:count].clamp(min=0)
-        there = now[:count] != NOTHING
+        there = now[:count] != PADDING
         gradient[:count] = gradients_of(weights[:count], x[taken], y[taken], there)
         add_penalties(along, moved, settings, centre, correction)
         step()
@@ -153,14 +153,14 @@ def _stack(rows: Sequence[Tensor | None]) -> Tensor | None:
 def cohort_batches(jobs: Sequence[TrainingJob]) -> np.ndarray:
     """Return which samples every step of each job takes, shape (steps, k, b).
 
-    As numbers in all jobs' samples, one after another; `NOTHING` fills up what a batch
+    As numbers in all jobs' samples, one after another; `PADDING` fills up what a batch
     or a job has not.
     """
     sizes = [len(job.y) for job in jobs]
     settings = jobs[0].settings
     steps = max(map(settings.count_steps, sizes))
     width = min(settings.batch_size, max(sizes))
-    together = np.full((steps, len(jobs), width), NOTHING)
+    together = np.full((steps, len(jobs), width), PADDING)
     for place, (job, end) in enumerate(zip(jobs, np.cumsum(sizes), strict=True)):
         own = torch.arange(end - len(job.y), end)
         for step, (rows, _) in enumerate(batches(own, own, settings, job.rng)):

@@ -1,4 +1,4 @@
-"""What is told of the exceptions of simulated clients."""
+"""What is written of the exceptions of simulated clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FailureLog:
     def __call__(
         self, client: ClientId, phase: str, server_round: int, trace: Trace
     ) -> None:
-        """Tell of a client's exception, unless one of its kind has been told of."""
+        """Write down the first exception of each kind."""
         if trace.kind in self._kinds:
             return
         self._kinds.add(trace.kind)

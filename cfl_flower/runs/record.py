@@ -57,7 +57,7 @@ class RoundRecord:
         """Return the line as a mapping, with the strategy's measures among its keys."""
         row = asdict(self)
         measures = row.pop("measures")
-        return with_measures(plain_measures(row), measures)
+        return with_measures(plain_measures(row, "record"), measures)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ def with_measures(
     return {**row, **plain_measures(measures)}
 
 
-def plain_measures(measures: Mapping[str, object]) -> dict[str, Json]:
+def plain_measures(
+    measures: Mapping[str, object], kind: str = "measures"
+) -> dict[str, Json]:
     """Return what a method measured as JSON has it: numpy's numbers as Python's.
 
     Raises `TypeError`, which names the measure, for a value that JSON cannot hold, and
@@ -110,7 +112,7 @@ def plain_measures(measures: Mapping[str, object]) -> dict[str, Json]:
             json.dumps(plain, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"{name}={value!r} cannot be written to rounds.jsonl "
+                f"{kind}[{name!r}]={value!r} cannot be written to rounds.jsonl "
                 f"({error}); use finite numbers, texts, lists and mappings, or None"
             ) from error
         found[name] = plain

@@ -87,7 +87,7 @@ class Chart:
     height: int
     """In pixels, its axes and labels included."""
     tells: bool = True
-    """Whether its values are told where a pointer is."""
+    """Whether its values are tooltip_of where a pointer is."""
 
     @cached_property
     def spec(self) -> Spec:
@@ -185,8 +185,8 @@ def rounds_axis(first: float, last: float) -> Spec:
     return number("round", domain, **axis)
 
 
-def told(**titles: str) -> list[Spec]:
-    """Return what is told of a mark that is pointed at: fields, and their titles."""
+def tooltip_of(**titles: str) -> list[Spec]:
+    """Return what a mark shows when it is pointed at: fields, and their titles."""
     return [{"field": field, "title": title} for field, title in titles.items()]
 
 

@@ -22,7 +22,7 @@ from simulations.reporting.charts import (
     place,
     rounds_axis,
     spans,
-    told,
+    tooltip_of,
 )
 from simulations.reporting.figures import MOST_MARKS
 from simulations.reporting.streams import Picture, slug
@@ -126,7 +126,7 @@ def _panel(
         for first, last, value in spans(table[client])
     ]
     bar = {**axes, "x2": {"field": "end"}, "y2": {"field": "below"}, "color": COLOUR}
-    tooltip = told(client="client", rounds="rounds", value=title)
+    tooltip = tooltip_of(client="client", rounds="rounds", value=title)
     name = {"x": axes["x"], "y": {"value": 0}}
     return [
         layer("rect", {**bar, "tooltip": tooltip}, bars),
@@ -172,7 +172,7 @@ def cluster_sizes(run: SavedRun) -> Chart:
     x = rounds_axis(done[0] - 0.5, done[-1] + 0.5)
     y = number("bottom", (0, most), title="clients in each cluster", grid=False)
     bar = {"x": x, "x2": {"field": "end"}, "y": y, "y2": {"field": "top"}}
-    tooltip = told(cluster="cluster", clients="clients", rounds="rounds")
+    tooltip = tooltip_of(cluster="cluster", clients="clients", rounds="rounds")
     bars = layer("rect", {**bar, "color": COLOUR, "tooltip": tooltip})
     return Chart(rows, [bars, _mark_drifts(run, x)], 260)
 
@@ -196,7 +196,7 @@ def failures(run: SavedRun) -> Chart:
             "stack": True,
         },
         "color": {"field": "reason", "scale": scale, "legend": below},
-        "tooltip": told(round="round", reason="reason", results="failed results"),
+        "tooltip": tooltip_of(round="round", reason="reason", results="failed results"),
     }
     return Chart(rows, [layer("bar", bar)], 260)
 

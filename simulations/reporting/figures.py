@@ -193,11 +193,16 @@ def _tell(place: Spec, what: str) -> Spec:
     """Return a point that appears where a pointer is nearest, with its values."""
     hover = {"type": "point", "on": "pointerover", "clear": "pointerout"}
     seen = {"condition": {"param": "hover", "empty": False, "value": 1}, "value": 0}
-    told = {"method": "method", "round": "round", "shown": what, "sent": "sent so far"}
+    titles = {
+        "method": "method",
+        "round": "round",
+        "shown": what,
+        "sent": "sent so far",
+    }
     # A cell around each point is what is met, and has the point as its own datum. Vega-
     # Lite 6.4 forgets that of fields of text (its pull request 9707).
     pairs = (
-        f"{json.dumps(t)}: (datum.datum || datum).{key}" for key, t in told.items()
+        f"{json.dumps(t)}: (datum.datum || datum).{key}" for key, t in titles.items()
     )
     tooltip = {"value": {"expr": f"{{{', '.join(pairs)}}}"}}
     points = {**place, "opacity": seen, "tooltip": tooltip}

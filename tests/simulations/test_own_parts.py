@@ -90,7 +90,7 @@ def test_help_knows_a_method_of_the_users_own(user: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "own_method" in done.stdout.partition("== Config ==")[0]
-    assert "trim" in done.stdout
+    assert "grouping_round" in done.stdout
 
 
 OWN_DRIFT = """

@@ -114,12 +114,12 @@ class InferredDataset(FileDataset):
 
     def load(self, data_dir: str) -> tuple[Pool, Pool]:
         """Return the samples for training and those for testing."""
-        told = self.complete(data_dir)
+        complete = self.complete(data_dir)
         parts = self.stored(data_dir)
         found = parts["train"]["x"].shape[1:]
         allowed = f"{list(found)} as in {self.called}, or []"
-        require(found == told.shape, "dataset.shape", list(told.shape), allowed)
-        number = told.numbers(parts["train"]["names"].tolist())
+        require(found == complete.shape, "dataset.shape", list(complete.shape), allowed)
+        number = complete.numbers(parts["train"]["names"].tolist())
         return pools({k: {**of, "y": number[of["y"]]} for k, of in parts.items()})
 
     def numbers(self, found: list[str]) -> NDArray[np.int64]:

@@ -137,7 +137,7 @@ class Prepared:
         )
 
     def accuracy(self, models: Sequence[Vector]) -> float:
-        """Return the share of all clients' test samples that are told right.
+        """Return the share of all clients' test samples that are classified correctly.
 
         Each client takes the model with the smallest loss on its training samples.
         """

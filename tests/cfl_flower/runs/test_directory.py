@@ -244,6 +244,6 @@ def test_nan_in_a_record_is_an_error_and_not_written(
     config: RunConfig,
 ) -> None:
     with RunDirectory(config) as directory:
-        with pytest.raises(ValueError, match="JSON"):
+        with pytest.raises(TypeError, match=r"record\['loss'\]=nan"):
             directory.append(RoundRecord(1, loss=float("nan")), [])
         assert read_lines(directory.path / "rounds.jsonl") == []
