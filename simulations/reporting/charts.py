@@ -87,7 +87,7 @@ class Chart:
     height: int
     """In pixels, its axes and labels included."""
     tells: bool = True
-    """Whether its values are tooltip_of where a pointer is."""
+    """Whether its values are shown where a pointer is."""
 
     @cached_property
     def spec(self) -> Spec:
