@@ -196,9 +196,9 @@ class Comparison:
 def run(*overrides: str, quiet: bool = False, **settings: object) -> Run:
     """Run one configuration and return it; ``quiet`` prints what goes wrong alone.
 
-    It runs in this process with ``engine="inprocess"``, else on a SuperLink and Ray of
-    its own. Raises `ConfigError` before any training, and another `CflError` if the run
-    fails.
+    It runs in this process with ``engine="inprocess"``, in several of this machine with
+    ``engine="processes"``, else on a SuperLink and Ray of its own. Raises `ConfigError`
+    before any training, and another `CflError` if the run fails.
     """
     check_overrides(overrides)
     (config,) = run_command.check([*overrides, *to_overrides(settings)])

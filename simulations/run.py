@@ -58,6 +58,13 @@ def run(config: RunConfig) -> None:
         from simulations.engines.inprocess import InProcessGrid
 
         execute(InProcessGrid(), config, make_console())
+    elif config.engine == "processes":
+        from cfl_flower.server_app import execute
+        from simulations.engines.processes import ProcessGrid, usual_start
+
+        start = usual_start(config.gpus_per_worker)
+        with ProcessGrid(config.workers, start) as grid:
+            execute(grid, config, make_console())
     else:
         if verbosity() is not Verbosity.QUIET:
             words = "starting Flower and Ray: ten seconds, which engine=inprocess saves"

@@ -72,7 +72,7 @@ class Basics:
     """Worker processes; no effect on the numbers."""
     gpus_per_worker: NonNegative
     """GPUs of each worker; a fraction shares one."""
-    engine: Literal["ray", "inprocess"]
+    engine: Literal["ray", "inprocess", "processes"]
     """How messages are carried; no effect on the numbers."""
     output_dir: str | None
     """The run's folder; null for `outputs/<date>/<time>-<strategy>-<drift>-s<seed>`."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
+import signal
 from functools import cache
 from typing import Any
 
@@ -13,6 +15,17 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def end_with_parent() -> None:
+    """Wait until the process that started this one has gone, even by -9; end this one.
+
+    In a thread: this process may be busy.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def return_free_memory() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from types import ModuleType
 
 from cfl_flower.config.overrides import split
 from cfl_flower.environment import plugins
+from cfl_flower.environment.machine import end_with_parent
 from cfl_flower.runs.console import VERBOSITY, Verbosity
 from simulations.engines.superlink import run_on_superlink
 from simulations.run import run
@@ -93,7 +93,7 @@ def enter(
     overrides: str, log: Path, superlink: Superlink, variables: dict[str, str]
 ) -> None:
     """Carry out runs in this process, and leave it with the exit code."""
-    Thread(target=_end_with_parent, daemon=True).start()
+    Thread(target=end_with_parent, daemon=True).start()
     os.environ.pop(SAFE_PATH, None)
     os.environ.update(variables)
     with log.open("w") as file:
@@ -110,11 +110,3 @@ def enter(
         run(compose_config(arguments))
 
     sys.exit(carry_out([] if superlink else split(overrides)))
-
-
-def _end_with_parent() -> None:
-    """End this process when the one that asked for it has gone, even by -9."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGKILL)
