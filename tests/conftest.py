@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -34,6 +35,10 @@ from simulations.engines.inprocess import InProcessGrid
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# In the background Ctrl-C is ignored, and by all that is started there.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SMALL = [
     "clients=12",

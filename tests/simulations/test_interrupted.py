@@ -29,7 +29,10 @@ def interrupt(command: list[str], folder: Path) -> tuple[int, list[str]]:
     Returns its exit code and what it said on stderr.
     """
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     deadline = time.monotonic() + 120
     while len(read_lines(folder / "rounds.jsonl")) < 3:

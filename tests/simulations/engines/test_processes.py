@@ -90,7 +90,11 @@ def command(folder: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_its_run(tmp_path: Path, how: signal.Signals) -> None:
     asked = command(tmp_path, "rounds=5000", "system.checkpoint_every=100")
-    with subprocess.Popen(asked, stderr=subprocess.PIPE, text=True) as run:
+    with subprocess.Popen(
+        asked,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as run:
         path = tmp_path / "rounds.jsonl"
         deadline = time.monotonic() + 60
         while not path.exists() or path.read_text().count("\n") < 3:
