@@ -136,15 +136,18 @@ class TaskRunner:
         arrays: Sequence[Vector] = ()
         loss: float | None = None
         if batch.phase == "query":
-            arrays, count, metrics = unpack(client.answer(parameters, config), client)
+            result, count, metrics = unpack(client.answer(parameters, config), client)
+            arrays = unpack_arrays(result)
         elif batch.phase == "train":
-            arrays, count, metrics = unpack(client.fit(parameters, config), client)
+            result, count, metrics = unpack(client.fit(parameters, config), client)
+            arrays = unpack_arrays(result)
             # Here, so that no method's own `fit` forgets what clients are selected by.
             if asks_for_losses(config) and START_RMS not in metrics:
                 start = client.starting_model(parameters)
                 metrics |= client.start_loss(start, config)
         else:
-            loss, count, metrics = unpack(client.evaluate(parameters, config), client)
+            result, count, metrics = unpack(client.evaluate(parameters, config), client)
+            loss = plain("loss", result)
         privacy = self._settings["privacy"]
         if privacy.on:
             arrays, more = protect_answer(
@@ -215,43 +218,50 @@ class TaskRunner:
         return context
 
 
-def unpack(returned: Any, client: Client) -> Any:
-    """Return what a NumPyClient's method returned, three things.
+def unpack(returned: Any, client: Client) -> tuple[Any, Any, dict[str, Any]]:
+    """Return what a NumPyClient's method returned, with numpy's numbers as Python's.
 
-    Raises `TypeError` if it is anything else.
+    Raises `TypeError` for anything but three things of which the last are metrics that
+    can be written into a message.
     """
-    found = returned if isinstance(returned, tuple) else ()
-    if len(found) != 3 or not isinstance(found[2], Mapping):
+    parts = returned if isinstance(returned, tuple) else ()
+    if len(parts) != 3 or not isinstance(parts[2], Mapping):
         raise TypeError(
             f"{type(client).__name__} returned {returned!r:.60}; fit and answer return "
             "arrays, num_examples and metrics, evaluate returns loss, num_examples and "
             "metrics"
         )
-    result, count, metrics = found
-    if isinstance(result, Sequence):
-        result = [np.asarray(array) for array in result]
-    numbers = {name: plain(value) for name, value in metrics.items()}
-    kept = {name: v for name, v in numbers.items() if not isinstance(v, bytes)}
-    found = plain(result), plain(count), numbers
-    for name, value in {**kept, "num_examples": found[1], "loss": found[0]}.items():
+    result, count, metrics = parts
+    for name in metrics:
         if not isinstance(name, str):
             raise TypeError(f"metrics[{name!r:.40}]: names of metrics are text")
-        if not isinstance(value, list):
-            require_plain(name, value)
-    return found
+    numbers = {name: plain(name, value) for name, value in metrics.items()}
+    return result, plain("num_examples", count), numbers
 
 
-def plain(value: object) -> object:
-    """Return a number of numpy's as Python's, and all else as it is."""
-    return value.item() if isinstance(value, np.generic) else value
+def unpack_arrays(result: Any) -> list[Vector]:
+    """Return the arrays that a client returned.
+
+    Raises `TypeError` if they are no list; their kinds are checked where they are sent.
+    """
+    if not isinstance(result, list | tuple):
+        raise TypeError(f"arrays={result!r:.60} are no list of arrays")
+    return [np.asarray(array) for array in result]
 
 
-def require_plain(name: str, value: object) -> None:
-    """Raise `TypeError` for what cannot be written into a message."""
+def plain(name: str, value: object) -> Any:
+    """Return a value as a message can hold it: a number of numpy's as Python's.
+
+    Raises `TypeError`, with the value's name, for what no message can hold.
+    """
+    found = value.item() if isinstance(value, np.generic) else value
+    if isinstance(found, bytes):
+        return found
     try:
-        json.dumps(value)
+        json.dumps(found)
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f"{name}={value!r:.60} is no number and no text") from error
+    return found
 
 
 def text_of(error: BaseException) -> str:

@@ -49,6 +49,25 @@ def change(monkeypatch: pytest.MonkeyPatch, method: str, how: Change) -> None:
     monkeypatch.setattr(ClusteredClient, method, careless)
 
 
+@pytest.mark.parametrize("arrays", [None, 5, np.zeros((1, 650), np.float32)])
+def test_arrays_that_are_no_list_cost_one_result(
+    run_small: Runner, monkeypatch: pytest.MonkeyPatch, arrays: Any
+) -> None:
+    change(monkeypatch, "fit", lambda result, _: (arrays, *result[1:]))
+    (row,) = run_small(*SMALL).rounds
+    assert [failure["client"] for failure in row["failures"]] == [CARELESS]
+    assert "no list of arrays" in row["failures"][0]["detail"]
+
+
+@pytest.mark.parametrize("loss", [[1.0], None, "low", np.zeros(2)])
+def test_a_loss_that_is_no_number_costs_one_result(
+    run_small: Runner, monkeypatch: pytest.MonkeyPatch, loss: Any
+) -> None:
+    change(monkeypatch, "evaluate", lambda result, _: (loss, *result[1:]))
+    (row,) = run_small(*SMALL).rounds
+    assert [failure["client"] for failure in row["failures"]] == [CARELESS]
+
+
 @pytest.mark.parametrize("method", ["fit", "evaluate"])
 @pytest.mark.parametrize(
     ("how", "words"),
