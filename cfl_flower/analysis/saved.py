@@ -204,11 +204,14 @@ class SavedRun:
         if self.composed is not None:
             return self.composed
         partition, drift, dataset = self.build("partition", "drift", "dataset")
-        sizes = [int(self.resolved[key]) for key in ("clients", "seed", "rounds")]
-        clients, seed, rounds = sizes
-        events = drift.events
-        classes = dataset.classes
-        return Timeline(partition, events, clients, classes, seed, rounds)
+        return Timeline(
+            partition,
+            drift.events,
+            int(self.resolved["clients"]),
+            dataset.classes,
+            int(self.resolved["seed"]),
+            int(self.resolved["rounds"]),
+        )
 
     def concepts(self) -> IntArray:
         """Return the true concept of each tested client in each round.
@@ -295,6 +298,7 @@ def load_run(folder: Path, composed: Timeline | None = None) -> SavedRun:
         )
         if max(int(config["clients"]), int(config["rounds"])) > LARGEST_RUN:
             raise ConfigError(f"more than {LARGEST_RUN} clients or rounds")
+        # Reads or composes the timeline: what makes no sense raises here.
         _ = run.drifts
     except (*UNREADABLE, CflError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"
