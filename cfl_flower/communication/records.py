@@ -15,6 +15,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -123,10 +124,8 @@ def unpack_tasks(content: RecordDict) -> TaskBatch:
     """Read what `pack_tasks` wrote."""
     batch = content.config_records["batch"]
     header = json.loads(str(batch["header"]))
-    arrays = {k: array.numpy() for k, array in content.array_records["models"].items()}
-    for array in arrays.values():
-        # All clients of a worker receive the same array: one that writes into it fails.
-        array.flags.writeable = False
+    # All clients of a worker receive the same array: one that writes into it fails.
+    arrays = {k: _decode(array) for k, array in content.array_records["models"].items()}
     # A view for each: how many clients receive a model is known by the object.
     models = {index: arrays[name].view() for index, name, _ in header["models"]}
     sharers = {index: count for index, _, count in header["models"]}
@@ -155,6 +154,9 @@ def unpack_tasks(content: RecordDict) -> TaskBatch:
         summed={(array, model) for array, model in header["summed"]},
     )
 
+
+HEADER_LENGTH = 2**10
+"""Bytes in which the header of an array ends."""
 
 HEADER_BYTES = 2**20
 """Bytes of an answer beside its arrays and representations."""
@@ -266,8 +268,8 @@ def unpack_sums(content: RecordDict) -> dict[tuple[int, int], ExactSum]:
         sums = {}
         for place, row in enumerate(_parse_rows(content, "summed")):
             array, model, terms, weight = map(int, row)
-            _check_header(arrays[str(place)].data)
-            limbs = arrays[str(place)].numpy()
+            # A copy, to which others are added.
+            limbs = _decode(arrays[str(place)]).copy()
             if limbs.dtype != np.int64 or limbs.ndim != 2 or len(limbs) != 2:
                 kind = f"{limbs.dtype}{limbs.shape}"
                 raise ValueError(f"limbs {kind}, not two rows of int64")
@@ -342,23 +344,28 @@ def _read_row(row: Json) -> Answer:
 
 
 def _read_vectors(content: RecordDict) -> Vector:
-    encoded = content.array_records["arrays"]["all"]
-    _check_header(encoded.data)
-    array: Vector = encoded.numpy()
+    array = _decode(content.array_records["arrays"]["all"])
     if array.dtype != np.float32 or array.ndim != 1:
         raise ValueError(f"an array {array.dtype}{array.shape}, not a float32 vector")
     return array
 
 
-def _check_header(data: bytes) -> None:
-    """Refuse a header that promises more than there is: it would be allocated."""
-    stream = io.BytesIO(data)
+def _decode(array: Array) -> Any:
+    """Return an array as a view of its bytes, which cannot be written into.
+
+    Raises `ValueError` for a header that promises something else than there is.
+    """
+    # Flower's way would copy all of it.
+    stream = io.BytesIO(array.data[:HEADER_LENGTH])
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("an array in another format than numpy's 1.0")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    there = len(data) - stream.tell()
+    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    there = len(array.data) - stream.tell()
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != there:
         raise ValueError(f"an array {dtype}{shape} of {there} bytes")
+    if by_columns:
+        raise ValueError("an array by columns")
+    return np.frombuffer(array.data, dtype, offset=stream.tell()).reshape(shape)
 
 
 def _hand_out(vectors: Vector, lengths: list[list[int]], answers: list[Answer]) -> None:

@@ -80,6 +80,9 @@ def asks_for_losses(config: Mapping[str, Scalar]) -> bool:
 
 def is_bounded(array: Vector) -> bool:
     """Return whether all numbers are finite, and none beyond `LARGEST`."""
+    # One fast pass for nearly all: what is NaN or too large would be in this sum.
+    if array.ndim == 1 and array.dot(array) <= LARGEST:
+        return True
     # NaN is neither; the two ends need no copy of the array, as its absolute would.
     return not array.size or bool(array.max() <= LARGEST and array.min() >= -LARGEST)
 

@@ -24,6 +24,7 @@ class RunningMean:
 
     def __init__(self) -> None:
         self._total: FloatArray = np.zeros(0)
+        self._term: FloatArray = np.zeros(0)
         self._weight = 0.0
 
     def __bool__(self) -> bool:
@@ -34,7 +35,10 @@ class RunningMean:
         """Add a model of shape (d,), with a weight of at least 0."""
         if len(self._total) == 0:
             self._total = np.zeros(model.shape, np.float64)
-        self._total += np.multiply(model, weight, dtype=np.float64)
+            # New memory for each term took as much time as all sums.
+            self._term = np.empty(model.shape, np.float64)
+        np.multiply(model, weight, out=self._term, dtype=np.float64)
+        self._total += self._term
         self._weight += weight
 
     def value(self) -> Vector:

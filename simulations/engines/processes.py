@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import pickle
+import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -27,6 +27,7 @@ from cfl_flower.communication.records import pack_answers, unpack_tasks
 from cfl_flower.environment.machine import end_with_parent
 from cfl_flower.types import Answer
 from simulations.engines.inprocess import InProcessGrid
+from simulations.engines.shared_arrays import SharedArrays, receive
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,11 @@ class Worker:
         )
         self.process.start()
         far.close()
+
+    def send(self, message: Message, arrays: SharedArrays) -> None:
+        """Send a message. Raises `OSError` if the process has ended."""
+        assert self.process.pid is not None
+        arrays.send(message, self.connection, self.process.pid)
 
     def end(self) -> str:
         """End the process; return how it ended, if it had before."""
@@ -99,13 +105,15 @@ class ProcessGrid(InProcessGrid):
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send each message to the process of its node."""
         ids = []
+        arrays = SharedArrays()
         for message in messages:
             message.metadata.__dict__["_message_id"] = str(uuid4())
             ids.append(message.metadata.message_id)
             if message.metadata.message_type == IDENTIFY:
                 self._replies[ids[-1]] = self._call(message)
             else:
-                self._send(message)
+                self._send(message, arrays)
+        arrays.close()
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -120,13 +128,12 @@ class ProcessGrid(InProcessGrid):
             node = nodes[connection]
             message = self._asked.pop(node)
             try:
-                data = self._workers[node].connection.recv_bytes()
-                reply: Message = pickle.loads(data)
+                reply = receive(self._workers[node].connection)
             except (EOFError, OSError):
                 reply = self._lost(node, message)
             self._replies[message.metadata.message_id] = reply
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Message, arrays: SharedArrays) -> None:
         node = message.metadata.dst_node_id
         if node not in self._workers:
             if self._start_method == "fork":
@@ -138,8 +145,7 @@ class ProcessGrid(InProcessGrid):
             self._workers[node] = Worker(self._start_method, config, others)
         self._asked[node] = message
         try:
-            data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-            self._workers[node].connection.send_bytes(data)
+            self._workers[node].send(message, arrays)
         except OSError:
             del self._asked[node]
             key = message.metadata.message_id
@@ -167,9 +173,13 @@ def work(
     (name,) = node.get_node_ids()
     while True:
         try:
-            message: Message = pickle.loads(connection.recv_bytes())
+            message = receive(connection)
         except (EOFError, OSError):
             return
         message.metadata.__dict__["_dst_node_id"] = name
         reply = node._call(message)
-        connection.send_bytes(pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
+        arrays = SharedArrays()
+        arrays.send(reply, connection, os.getppid())
+        arrays.close()
+        # The memory of the models and the results goes before there are new ones.
+        del message, reply, arrays
