@@ -28,7 +28,7 @@ $(SITE): $(TOOLS)
 	@touch $@
 
 run: $(READY)  ## The main job: five methods under drift, and a table
-	$(BIN)/python -m simulations.compare engine=inprocess
+	$(BIN)/python -m simulations.compare
 
 test: $(TOOLS)  ## All tests but the next, real Ray included (minutes)
 	$(BIN)/python -m pytest -m "not ray and not devices and not gpu" --numprocesses auto

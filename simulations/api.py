@@ -2,9 +2,9 @@
 
     import cfl_flower as cfl
 
-    run = cfl.run(strategy="fielding", rounds=20, engine="inprocess")
+    run = cfl.run(strategy="fielding", rounds=20)
     run.rounds[["round", "accuracy", "num_clusters"]]
-    cfl.compare(strategy=["fedavg", "fielding"], seeds=3, engine="inprocess")
+    cfl.compare(strategy=["fedavg", "fielding"], seeds=3)
 
 Settings are keyword arguments with two underscores for a dot
 (``strategy__threshold=0.5``), or Hydra's overrides as strings
@@ -196,8 +196,8 @@ class Comparison:
 def run(*overrides: str, quiet: bool = False, **settings: object) -> Run:
     """Run one configuration and return it; ``quiet`` prints what goes wrong alone.
 
-    It runs in this process with ``engine="inprocess"``, in several of this machine with
-    ``engine="processes"``, else on a SuperLink and Ray of its own. Raises `ConfigError`
+    Its clients train in processes of this machine, with ``engine="inprocess"`` in this
+    one, with ``engine="ray"`` on a SuperLink and Ray of its own. Raises `ConfigError`
     before any training, and another `CflError` if the run fails.
     """
     check_overrides(overrides)

@@ -2,9 +2,9 @@
 
     python -m simulations.compare
     python -m simulations.compare strategy=fedavg,fielding seed=0,1 rounds=50
-    python -m simulations.compare drift=sudden,rotate engine=inprocess output_dir=/tmp/c
+    python -m simulations.compare drift=sudden,rotate output_dir=/tmp/c
 
-The main job is the first line: the app's default overrides, on Ray. Arguments are
+The main job is the first line: the app's default overrides. Arguments are
 Hydra's overrides; commas sweep, seeds share a row, and runs on different data have
 tables of their own; the last table has a column for each value of what is swept. A
 setting that only some of the methods have (strategy.threshold=0,0.5) is theirs alone.

@@ -44,6 +44,7 @@ from cfl_flower.runs.directory import (
 )
 from cfl_flower.settings import require
 from simulations.choices import show
+from simulations.engines.choice import engine_of, workers_of
 from simulations.engines.superlink import run_on_superlink
 from simulations.shell.terminal import Parser, command, program
 
@@ -53,24 +54,24 @@ if TYPE_CHECKING:
 
 def run(config: RunConfig) -> None:
     """Run one configuration with the engine that it names; raise if it fails."""
-    if config.engine == "inprocess":
+    engine = engine_of(config)
+    if engine == "inprocess":
         from cfl_flower.server_app import execute
         from simulations.engines.inprocess import InProcessGrid
 
         execute(InProcessGrid(), config, make_console())
-    elif config.engine == "processes":
+    elif engine == "processes":
         from cfl_flower.server_app import execute
-        from simulations.engines.processes import ProcessGrid, usual_start
+        from simulations.engines.processes import ProcessGrid
 
-        start = usual_start(config.gpus_per_worker)
-        with ProcessGrid(config.workers, start) as grid:
+        with ProcessGrid(workers_of(config), config.gpus_per_worker) as grid:
             execute(grid, config, make_console())
     else:
         if verbosity() is not Verbosity.QUIET:
-            words = "starting Flower and Ray: ten seconds, which engine=inprocess saves"
+            words = "starting Flower and Ray: ten seconds, which engine=processes saves"
             make_console().print(words, style="dim")
         line = shlex.join(overrides_elsewhere(config))
-        run_on_superlink(line, config.workers, config.gpus_per_worker)
+        run_on_superlink(line, workers_of(config), config.gpus_per_worker)
 
 
 def overrides_elsewhere(config: RunConfig) -> list[str]:
@@ -111,7 +112,7 @@ def check_machine(config: RunConfig) -> None:
     from cfl_flower.server_app import open_stream
 
     check_output_dir(config)
-    elsewhere = config.engine == "ray" and "RAY_ADDRESS" in os.environ
+    elsewhere = engine_of(config) == "ray" and "RAY_ADDRESS" in os.environ
     require(
         not config.gpus_per_worker or elsewhere or torch.cuda.is_available(),
         "gpus_per_worker",

@@ -68,12 +68,13 @@ class Basics:
     """K, for methods with a fixed number of clusters."""
     seed: Natural
     """Seed of all random draws of the run."""
-    workers: Count
-    """Worker processes; no effect on the numbers."""
+    workers: Count | Literal["auto"]
+    """Worker processes; auto is one for each core; no effect on the numbers."""
     gpus_per_worker: NonNegative
     """GPUs of each worker; a fraction shares one."""
-    engine: Literal["ray", "inprocess", "processes"]
-    """How messages are carried; no effect on the numbers."""
+    engine: Literal["auto", "processes", "inprocess", "ray"]
+    """How messages are carried; no effect on the numbers. Auto is ray where RAY_ADDRESS
+    names a cluster or workers have GPUs, else processes of this machine."""
     output_dir: str | None
     """The run's folder; null for `outputs/<date>/<time>-<strategy>-<drift>-s<seed>`."""
     data_dir: str | None

@@ -6,8 +6,15 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any
+
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Environment variable: Python does not put the current folder first in its path."""
 
 
 def usable_cores() -> int:
@@ -26,6 +33,26 @@ def end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def as_imported_here() -> Iterator[None]:
+    """Let new processes import what this one does.
+
+    Not the caller's script, which may be unguarded; nor what lies in the current
+    folder, where an installed command may find a checkout of this project.
+    """
+    script = sys.modules["__main__"]
+    safe = os.environ.get(SAFE_PATH)
+    sys.modules["__main__"] = ModuleType("__main__")
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+        del os.environ[SAFE_PATH]
+        if safe is not None:
+            os.environ[SAFE_PATH] = safe
 
 
 def return_free_memory() -> None:

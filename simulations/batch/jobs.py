@@ -29,6 +29,7 @@ from cfl_flower.runs.console import Verbosity, clock
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
 from simulations.batch.processes import end, start
+from simulations.engines.choice import AUTO, engine_of, workers_of
 from simulations.run import overrides_elsewhere
 from simulations.shell.terminal import make_error_console
 
@@ -90,14 +91,16 @@ class Unit:
         """The file of what the process says."""
         return Path(os.path.commonpath([job.folder for job in self.jobs])) / LOG
 
-    def start(self, verbosity: Verbosity) -> BaseProcess:
-        """Start the process."""
-        lines = "\n".join(job.line for job in self.jobs)
+    def start(self, verbosity: Verbosity, cores: int) -> BaseProcess:
+        """Start the process; there are some cores for it where nobody says more."""
         config = self.jobs[0].config
-        superlink = (config.workers, config.gpus_per_worker)
-        return start(
-            lines, self.log, superlink if config.engine == "ray" else None, verbosity
-        )
+        if engine_of(config) == "ray":
+            lines = "\n".join(job.line for job in self.jobs)
+            superlink = (workers_of(config), config.gpus_per_worker)
+            return start(lines, self.log, superlink, verbosity)
+        free = config.workers == AUTO and not config.gpus_per_worker
+        workers = cores if free else 0
+        return start(self.jobs[0].line, self.log, None, verbosity, workers)
 
     def last_line(self) -> str:
         """Return what the process said last."""
@@ -184,9 +187,17 @@ class Watch:
 
 
 def at_once(configs: Sequence[RunConfig], asked: int | None = None) -> int:
-    """Return how many runs go on at a time: as asked, or as there are processors."""
-    processes = max((c.workers for c in configs if c.engine == "ray"), default=1)
-    return asked or max(1, usable_cores() // processes)
+    """Return how many runs go on at a time: as asked, or as there are cores.
+
+    Runs whose workers are left to us have one each while others wait.
+    """
+    named = [
+        workers_of(config)
+        for config in configs
+        if engine_of(config) == "ray"
+        or (engine_of(config) == "processes" and config.workers != AUTO)
+    ]
+    return asked or max(1, usable_cores() // max(named, default=1))
 
 
 def carry_out(
@@ -208,8 +219,10 @@ def carry_out(
         try:
             while units or running:
                 while units and len(running) < at_a_time:
+                    # The last ones have all cores, which others will leave.
+                    cores = -(-usable_cores() // min(len(units), at_a_time))
                     unit = units.popleft()
-                    running[unit.start(verbosity)] = unit
+                    running[unit.start(verbosity, cores)] = unit
                 wait([process.sentinel for process in running], LOOK_EVERY)
                 watch.look(list(running.values()))
                 for process in [each for each in running if not each.is_alive()]:
@@ -230,8 +243,8 @@ def divide(jobs: Sequence[Job], at_a_time: int) -> list[Unit]:
         return [Unit([job]) for job in jobs]
     shared: dict[tuple[int, float], list[Job]] = {}
     for job in jobs:
-        if job.config.engine == "ray":
-            place = job.config.workers, job.config.gpus_per_worker
+        if engine_of(job.config) == "ray":
+            place = workers_of(job.config), job.config.gpus_per_worker
             shared.setdefault(place, []).append(job)
-    alone = [[job] for job in jobs if job.config.engine != "ray"]
+    alone = [[job] for job in jobs if engine_of(job.config) != "ray"]
     return [Unit(each) for each in [*shared.values(), *alone]]

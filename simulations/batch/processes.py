@@ -9,46 +9,51 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
-from types import ModuleType
 
 from cfl_flower.config.overrides import split
 from cfl_flower.environment import plugins
-from cfl_flower.environment.machine import end_with_parent
+from cfl_flower.environment.machine import (
+    SAFE_PATH,
+    as_imported_here,
+    end_with_parent,
+)
 from cfl_flower.runs.console import VERBOSITY, Verbosity
 from simulations.engines.superlink import run_on_superlink
 from simulations.run import run
 from simulations.shell.terminal import command
 
-PARTS = ["cfl_flower.server_app", "simulations.engines.inprocess", "sklearn.cluster"]
+PARTS = ["cfl_flower.server_app", "simulations.engines.processes", "sklearn.cluster"]
 """What every run in process imports."""
-
-SAFE_PATH = "PYTHONSAFEPATH"
-"""Environment variable: Python does not put the current folder first in its path."""
 
 PATIENCE = 30.0
 """Seconds in which processes end that were interrupted."""
 
 Superlink = tuple[int, float] | None
-"""Workers of a SuperLink, and GPUs of each; None for a run in the process itself."""
+"""Workers of a SuperLink, and GPUs of each; None for a run on another engine."""
 
 
 def start(
-    overrides: str, log: Path, superlink: Superlink, verbosity: Verbosity
+    overrides: str,
+    log: Path,
+    superlink: Superlink,
+    verbosity: Verbosity,
+    workers: int = 0,
 ) -> BaseProcess:
     """Start a process for runs, whose words go to a file.
 
-    There is a line of overrides for each run; several lines share a SuperLink.
+    There is a line of overrides for each run; several lines share a SuperLink. Another
+    run has some workers, or with 0 as its settings say.
     """
     # The log of a quiet comparison still tells the rounds.
     loud = Verbosity.VERBOSE if verbosity is Verbosity.VERBOSE else Verbosity.NORMAL
     # The process that forks has the environment in which it was started.
     variables = {**os.environ, **plugins.environment(), VERBOSITY: loud}
-    arguments = (overrides, log, superlink, variables)
+    arguments = (overrides, log, superlink, workers, variables)
     if sys.platform == "linux":
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([] if superlink else PARTS)
@@ -57,29 +62,9 @@ def start(
         # Elsewhere imports start threads, which do not survive a fork.
         spawn = multiprocessing.get_context("spawn")
         process = spawn.Process(target=enter, args=arguments)
-    with _as_imported_here():
+    with as_imported_here():
         process.start()
     return process
-
-
-@contextmanager
-def _as_imported_here() -> Iterator[None]:
-    """Let new processes import what this one does.
-
-    Not the caller's script, which may be unguarded; nor what lies in the current
-    folder, where an installed command may find a checkout of this project.
-    """
-    script = sys.modules["__main__"]
-    safe = os.environ.get(SAFE_PATH)
-    sys.modules["__main__"] = ModuleType("__main__")
-    os.environ[SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
-        del os.environ[SAFE_PATH]
-        if safe is not None:
-            os.environ[SAFE_PATH] = safe
 
 
 def end(processes: Sequence[BaseProcess]) -> None:
@@ -90,7 +75,11 @@ def end(processes: Sequence[BaseProcess]) -> None:
 
 
 def enter(
-    overrides: str, log: Path, superlink: Superlink, variables: dict[str, str]
+    overrides: str,
+    log: Path,
+    superlink: Superlink,
+    workers: int,
+    variables: dict[str, str],
 ) -> None:
     """Carry out runs in this process, and leave it with the exit code."""
     Thread(target=end_with_parent, daemon=True).start()
@@ -107,6 +96,8 @@ def enter(
             return
         from cfl_flower.config.compose import compose_config
 
-        run(compose_config(arguments))
+        config = compose_config(arguments)
+        # What is saved stays as it was asked for.
+        run(replace(config, workers=workers) if workers else config)
 
     sys.exit(carry_out([] if superlink else split(overrides)))

@@ -1,11 +1,12 @@
 """A Grid of worker processes on this machine: every core works, without Ray.
 
-A worker is a node of a simulation. Where processes can be forked, the first one finds
-the samples and the network that this process has opened, and all share their memory.
+A worker is a node of a simulation. Where processes can be forked, they find the samples
+and the network that this process has opened, and all share their memory.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -19,12 +20,13 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
+import torch
 from flwr.app import Message
 
 from cfl_flower.client.resources import open_resources
 from cfl_flower.client_app import app
 from cfl_flower.communication.records import pack_answers, unpack_tasks
-from cfl_flower.environment.machine import end_with_parent
+from cfl_flower.environment.machine import as_imported_here, end_with_parent
 from cfl_flower.types import Answer
 from simulations.engines.inprocess import InProcessGrid
 from simulations.engines.shared_arrays import SharedArrays, receive
@@ -35,6 +37,10 @@ IDENTIFY = "query.identify"
 """The type of the question who a node is, which needs no worker."""
 
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""Environment variable: the GPUs that a process sees."""
+
+
 def usual_start(gpus: float) -> str:
     """Return how processes are started: by a fork, but for CUDA, which survives none.
 
@@ -43,21 +49,40 @@ def usual_start(gpus: float) -> str:
     return "fork" if sys.platform == "linux" and not gpus else "spawn"
 
 
+def gpu_of(worker: int, share: float) -> str | None:
+    """Return the GPU of a worker, counted from 0, each of which has a share of one.
+
+    None if there is no share: the worker sees what this process does.
+    """
+    if not share:
+        return None
+    named = os.environ.get(VISIBLE)
+    if named is None:
+        gpus = [str(number) for number in range(torch.cuda.device_count())]
+    else:
+        gpus = named.split(",")
+    return gpus[int(worker * share) % len(gpus)] if gpus else ""
+
+
 class Worker:
     """A process that does the tasks of one message after another."""
 
     def __init__(
-        self, start_method: str, config: dict[str, Any], others: Sequence[Connection]
+        self,
+        start_method: str,
+        config: dict[str, Any],
+        gpu: str | None,
+        others: Sequence[Connection],
     ) -> None:
         context: Any = multiprocessing.get_context(start_method)
         self.connection, far = context.Pipe()
         # A forked process has all that is open here, the others' connections, too.
         inherited = [self.connection, *others] if start_method == "fork" else []
-        arguments = (far, config, inherited)
-        self.process: BaseProcess = context.Process(
-            target=work, args=arguments, daemon=True
-        )
-        self.process.start()
+        arguments = (far, config, gpu, inherited)
+        # No daemon: those may have no processes, as a client's DataLoader has.
+        self.process: BaseProcess = context.Process(target=work, args=arguments)
+        with as_imported_here():
+            self.process.start()
         far.close()
 
     def send(self, message: Message, arrays: SharedArrays) -> None:
@@ -80,10 +105,13 @@ class Worker:
 class ProcessGrid(InProcessGrid):
     """Hands the message of each node to a process of its own."""
 
-    def __init__(self, workers: int, start_method: str = "") -> None:
+    def __init__(
+        self, workers: int, gpus_per_worker: float = 0.0, start_method: str = ""
+    ) -> None:
         nodes: list[dict[str, Any]] = [{} for _ in range(workers)]
         super().__init__(nodes)
-        self._start_method = start_method or usual_start(0)
+        self._share = gpus_per_worker
+        self._start_method = start_method or usual_start(gpus_per_worker)
         self._workers: dict[int, Worker] = {}
         self._asked: dict[int, Message] = {}
 
@@ -142,7 +170,8 @@ class ProcessGrid(InProcessGrid):
                 open_resources(str(batch["settings"]))
             others = [worker.connection for worker in self._workers.values()]
             config = {"num-partitions": len(self.node_configs)}
-            self._workers[node] = Worker(self._start_method, config, others)
+            gpu = gpu_of(list(self.node_configs).index(node), self._share)
+            self._workers[node] = Worker(self._start_method, config, gpu, others)
         self._asked[node] = message
         try:
             self._workers[node].send(message, arrays)
@@ -161,14 +190,21 @@ class ProcessGrid(InProcessGrid):
 
 
 def work(
-    connection: Connection, config: dict[str, Any], inherited: Sequence[Connection]
+    connection: Connection,
+    config: dict[str, Any],
+    gpu: str | None,
+    inherited: Sequence[Connection],
 ) -> None:
     """Do the tasks of all messages that come, until the server is gone."""
+    if gpu is not None:
+        os.environ[VISIBLE] = gpu
     for other in inherited:
         other.close()
     # The server says what Ctrl-C ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=end_with_parent, daemon=True).start()
+    # What is there is not looked at again: it stays, and in the memory of all.
+    gc.freeze()
     node = InProcessGrid([config], app)
     (name,) = node.get_node_ids()
     while True:
@@ -183,3 +219,4 @@ def work(
         arrays.close()
         # The memory of the models and the results goes before there are new ones.
         del message, reply, arrays
+        gc.collect()

@@ -31,7 +31,7 @@ from tests.chaos.results import differences, lost_results
 
 STRATEGIES = ("fielding", "stocfl", "fedccfa", "ccfl")
 ROUNDS = 24
-SETTINGS = (f"rounds={ROUNDS}", "workers=2", "system.checkpoint_every=2")
+SETTINGS = (f"rounds={ROUNDS}", "engine=ray", "workers=2", "system.checkpoint_every=2")
 TARGETS = {
     "command": "simulations.run",
     "SuperLink": "flower-superlink",

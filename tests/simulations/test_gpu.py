@@ -50,6 +50,7 @@ def test_a_gpu_changes_no_more_than_the_order_of_sums(
 
 @pytest.mark.ray
 def test_two_workers_share_a_gpu(tmp_path: Path) -> None:
-    shared = finish(tmp_path / "ray", "gpus_per_worker=0.5", "workers=2")
+    asked = ["engine=ray", "workers=2"]
+    shared = finish(tmp_path / "ray", "gpus_per_worker=0.5", *asked)
     alone = finish(tmp_path / "alone", "gpus_per_worker=1", "engine=inprocess")
     assert shared.rounds[-1]["loss"] == pytest.approx(alone.rounds[-1]["loss"], 1e-2)

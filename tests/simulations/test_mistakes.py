@@ -55,7 +55,7 @@ VALUES = [
     ("rounds=2.5", "rounds=2.5 … a whole number"),
     ("seed=-1", "seed=-1 … at least 0"),
     ("resume=maybe", "resume=maybe … true or false"),
-    ("engine=spark", "engine=spark … ray or inprocess"),
+    ("engine=spark", "engine=spark … inprocess or ray"),
     ("faults.raises=1.5", "faults.raises=1.5 … 0 to 1"),
     ("drift.rounds=5", "drift.rounds=5 … a list of whole numbers"),
     ("drift=staggered drift.rounds=[0.5]", "drift.rounds=[0.5] … a list of 3 values"),

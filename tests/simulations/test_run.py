@@ -59,6 +59,7 @@ def test_a_run_is_not_overwritten(
 def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
     module = [sys.executable, "-m", "simulations.run", "--multirun", *SMALL]
     sweep = ["strategy=fedavg,local", "seed=0,1", f"output_dir={tmp_path}/sweep"]
+    sweep += ["engine=ray"]
     subprocess.run([*module, *sweep], cwd=tmp_path, check=True)
     folders = sorted(path.parent.name for path in tmp_path.rglob("summary.json"))
     assert folders == ["fedavg-seed0", "fedavg-seed1", "local-seed0", "local-seed1"]
@@ -68,7 +69,7 @@ def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.ray
 def test_a_failed_run_exits_with_1_and_says_why(tmp_path: Path) -> None:
-    module = [sys.executable, "-m", "simulations.run", *SMALL]
+    module = [sys.executable, "-m", "simulations.run", *SMALL, "engine=ray"]
     done = subprocess.run(
         [*module, "faults.nan=1", f"output_dir={tmp_path}/run", "strategy=fedavg"],
         capture_output=True,

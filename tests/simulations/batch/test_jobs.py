@@ -36,9 +36,13 @@ def test_as_many_at_a_time_as_there_are_processors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("simulations.batch.jobs.usable_cores", lambda: 4)
-    configs = [job.config for job in make("engine=ray,inprocess", tmp_path)]
+    sweep = "engine=ray,inprocess,processes workers=2"
+    configs = [job.config for job in make(sweep, tmp_path)]
     assert at_once(configs) == 2  # each with two workers
-    assert at_once(configs[1:]) == 4
+    assert at_once(configs[2:]) == 2
+    assert at_once(configs[1:2]) == 4
+    free = [job.config for job in make("seed=0,1", tmp_path)]
+    assert at_once(free) == 4
     assert at_once(configs, asked=3) == 3
     monkeypatch.setattr("simulations.batch.jobs.usable_cores", lambda: 1)
     assert at_once(configs) == 1

@@ -36,7 +36,7 @@ TIMES = ("seconds", "virtual_seconds")
 
 def command(folder: Path, *options: str) -> list[str]:
     module = [sys.executable, "-m", "simulations.run"]
-    return [*module, *RUN, f"output_dir={folder}", *options]
+    return [*module, *RUN, "engine=ray", f"output_dir={folder}", *options]
 
 
 def numbers(folder: Path) -> list[dict[str, Any]]:
