@@ -25,7 +25,7 @@ def closed_form(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     """Return the gradient that is written, shape (p,)."""
     layers = dense_layers(model.module)
     assert layers is not None
-    model.gradient.fill_(7.0)  # what was there before is no part of it
+    model.gradient.fill_(torch.nan)  # what was there before is no part of it
     with torch.no_grad():
         dense_gradient_writer(layers)(x, y)
     return model.gradient.clone()
@@ -54,6 +54,33 @@ def test_closed_form_is_autograds_gradient(
     expected = by_autograd(model, x, y)
     closeness = 1e-5 * (1 + float(expected.abs().max()))
     assert torch.allclose(closed_form(model, x, y), expected, rtol=0, atol=closeness)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    widths=st.lists(st.integers(1, 9), max_size=3),
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4),
+    rate=st.sampled_from([0.0, 0.05, 0.5]),
+    seed=st.integers(0, 2**16),
+)
+def test_steps_of_a_rate_are_those_of_torchs_sgd(
+    widths: list[int], sizes: list[int], rate: float, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    model = FlatModel(deep(*widths).double())
+    theirs = model.clone()
+    optimizer = torch.optim.SGD(theirs.module.parameters(), lr=rate)
+    layers = dense_layers(model.module)
+    assert layers is not None
+    take_step = dense_gradient_writer(layers, rate)
+    model.gradient.fill_(torch.nan)
+    for size in sizes:
+        x, y = torch.randn(size, 2, 3).double(), torch.randint(4, (size,))
+        with torch.no_grad():
+            take_step(x, y)
+        by_autograd(theirs, x, y)
+        optimizer.step()
+    torch.testing.assert_close(model.weights, theirs.weights, rtol=1e-10, atol=1e-12)
 
 
 def test_gradient_by_hand() -> None:

@@ -3,17 +3,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as property_settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import (
+    WHOLE,
     LocalTraining,
     batches,
     evaluate,
     full_gradient,
     gradient_writer,
     least_batch,
+    mean_cross_entropy,
     predictions,
     pretrain,
     sample_losses,
@@ -83,6 +88,74 @@ def test_local_training_equals_torchs_optimisers(
         cross_entropy(theirs.module(data[0]), data[1]).backward()
         optimizer.step()
     torch.testing.assert_close(ours.vector, theirs.vector)
+
+
+OPTIONS = [
+    *({}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"mu": 0.5}),
+    {"momentum": 0.5, "weight_decay": 0.1, "mu": 0.5},
+]
+
+
+@property_settings(max_examples=60, deadline=None)
+@given(
+    of=st.sampled_from([Mclr(), Mlp(hidden=1), Mlp(hidden=5)]),
+    options=st.sampled_from(OPTIONS),
+    part=st.sampled_from([WHOLE, slice(0, 7), slice(5, None)]),
+    corrected=st.booleans(),
+    samples=st.integers(1, 23),
+    batch_size=st.integers(1, 9),
+)
+def test_training_takes_autograds_steps(
+    of: Mclr | Mlp,
+    options: dict,
+    part: slice,
+    corrected: bool,
+    samples: int,
+    batch_size: int,
+) -> None:
+    """In double precision, with last batches that are smaller."""
+    torch.manual_seed(samples)
+    x = torch.rand(samples, 1, 2, 3).double()
+    y = torch.randint(4, (samples,))
+    model = FlatModel(of.build((1, 2, 3), 4).double())
+    theirs = model.clone()
+    anchor = torch.rand_like(model.weights)
+    correction = torch.rand_like(model.weights[part]) if corrected else None
+    settings = LocalTraining(epochs=2, batch_size=batch_size, **options)
+    choices = {"anchor": anchor, "part": part, "correction": correction}
+    train(model, x, y, settings, rng(), **choices)
+    weights = theirs.weights[part]
+    velocity = torch.zeros_like(weights)
+    for x_batch, y_batch in batches(x, y, settings, rng()):
+        theirs.gradient.zero_()
+        cross_entropy(theirs.module(x_batch), y_batch).backward()
+        gradient = theirs.gradient[part] + settings.weight_decay * weights
+        gradient += settings.mu * (weights - anchor[part])
+        gradient += correction if corrected else 0
+        velocity = settings.momentum * velocity + gradient
+        weights.sub_(velocity, alpha=settings.learning_rate)
+    torch.testing.assert_close(model.weights, theirs.weights, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("of", [Mclr(), Mlp(hidden=5)])
+def test_no_bit_depends_on_what_a_model_did_before(
+    of: Mclr | Mlp, data: tuple[Tensor, Tensor]
+) -> None:
+    settings = LocalTraining(epochs=2, batch_size=5)
+    one, other = fresh(of), fresh(of)
+    start = one.to_vector()
+    train(one, *data, settings, rng())
+    for options in ({"mu": 0.1}, {"momentum": 0.9, "learning_rate": 1e38}):
+        before = LocalTraining(batch_size=7, **options)
+        train(other, *data, before, rng())
+    assert not other.vector.isfinite().any()
+    assert not other.gradient.isfinite().any()
+    train(other.load(start), *data, settings, rng())
+    assert torch.equal(one.vector, other.vector)
+    # Autograd still takes a model whose steps it did not see.
+    train(other, *data, settings, rng(), loss=mean_cross_entropy)
+    train(one, *data, settings, rng())
+    torch.testing.assert_close(one.vector, other.vector)
 
 
 def test_the_proximal_term_pulls_towards_the_received_model(
