@@ -129,10 +129,11 @@ class FedCcfaCnn:
             nn.Conv2d(16, 32, 5, padding=1),
             nn.Conv2d(32, 64, 3, padding=1),
         )
+        # The maximum first, as in `_stages`: a LeakyReLU rises everywhere.
         stages = [
             layer
             for convolution in convolutions[: self.blocks]
-            for layer in (convolution, nn.LeakyReLU(), nn.MaxPool2d(2))
+            for layer in (convolution, nn.MaxPool2d(2), nn.LeakyReLU())
         ]
         return _with_hidden_layer(stages, 128, nn.LeakyReLU(), shape, classes)
 

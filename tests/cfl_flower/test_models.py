@@ -152,6 +152,25 @@ def test_a_network_adapts_and_trains_even_on_a_batch_of_one(
     assert model.gradient.isfinite().all()
 
 
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_fedccfas_blocks_give_what_the_papers_order_gives(blocks: int) -> None:
+    model = FlatModel(draw(FedCcfaCnn(blocks=blocks), CIFAR, 10))
+    x = torch.randn(4, *CIFAR)
+    logits = model.module(x)
+    logits.square().sum().backward()
+    first = model.gradient.clone()
+    layers = list(model.extractor)
+    for place in range(0, 3 * blocks, 3):
+        convolution, pooling, activation = layers[place : place + 3]
+        layers[place : place + 3] = [convolution, activation, pooling]
+    network = Network(nn.Sequential(*layers), model.module.classifier)
+    model.gradient.zero_()
+    expected = network(x)
+    expected.square().sum().backward()
+    torch.testing.assert_close(logits, expected)
+    torch.testing.assert_close(first, model.gradient, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("settings", "shape"), ADAPTED)
 def test_logits_are_the_classifier_of_the_extractor(
     settings: ModelSettings, shape: tuple[int, ...]
