@@ -19,6 +19,7 @@ from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_share
+from cfl_flower.environment.machine import rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -122,7 +123,8 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         with open_logger(config, done, warn) as write:
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)
-            strategy.engine.run(state, done)
+            with rare_collections():
+                strategy.engine.run(state, done)
         warn_of_divergence(config, strategy.run.record.loss, warn)
         data = stream.fingerprint() if stream else None
         directory.write_summary(data, share)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flwr.app import Array, Message, RecordDict
+from flwr.app import Array, Message
 from flwr.serverapp import Grid
 
 from cfl_flower.communication.first_keys import FirstKeys
@@ -151,8 +151,10 @@ class Fleet(NodeRegistry):
             if reply is None or reply.has_error():
                 raise InvalidResultError("node", self._why_no_answer(pending, reply))
             found, refused = self._reader.read(pending, reply.content)
-            # All of it is read; who sent the messages holds them longer.
-            reply.content = RecordDict()
+            # All of it is read; who sent the messages holds them longer, and a record
+            # of Flower's refers to itself.
+            for record in reply.content.values():
+                record.clear()
         except InvalidResultError as error:
             if self.simulated:
                 raise WorkerLostError(

@@ -92,5 +92,10 @@ class Results(list[Result]):
 
 def payload_bytes(arrays: Iterable[Vector], metrics: dict[str, Scalar]) -> int:
     """Return the bytes of models and representations, a method's cost on the wire."""
-    representations = (v for v in metrics.values() if isinstance(v, bytes))
-    return sum(a.nbytes for a in arrays) + sum(len(v) for v in representations)
+    total = 0
+    for array in arrays:
+        total += array.nbytes
+    for value in metrics.values():
+        if isinstance(value, bytes):
+            total += len(value)
+    return total

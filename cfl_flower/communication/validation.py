@@ -15,6 +15,10 @@ LARGEST = 1e15
 
 LARGEST_COUNT = 2**40
 
+NUMBERS = (int, float)
+TEXTS = (str, bytes)
+"""Types of what a metric may be; true and false are whole numbers, too."""
+
 
 def validate(
     answer: Answer,
@@ -50,27 +54,33 @@ def validate(
     if not all(is_bounded(array) for array in answer.arrays):
         detail = f"arrays with NaN, infinity or numbers beyond {LARGEST:g}"
         raise InvalidResultError("non-finite", detail)
+    loss = answer.loss
+    if loss is not None:
+        if not isinstance(loss, NUMBERS):
+            raise InvalidResultError("shape", f"loss={loss!r:.40} is not a number")
+        check_size("loss", loss)
+    metrics: dict[str, Scalar] = {}
+    telemetry: dict[str, Scalar] = {}
     for name, value in answer.metrics.items():
-        if not isinstance(value, bool | int | float | str | bytes):
+        if isinstance(value, NUMBERS):
+            check_size(name, value)
+        elif not isinstance(value, TEXTS):
             kind = type(value).__name__
             raise InvalidResultError("shape", f"{name:.40} is a {kind}, no scalar")
-    if not isinstance(answer.loss, int | float | None):
-        raise InvalidResultError("shape", f"loss={answer.loss!r:.40} is not a number")
-    numbers = {"loss": answer.loss, **answer.metrics}
-    for name, number in numbers.items():
-        if isinstance(number, int | float) and not abs(number) <= LARGEST:
-            raise InvalidResultError("non-finite", f"{name:.40} is NaN or too large")
+        kept = telemetry if name in TELEMETRY else metrics
+        kept[name] = value
     _validate_losses(answer, asked or {})
     if phase == "evaluate":
         _validate_test(answer)
     return Result(
-        answer.client,
-        count,
-        list(answer.arrays),
-        answer.loss,
-        {k: v for k, v in answer.metrics.items() if k not in TELEMETRY},
-        telemetry={k: v for k, v in answer.metrics.items() if k in TELEMETRY},
+        answer.client, count, list(answer.arrays), loss, metrics, telemetry=telemetry
     )
+
+
+def check_size(name: str, number: float) -> None:
+    """Raise `InvalidResultError` for NaN, infinity and what is beyond `LARGEST`."""
+    if not abs(number) <= LARGEST:
+        raise InvalidResultError("non-finite", f"{name:.40} is NaN or too large")
 
 
 def asks_for_losses(config: Mapping[str, Scalar]) -> bool:

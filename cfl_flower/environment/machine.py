@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,9 @@ from typing import Any
 
 SAFE_PATH = "PYTHONSAFEPATH"
 """Environment variable: Python does not put the current folder first in its path."""
+
+ALLOCATIONS = 10_000
+"""New objects after which Python looks for those of them that nobody can reach."""
 
 
 def usable_cores() -> int:
@@ -53,6 +57,23 @@ def as_imported_here() -> Iterator[None]:
         del os.environ[SAFE_PATH]
         if safe is not None:
             os.environ[SAFE_PATH] = safe
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Let Python look less often for objects that only refer to each other.
+
+    It looks at all answers of a round again and again while they are read: two fifths
+    of the time of a round of 100,000 clients.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(ALLOCATIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def return_free_memory() -> None:
