@@ -344,7 +344,7 @@ def _read_row(row: Json) -> Answer:
 
 
 def _read_vectors(content: RecordDict) -> Vector:
-    array = _decode(content.array_records["arrays"]["all"])
+    array: Vector = _decode(content.array_records["arrays"]["all"])
     if array.dtype != np.float32 or array.ndim != 1:
         raise ValueError(f"an array {array.dtype}{array.shape}, not a float32 vector")
     return array

@@ -27,4 +27,4 @@ def engine_of(config: RunConfig) -> str:
 
 def workers_of(config: RunConfig) -> int:
     """Return how many workers a run has: one for each core that it may use."""
-    return usable_cores() if config.workers == AUTO else config.workers
+    return config.workers if isinstance(config.workers, int) else usable_cores()
