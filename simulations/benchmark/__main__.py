@@ -3,7 +3,7 @@
     python -m simulations.benchmark            # everything but the last, an hour
     python -m simulations.benchmark clustering # one part: a module beside this one
     python -m simulations.benchmark equal      # not a cost: false leads among equals
-    python -m simulations.benchmark peers      # other libraries at the same work
+    python -m simulations.benchmark peers      # other libraries, on an idle machine
 
 The reference does the same local training and the same tests with the same code, and
 nothing else: no Flower, no records, no files. The other libraries are installed below
@@ -24,8 +24,8 @@ import torch
 
 from cfl_flower.settings import known_names
 from simulations.benchmark.measure import print_table
-from simulations.benchmark.peers.table import show
-from simulations.shell.terminal import Parser, command
+from simulations.benchmark.peers.table import REPEATS, show
+from simulations.shell.terminal import Parser, command, count
 
 PARTS = [
     module.name
@@ -41,9 +41,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("benchmark", __doc__)
     known = ", ".join([*PARTS, PEERS])
     parser.add_argument("parts", nargs="*", metavar="PART", help=known)
-    chosen = parser.parse_args(arguments).parts or PARTS
+    words = f"measurements of each of the {PEERS} (default: {REPEATS})"
+    parser.add_argument("--repeats", type=count, default=REPEATS, help=words)
+    words = f"measure {PEERS} whatever else the machine does"
+    parser.add_argument("--any-load", action="store_true", help=words)
+    options = parser.parse_args(arguments)
+    chosen = options.parts or PARTS
     if chosen == [PEERS]:
-        return show()
+        return show(options.repeats, options.any_load)
     for part in chosen:
         if part not in PARTS:
             parser.error(f"{part} is not a part; {known_names(part, PARTS)}")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
+from cfl_flower.errors import ConfigError
 from simulations.benchmark.peers import table
 from simulations.benchmark.peers.scripts import job as scripts
 from simulations.engines.inprocess import InProcessGrid
@@ -25,9 +26,10 @@ SMALL = (
 def test_our_side_does_a_small_work_and_learns() -> None:
     prepared = table.Prepared(SMALL)
     ours = table.all_peers()["cfl-flower"]
-    cells = table.measure(prepared, SMALL, ours)
-    assert len(cells) == len(table.COLUMNS) - 1
-    assert float(cells[-1]) > prepared.accuracy(prepared.start) + 0.2
+    figures = table.measure(prepared, SMALL, ours)
+    assert len(figures) == len(table.COLUMNS)
+    assert min(figures) > 0
+    assert figures[-1] > prepared.accuracy(prepared.start) + 0.2
 
 
 def test_works_are_of_sixty_steps() -> None:
@@ -81,5 +83,19 @@ def test_a_client_is_tested_with_the_model_that_fits_its_samples() -> None:
 def test_a_library_that_does_not_run_says_why(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import no_such_library"]
     with pytest.raises(subprocess.CalledProcessError) as error:
-        table.watch(command, str(tmp_path))
+        table.watch(command, str(tmp_path), 1)
     assert b"ModuleNotFoundError" in error.value.stderr
+
+
+def test_a_machine_with_other_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "PATIENCE", 0)
+    monkeypatch.setattr(table.os, "getloadavg", lambda: (1.5, 0.0, 0.0))
+    monkeypatch.setattr(table.os, "sched_getaffinity", lambda _: {0, 1})
+    assert table.wait_for_rest(any_load=True) == 1.5
+    with pytest.raises(ConfigError, match=r"1\.50, .* 0\.3; .*--any-load"):
+        table.wait_for_rest(any_load=False)
+
+
+def test_a_cell_has_the_range_of_its_values() -> None:
+    assert table.spread([3.0, 1.0, 2.0], ".1f") == "2.0 (1.0-3.0)"
+    assert table.spread([2.0, 2.0], ".1f") == "2.0"

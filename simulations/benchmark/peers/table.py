@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ import torch
 from cfl_flower.config.compose import compose_config
 from cfl_flower.config.overrides import split
 from cfl_flower.data.reading.pool import cache_dir
+from cfl_flower.errors import ConfigError
 from cfl_flower.learning.training import predictions, sample_losses
 from cfl_flower.models import FlatModel, initial_vector
 from cfl_flower.seeding import generator
@@ -46,7 +47,7 @@ WORKS = {
         f"{COMMON} partition=iid strategy=fedavg model=mlp model.hidden=200"
     ),
     "FedAvg, FedCCFA's CNN": (
-        f"{COMMON} partition=iid strategy=fedavg model=fedccfa_cnn rounds=8"
+        f"{COMMON} partition=iid strategy=fedavg model=fedccfa_cnn rounds=7"
     ),
     # Five groups of clients, who call the same images by other labels.
     "IFCA, 5 MLPs 784-200-10": (
@@ -65,13 +66,29 @@ ONE_THREAD = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 """One thread for each library, and no word of it to others."""
-COLUMNS = ("library", "CPU, a step", "a round", "first round", "memory", "accuracy")
+COLUMNS = {
+    "CPU, a step [us]": ".0f",
+    "a round [s]": ".3f",
+    "first round [s]": ".1f",
+    "memory [GB]": ".2f",
+    "accuracy": ".4f",
+}
+"""What is measured, and how many digits of it are said."""
+REPEATS = 3
+MOST_LOAD = 0.3
+"""Processes that run, above which wall times are those of a shared machine."""
+PATIENCE = 60
+"""Seconds for which the load may fall."""
+LINGER = 20
+"""Seconds in which the processes of a library end after it."""
 
 
 class Peer(NamedTuple):
     """A library that does the same work, or an engine of ours."""
 
     script: str
+    cores: int = 1
+    """That all of its processes share."""
     needs: tuple[str, ...] = ()
     """What to install; ours is here."""
     methods: tuple[str, ...] = ("fedavg",)
@@ -86,13 +103,20 @@ def all_peers() -> dict[str, Peer]:
     ours_torch = f"torch=={here['torch']}"
     flower = (f"flwr[simulation]=={here['flwr']}", f"ray=={here['ray']}", ours_torch)
     ours = "with_cfl_flower"
+    theirs = "with_flower"
     both = ("fedavg", "ifca")
+    two = "workers=2"
     return {
         "cfl-flower": Peer(ours, methods=both, engine="engine=inprocess"),
+        "cfl-flower, 2 processes": Peer(
+            ours, cores=2, methods=both, engine=f"engine=processes {two}"
+        ),
         "cfl-flower on Ray": Peer(ours, methods=both, engine="workers=1"),
-        "fedjax": Peer("with_fedjax", ("fedjax", "jax"), both),
-        "pfl-research": Peer("with_pfl", ("pfl", ours_torch)),
-        "Flower's simulation": Peer("with_flower", flower),
+        "cfl-flower on Ray, 2 workers": Peer(ours, cores=2, methods=both, engine=two),
+        "fedjax": Peer("with_fedjax", needs=("fedjax", "jax"), methods=both),
+        "pfl-research": Peer("with_pfl", needs=("pfl", ours_torch)),
+        "Flower's simulation": Peer(theirs, needs=flower),
+        "Flower's simulation, 2 actors": Peer(theirs, cores=2, needs=flower),
     }
 
 
@@ -120,7 +144,7 @@ class Prepared:
             seeds = draw.integers(2**31, size=config.strategy.clusters).tolist()
         self.start = [initial_vector(config.model, shape, classes, s) for s in seeds]
 
-    def job(self, folder: Path, overrides: str) -> Job:
+    def job(self, folder: Path, overrides: str, workers: int = 1) -> Job:
         """Write what the libraries read, and return what they are to do."""
         for name, array in (("x", self.x), ("y", self.y), ("start", self.start)):
             np.save(folder / name, np.asarray(array))
@@ -130,6 +154,7 @@ class Prepared:
             shapes=[list(each.shape) for each in self.model.module.parameters()],
             rounds=self.config.rounds,
             participants=self.config.participants,
+            workers=workers,
             epochs=local.epochs,
             batch_size=local.batch_size,
             learning_rate=local.learning_rate,
@@ -153,53 +178,104 @@ class Prepared:
         return float(torch.stack(right).gather(0, best[None]).mean())
 
 
-def show() -> int:
-    """Print the table; return 1 if one of our own engines is missing from it."""
+def show(repeats: int, any_load: bool) -> int:
+    """Print the table; return 1 if one of our own engines is missing from it.
+
+    Also if the models of one are others in another repeat. Raises `ConfigError` if the
+    machine has other work.
+    """
+    load = wait_for_rest(any_load)
     lines = []
-    code = 0
+    faults = []
     for work, overrides in WORKS.items():
         prepared = Prepared(overrides)
-        for name, peer in all_peers().items():
-            if prepared.config.names["strategy"] not in peer.methods:
+        method = prepared.config.names["strategy"]
+        peers = {name: p for name, p in all_peers().items() if method in p.methods}
+        found: dict[str, list[list[float]]] = {name: [] for name in peers}
+        # They take turns, as machines slow down.
+        for name in list(peers) * repeats:
+            if name not in found:
                 continue
             try:
-                lines.append([work, name, *measure(prepared, overrides, peer)])
+                found[name].append(measure(prepared, overrides, peers[name]))
             except subprocess.CalledProcessError as error:
                 words = error.stderr.decode().strip().splitlines()[-1:]
                 print(f"{name} failed at {work}: {words}")
-                # What others' libraries lack is said, and no fault of ours.
-                if not peer.needs:
-                    code = 1
-    print_table("", ("work", *COLUMNS), lines)
-    return code
+                faults.append(peers[name])
+                del found[name]
+        for name, runs in found.items():
+            columns = list(zip(*runs, strict=True))
+            if len(set(columns[-1])) > 1:
+                print(f"{name} learns something else in each repeat of {work}")
+                faults.append(peers[name])
+            cells = map(spread, columns, COLUMNS.values())
+            lines.append([work, name, str(peers[name].cores), *cells])
+    title = (
+        f"load {load:.2f} before, {os.cpu_count()} cores, {cpu_name()}, "
+        f"torch {torch.__version__}, median (range) of {repeats}"
+    )
+    print_table(title, ("work", "library", "cores", *COLUMNS), lines)
+    # What others' libraries lack is said, and no fault of ours.
+    return int(not all(peer.needs for peer in faults))
 
 
-def measure(prepared: Prepared, overrides: str, peer: Peer) -> list[str]:
-    """Return the figures of a work by a library, as the table has them."""
+def spread(values: Sequence[float], form: str) -> str:
+    """Write the median of values, and their range where they differ."""
+    middle = f"{median(values):{form}}"
+    if min(values) == max(values):
+        return middle
+    return f"{middle} ({min(values):{form}}-{max(values):{form}})"
+
+
+def wait_for_rest(any_load: bool) -> float:
+    """Return the machine's load, when it has fallen or if any will do.
+
+    Raises `ConfigError` if it does not fall in time, or there are no two cores.
+    """
+    if len(os.sched_getaffinity(0)) < 2:
+        raise ConfigError("the benchmark of other libraries needs two cores")
+    ends = time.monotonic() + PATIENCE
+    while (load := os.getloadavg()[0]) > MOST_LOAD and not any_load:
+        if time.monotonic() > ends:
+            raise ConfigError(
+                f"the machine's load is {load:.2f}, and wall times need at most "
+                f"{MOST_LOAD}; end what else runs, or measure anyway with --any-load"
+            )
+        time.sleep(1)
+    return load
+
+
+def cpu_name() -> str:
+    """Return what the processor is called, or its kind where it has no name."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def measure(prepared: Prepared, overrides: str, peer: Peer) -> list[float]:
+    """Return the figures of a work by a library, as `COLUMNS` has them."""
     python = install(peer.needs)
+    cores = sorted(os.sched_getaffinity(0))[: peer.cores]
     with tempfile.TemporaryDirectory(prefix="cfl-flower-peers-") as folder:
-        job = prepared.job(Path(folder), f"{overrides} {peer.engine}")
+        job = prepared.job(Path(folder), f"{overrides} {peer.engine}", peer.cores)
         # Of ours the other libraries find this package alone.
         Path(folder, "simulations").symlink_to(PROJECT / "simulations")
         module = f"{scripts.__name__}.{peer.script}"
         path = folder if peer.needs else str(PROJECT)
+        # All processes that it starts keep to the same cores.
+        pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))]
         began = time.monotonic()
-        laps, peak = watch([python, "-m", module, json.dumps(vars(job))], path)
+        command = [*pinned, python, "-m", module, json.dumps(vars(job))]
+        moments, seconds, peak = watch(command, path, job.rounds)
         accuracy = prepared.accuracy(list(np.load(Path(folder, "models.npy"))))
     # Without the last round, too: some test all clients in it.
-    steady = list(pairwise(laps[WARM_UP - 1 : -1]))
+    steady = np.diff(moments[WARM_UP - 1 : -1])
     steps = job.participants * prepared.config.strategy.local.count_steps(
         prepared.y.shape[1]
     )
-    step = fmean(after[1] - before[1] for before, after in steady) / steps
-    wall = median(after[0] - before[0] for before, after in steady)
-    return [
-        f"{1e6 * step:.0f} us",
-        f"{wall:.3g} s",
-        f"{laps[0][0] - began:.1f} s",
-        f"{peak / 1e9:.2f} GB",
-        f"{accuracy:.3f}",
-    ]
+    step = (seconds[1] - seconds[0]) / len(steady) / steps
+    first = moments[0] - began
+    return [1e6 * step, float(np.median(steady)), first, peak / 1e9, accuracy]
 
 
 def install(needs: Sequence[str]) -> str:
@@ -219,14 +295,18 @@ def install(needs: Sequence[str]) -> str:
     return python
 
 
-def watch(command: Sequence[str], path: str) -> tuple[list[tuple[float, float]], int]:
-    """Run a command; return its laps, and the most bytes of memory that it had.
+def watch(
+    command: Sequence[str], path: str, rounds: int
+) -> tuple[list[float], list[float], float]:
+    """Run a command that takes some rounds.
 
-    A lap is the moment and the CPU seconds of the processes so far, of those that have
-    ended as well.
+    Returns the moment at which each was done, the CPU seconds before and after the
+    steady ones, and the most bytes of memory outside of these, which no look disturbs.
     """
-    laps = []
-    peak = 0
+    moments: list[float] = []
+    seconds = []
+    peak = 0.0
+    processes = []
     variables = {**os.environ, **ONE_THREAD, "PYTHONPATH": path}
     with (
         tempfile.TemporaryFile() as errors,
@@ -237,17 +317,41 @@ def watch(command: Sequence[str], path: str) -> tuple[list[tuple[float, float]],
         for line in process.stdout:
             if line.decode().strip() != DONE:
                 continue
-            cpu = 0.0
-            memory = 0
-            for each in (process, *process.children(recursive=True)):
-                with suppress(psutil.Error):  # it may have ended
-                    cpu += sum(each.cpu_times()[:4])
-                    memory += each.memory_info().rss
-            laps.append((time.monotonic(), cpu))
-            peak = max(peak, memory)
+            moments.append(time.monotonic())
+            done = len(moments)
+            if WARM_UP < done < rounds - 1:
+                continue
+            processes = [process, *process.children(recursive=True)]
+            if done in (WARM_UP, rounds - 1):
+                seconds.append(add_up(processes, cpu_seconds))
+            else:
+                peak = max(peak, add_up(processes, memory))
         if process.wait():
             errors.seek(0)
             raise subprocess.CalledProcessError(
                 process.returncode, command, stderr=errors.read()
             )
-    return laps, peak
+    # The next one finds the cores free.
+    psutil.wait_procs(processes, LINGER)
+    return moments, seconds, peak
+
+
+def add_up(
+    processes: Sequence[psutil.Process], get: Callable[[psutil.Process], float]
+) -> float:
+    """Return the sum of what is read of each process that has not ended yet."""
+    total = 0.0
+    for each in processes:
+        with suppress(psutil.Error):
+            total += get(each)
+    return total
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """Return the CPU seconds of a process and of its children that have ended."""
+    return float(sum(process.cpu_times()[:4]))
+
+
+def memory(process: psutil.Process) -> float:
+    """Return bytes, of those that several processes share a part for each."""
+    return float(process.memory_full_info().pss)

@@ -27,6 +27,8 @@ class Job:
     """Of the parameters, as torch has them."""
     rounds: int
     participants: int
+    workers: int
+    """Processes that train, where a library has them."""
     epochs: int
     batch_size: int
     learning_rate: float

@@ -30,7 +30,7 @@ def run(job: Job) -> list[Any]:
     models = [_split(job, vector) for vector in job.load("start")]
     client = fedjax.optimizers.sgd(job.learning_rate)
     server = fedjax.optimizers.sgd(1.0)
-    batches = fedjax.ShuffleRepeatBatchHParams(job.batch_size, job.epochs)
+    batches = fedjax.ShuffleRepeatBatchHParams(job.batch_size, job.epochs, seed=0)
     if len(models) > 1:
         whole = fedjax.PaddedBatchHParams(batch_size=y.shape[1])
         algorithm = hyp_cluster.hyp_cluster(_losses, client, server, whole, batches)

@@ -6,7 +6,9 @@ The client is a plain loop: fewer layers than the data loaders of Flower's examp
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -52,7 +54,11 @@ def run(job: Job) -> list[Any]:
     @server.main()
     def main(grid: Grid, context: Context) -> None:
         strategy = FedAvg(
-            fraction_train=job.participants / clients, fraction_evaluate=0.0
+            fraction_train=job.participants / clients,
+            fraction_evaluate=0.0,
+            # As many in the first round, before which it counts few nodes.
+            min_train_nodes=job.participants,
+            min_available_nodes=clients,
         )
         strategy.start(
             grid=grid,
@@ -62,8 +68,17 @@ def run(job: Job) -> list[Any]:
             evaluate_fn=look,
         )
 
-    one_cpu: Any = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 1}}
-    run_simulation(server, client_app, clients, backend_config=one_cpu)
+    # Each actor has one CPU.
+    backend: Any = {
+        "client_resources": {"num_cpus": 1},
+        "init_args": {"num_cpus": job.workers},
+    }
+    # Each run draws the same clients, by the same numbers of nodes.
+    with (
+        patch("flwr.serverapp.strategy.strategy_utils.random", random.Random(0)),
+        patch("flwr.supercore.corestate.utils.urandom", random.Random(0).randbytes),
+    ):
+        run_simulation(server, client_app, clients, backend_config=backend)
     network.load_state_dict(trained[0].to_torch_state_dict())
     return [get_parameters(network)]
 
@@ -77,6 +92,7 @@ def train(message: Message, context: Context) -> Message:
     network.load_state_dict(content["arrays"].to_torch_state_dict())
     client = int(context.node_config["partition-id"])
     x, y = (torch.from_numpy(np.array(job.load(name)[client])) for name in "xy")
+    torch.manual_seed(client)
     optimizer = torch.optim.SGD(network.parameters(), job.learning_rate)
     loss = nn.CrossEntropyLoss()
     for _ in range(job.epochs):

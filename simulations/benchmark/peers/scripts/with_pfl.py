@@ -34,6 +34,8 @@ def run(job: Job) -> list[Any]:
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
 
+    np.random.seed(0)
+    torch.manual_seed(0)
     x, y = (torch.from_numpy(np.array(job.load(name))) for name in "xy")
 
     class Model(nn.Sequential):
