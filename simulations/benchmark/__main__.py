@@ -7,7 +7,7 @@
 
 The reference does the same local training and the same tests with the same code, and
 nothing else: no Flower, no records, no files. The other libraries are installed below
-the user's cache folder (5 GB), and have a table of their own.
+the user's cache folder (3 GB), and have a table of their own.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("benchmark", __doc__)
     known = ", ".join([*PARTS, PEERS])
     parser.add_argument("parts", nargs="*", metavar="PART", help=known)
-    words = f"measurements of each of the {PEERS} (default: {REPEATS})"
+    words = f"of {PEERS}: measurements of each"
     parser.add_argument("--repeats", type=count, default=REPEATS, help=words)
-    words = f"measure {PEERS} whatever else the machine does"
+    words = f"of {PEERS}: measure on a busy machine, too"
     parser.add_argument("--any-load", action="store_true", help=words)
     options = parser.parse_args(arguments)
     chosen = options.parts or PARTS

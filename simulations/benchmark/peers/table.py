@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -79,8 +80,6 @@ MOST_LOAD = 0.3
 """Processes that run, above which wall times are those of a shared machine."""
 PATIENCE = 60
 """Seconds for which the load may fall."""
-LINGER = 20
-"""Seconds in which the processes of a library end after it."""
 
 
 class Peer(NamedTuple):
@@ -103,20 +102,17 @@ def all_peers() -> dict[str, Peer]:
     ours_torch = f"torch=={here['torch']}"
     flower = (f"flwr[simulation]=={here['flwr']}", f"ray=={here['ray']}", ours_torch)
     ours = "with_cfl_flower"
-    theirs = "with_flower"
     both = ("fedavg", "ifca")
-    two = "workers=2"
+    forked = "engine=processes workers=2"
     return {
         "cfl-flower": Peer(ours, methods=both, engine="engine=inprocess"),
-        "cfl-flower, 2 processes": Peer(
-            ours, cores=2, methods=both, engine=f"engine=processes {two}"
-        ),
+        "cfl-flower, 2 processes": Peer(ours, 2, methods=both, engine=forked),
         "cfl-flower on Ray": Peer(ours, methods=both, engine="workers=1"),
-        "cfl-flower on Ray, 2 workers": Peer(ours, cores=2, methods=both, engine=two),
-        "fedjax": Peer("with_fedjax", needs=("fedjax", "jax"), methods=both),
-        "pfl-research": Peer("with_pfl", needs=("pfl", ours_torch)),
-        "Flower's simulation": Peer(theirs, needs=flower),
-        "Flower's simulation, 2 actors": Peer(theirs, cores=2, needs=flower),
+        "cfl-flower on Ray, 2 workers": Peer(ours, 2, methods=both, engine="workers=2"),
+        "fedjax": Peer("with_fedjax", 1, ("fedjax", "jax"), both),
+        "pfl-research": Peer("with_pfl", 1, ("pfl", ours_torch)),
+        "Flower's simulation": Peer("with_flower", 1, flower),
+        "Flower's simulation, 2 actors": Peer("with_flower", 2, flower),
     }
 
 
@@ -179,11 +175,7 @@ class Prepared:
 
 
 def show(repeats: int, any_load: bool) -> int:
-    """Print the table; return 1 if one of our own engines is missing from it.
-
-    Also if the models of one are others in another repeat. Raises `ConfigError` if the
-    machine has other work.
-    """
+    """Print the table; return 1 if an engine of ours fails, or differs in a repeat."""
     load = wait_for_rest(any_load)
     lines = []
     faults = []
@@ -194,10 +186,9 @@ def show(repeats: int, any_load: bool) -> int:
         found: dict[str, list[list[float]]] = {name: [] for name in peers}
         # They take turns, as machines slow down.
         for name in list(peers) * repeats:
-            if name not in found:
-                continue
             try:
-                found[name].append(measure(prepared, overrides, peers[name]))
+                if name in found:
+                    found[name].append(measure(prepared, overrides, peers[name]))
             except subprocess.CalledProcessError as error:
                 words = error.stderr.decode().strip().splitlines()[-1:]
                 print(f"{name} failed at {work}: {words}")
@@ -228,10 +219,7 @@ def spread(values: Sequence[float], form: str) -> str:
 
 
 def wait_for_rest(any_load: bool) -> float:
-    """Return the machine's load, when it has fallen or if any will do.
-
-    Raises `ConfigError` if it does not fall in time, or there are no two cores.
-    """
+    """Return the load, or raise a `ConfigError` if it does not fall in time."""
     if len(os.sched_getaffinity(0)) < 2:
         raise ConfigError("the benchmark of other libraries needs two cores")
     ends = time.monotonic() + PATIENCE
@@ -246,10 +234,9 @@ def wait_for_rest(any_load: bool) -> float:
 
 
 def cpu_name() -> str:
-    """Return what the processor is called, or its kind where it has no name."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    """Return what the processor is called; its kind where it has no name."""
+    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return found[1] if found else platform.machine()
 
 
 def measure(prepared: Prepared, overrides: str, peer: Peer) -> list[float]:
@@ -262,10 +249,10 @@ def measure(prepared: Prepared, overrides: str, peer: Peer) -> list[float]:
         Path(folder, "simulations").symlink_to(PROJECT / "simulations")
         module = f"{scripts.__name__}.{peer.script}"
         path = folder if peer.needs else str(PROJECT)
-        # All processes that it starts keep to the same cores.
-        pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))]
+        # What it starts keeps to the same cores.
+        pinned = ["taskset", "--cpu-list", ",".join(map(str, cores)), python]
         began = time.monotonic()
-        command = [*pinned, python, "-m", module, json.dumps(vars(job))]
+        command = [*pinned, "-m", module, json.dumps(vars(job))]
         moments, seconds, peak = watch(command, path, job.rounds)
         accuracy = prepared.accuracy(list(np.load(Path(folder, "models.npy"))))
     # Without the last round, too: some test all clients in it.
@@ -273,7 +260,7 @@ def measure(prepared: Prepared, overrides: str, peer: Peer) -> list[float]:
     steps = job.participants * prepared.config.strategy.local.count_steps(
         prepared.y.shape[1]
     )
-    step = (seconds[1] - seconds[0]) / len(steady) / steps
+    step = (seconds[-2] - seconds[WARM_UP - 1]) / len(steady) / steps
     first = moments[0] - began
     return [1e6 * step, float(np.median(steady)), first, peak / 1e9, accuracy]
 
@@ -297,15 +284,15 @@ def install(needs: Sequence[str]) -> str:
 
 def watch(
     command: Sequence[str], path: str, rounds: int
-) -> tuple[list[float], list[float], float]:
-    """Run a command that takes some rounds.
+) -> tuple[list[float], list[float], int]:
+    """Run a command; return the moments at which its rounds were done.
 
-    Returns the moment at which each was done, the CPU seconds before and after the
-    steady ones, and the most bytes of memory outside of these, which no look disturbs.
+    Also the CPU seconds and the most bytes of its processes then. During the steady
+    rounds they are not looked at.
     """
     moments: list[float] = []
     seconds = []
-    peak = 0.0
+    peak = 0
     processes = []
     variables = {**os.environ, **ONE_THREAD, "PYTHONPATH": path}
     with (
@@ -318,40 +305,23 @@ def watch(
             if line.decode().strip() != DONE:
                 continue
             moments.append(time.monotonic())
-            done = len(moments)
-            if WARM_UP < done < rounds - 1:
+            if WARM_UP < len(moments) < rounds - 1:
                 continue
+            cpu = 0.0
+            memory = 0
             processes = [process, *process.children(recursive=True)]
-            if done in (WARM_UP, rounds - 1):
-                seconds.append(add_up(processes, cpu_seconds))
-            else:
-                peak = max(peak, add_up(processes, memory))
+            for each in processes:
+                with suppress(psutil.Error):  # it may have ended
+                    cpu += sum(each.cpu_times()[:4])
+                    # Of what several share each has its part.
+                    memory += each.memory_full_info().pss
+            seconds.append(cpu)
+            peak = max(peak, memory)
         if process.wait():
             errors.seek(0)
             raise subprocess.CalledProcessError(
                 process.returncode, command, stderr=errors.read()
             )
-    # The next one finds the cores free.
-    psutil.wait_procs(processes, LINGER)
+    # Ray's end after it: the next one is to find the cores free.
+    psutil.wait_procs(processes, timeout=20)
     return moments, seconds, peak
-
-
-def add_up(
-    processes: Sequence[psutil.Process], get: Callable[[psutil.Process], float]
-) -> float:
-    """Return the sum of what is read of each process that has not ended yet."""
-    total = 0.0
-    for each in processes:
-        with suppress(psutil.Error):
-            total += get(each)
-    return total
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    """Return the CPU seconds of a process and of its children that have ended."""
-    return float(sum(process.cpu_times()[:4]))
-
-
-def memory(process: psutil.Process) -> float:
-    """Return bytes, of those that several processes share a part for each."""
-    return float(process.memory_full_info().pss)

@@ -68,11 +68,8 @@ def run(job: Job) -> list[Any]:
             evaluate_fn=look,
         )
 
-    # Each actor has one CPU.
-    backend: Any = {
-        "client_resources": {"num_cpus": 1},
-        "init_args": {"num_cpus": job.workers},
-    }
+    cpus = {"num_cpus": job.workers}
+    backend: Any = {"client_resources": {"num_cpus": 1}, "init_args": cpus}
     # Each run draws the same clients, by the same numbers of nodes.
     with (
         patch("flwr.serverapp.strategy.strategy_utils.random", random.Random(0)),
