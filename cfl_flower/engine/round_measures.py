@@ -9,6 +9,7 @@ import numpy as np
 from cfl_flower.client.attacks import malicious_clients
 from cfl_flower.engine.context import RoundContext
 from cfl_flower.runs.measures import (
+    adjusted_rand_index,
     note_class_agreement,
     note_discrepancies,
     note_tests,
@@ -57,8 +58,6 @@ class RoundMeasures:
 
     def note_clusters(self) -> None:
         """Note the clusters, and how they agree with the truth where it is known."""
-        from sklearn.metrics import adjusted_rand_score
-
         context = self._context
         record = context.record
         state = context.state
@@ -75,7 +74,7 @@ class RoundMeasures:
             if timeline.has_concepts:
                 known = np.array(state.clients, np.int64)
                 truth = timeline.concepts(record.round)[known]
-                record.ari = float(adjusted_rand_score(truth, state.clusters))
+                record.ari = adjusted_rand_index(truth, state.clusters)
             shape = (len(clients), meanings.shape[1])
             clusters = np.broadcast_to(state.clusters[:, None], shape)
         # Clusters of whole clients are compared where any class has several meanings.

@@ -52,21 +52,44 @@ def _personalised(result: Result) -> float | None:
     return int(result.metrics["own_correct"]) / int(tested) if tested else None
 
 
+def adjusted_rand_index(truth: IntArray, clusters: IntArray) -> float:
+    """Return the adjusted Rand index of two clusterings of the same n, of shape (n,).
+
+    1 if they agree, about 0 if they are unrelated (Hubert and Arabie, 1985).
+    """
+    # scikit-learn's function, to the bit: its import took a second of the first round.
+    _, rows, row_sizes = np.unique(truth, return_inverse=True, return_counts=True)
+    _, columns, column_sizes = np.unique(
+        clusters, return_inverse=True, return_counts=True
+    )
+    _, shared_sizes = np.unique(rows * len(clusters) + columns, return_counts=True)
+    # Python's integers, which do not overflow.
+    shared = int(np.square(shared_sizes).sum())
+    together = shared - len(truth)
+    truth_only = int(np.square(row_sizes).sum()) - shared
+    clusters_only = int(np.square(column_sizes).sum()) - shared
+    apart = len(truth) ** 2 - shared - truth_only - clusters_only
+    if truth_only == 0 and clusters_only == 0:
+        return 1.0
+    agreement = 2.0 * (together * apart - truth_only * clusters_only)
+    most = (together + truth_only) * (truth_only + apart)
+    most += (together + clusters_only) * (clusters_only + apart)
+    return agreement / most
+
+
 def class_scores(truth: IntArray, clusters: IntArray) -> list[float | None]:
     """Return the adjusted Rand index of each class, over clients with samples of it.
 
     ``truth`` and ``clusters`` have shape (m, L). None for a class without samples.
     """
-    from sklearn.metrics import adjusted_rand_score
-
     scores: list[float | None] = []
     for label in range(truth.shape[1]):
         holders = clusters[:, label] >= 0
         if not holders.any():
             scores.append(None)
             continue
-        score = adjusted_rand_score(truth[holders, label], clusters[holders, label])
-        scores.append(float(score))
+        score = adjusted_rand_index(truth[holders, label], clusters[holders, label])
+        scores.append(score)
     return scores
 
 

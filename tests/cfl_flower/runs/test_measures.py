@@ -4,9 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
 
 from cfl_flower.config.compose import compose_config
-from cfl_flower.runs.measures import class_scores, note_tests
+from cfl_flower.runs.measures import adjusted_rand_index, class_scores, note_tests
 from cfl_flower.runs.record import RoundRecord
 from cfl_flower.types import Result
 
@@ -80,6 +83,26 @@ def test_agreement_of_a_class_is_over_clients_with_samples_of_it() -> None:
     truth = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])
     clusters = np.array([[0, -1], [0, -1], [1, -1], [-1, -1]])
     assert class_scores(truth, clusters) == [1.0, None]
+
+
+LABELS = st.integers(-1, 8)
+
+
+@given(st.lists(st.tuples(LABELS, LABELS), max_size=60))
+def test_the_index_is_scikit_learns_to_the_bit(pairs: list[tuple[int, int]]) -> None:
+    truth, clusters = np.array(pairs, np.int64).reshape(-1, 2).T
+    expected = float(adjusted_rand_score(truth, clusters))
+    assert adjusted_rand_index(truth, clusters) == expected
+
+
+def test_the_index_of_many_clients_is_scikit_learns_too() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 50, 300_000)
+    clusters = np.where(rng.random(300_000) < 0.7, truth, rng.integers(0, 9, 300_000))
+    expected = float(adjusted_rand_score(truth, clusters))
+    assert adjusted_rand_index(truth, clusters) == expected
+    alone = np.arange(300_000)
+    assert adjusted_rand_index(alone, truth) == float(adjusted_rand_score(alone, truth))
 
 
 def test_a_measure_of_numpy_is_written_as_a_number() -> None:
