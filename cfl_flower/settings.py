@@ -9,7 +9,6 @@ device needs neither Hydra nor OmegaConf.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
 import re
@@ -38,6 +37,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from cfl_flower.environment.imports import import_module
 from cfl_flower.environment.moved import current_path
 from cfl_flower.environment.plugins import ALLOWED, allowed_packages
 from cfl_flower.errors import ConfigError
@@ -250,7 +250,7 @@ def locate(path: str, key: str = "_target_") -> Any:
             f"entry point; it is outside of {', '.join(known)}"
         )
     try:
-        found = importlib.import_module(module)
+        found = import_module(module)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(
