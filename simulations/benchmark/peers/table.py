@@ -48,8 +48,7 @@ WORKS = {
         f"{COMMON} partition=iid strategy=fedavg model=mlp model.hidden=200"
     ),
     "FedAvg, FedCCFA's CNN": (
-        f"{COMMON} partition=iid strategy=fedavg model=fedccfa_cnn rounds=6 "
-        "participants=10"
+        f"{COMMON} partition=iid strategy=fedavg model=fedccfa_cnn rounds=6"
     ),
     # Five groups of clients, who call the same images by other labels.
     "IFCA, 5 MLPs 784-200-10": (
@@ -108,8 +107,10 @@ def all_peers() -> dict[str, Peer]:
     return {
         "cfl-flower": Peer(ours, methods=both, engine="engine=inprocess"),
         "cfl-flower, 2 processes": Peer(ours, 2, methods=both, engine=forked),
-        "cfl-flower on Ray": Peer(ours, methods=both, engine="workers=1"),
-        "cfl-flower on Ray, 2 workers": Peer(ours, 2, methods=both, engine="workers=2"),
+        "cfl-flower on Ray": Peer(ours, methods=both, engine="engine=ray workers=1"),
+        "cfl-flower on Ray, 2 workers": Peer(
+            ours, 2, methods=both, engine="engine=ray workers=2"
+        ),
         "fedjax": Peer("with_fedjax", 1, ("fedjax", "jax"), both),
         "pfl-research": Peer("with_pfl", 1, ("pfl", ours_torch)),
         "Flower's simulation": Peer("with_flower", 1, flower),
