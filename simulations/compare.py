@@ -39,6 +39,7 @@ from cfl_flower.runs.reading import (
     refuse_other_settings,
 )
 from simulations.batch.jobs import Job, at_once, carry_out
+from simulations.batch.processes import prepare
 from simulations.engines.superlink import APP, PROJECT
 from simulations.run import check_machine, refuse_nothing
 from simulations.shell.terminal import Parser, command, make_error_console, program
@@ -289,6 +290,7 @@ def main(arguments: Sequence[str]) -> int:
     refuse_nothing(overrides)
     overrides = overrides if asked.bare else with_marks(overrides)
     overrides = with_folder(overrides, FOLDER, always=True)
+    prepare()
     jobs = make_jobs(overrides)
     check_reference(jobs, reference)
     if asked.verbosity is not Verbosity.QUIET:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+import numpy as np
+
 from cfl_flower.runs.record import device_seconds
 from cfl_flower.types import ClientId, Json
 
@@ -372,10 +374,12 @@ def count_moved(before: Sequence[int], after: Sequence[int]) -> int:
     (0, 1)
     """
     from scipy.optimize import linear_sum_assignment
-    from sklearn.metrics.cluster import contingency_matrix
 
     if before == after:
         return 0
-    shared = contingency_matrix(before, after)
+    rows, old = np.unique(before, return_inverse=True)
+    columns, new = np.unique(after, return_inverse=True)
+    shared = np.zeros((len(rows), len(columns)), int)
+    np.add.at(shared, (old, new), 1)
     pairs = linear_sum_assignment(shared, maximize=True)
     return len(before) - int(shared[pairs].sum())

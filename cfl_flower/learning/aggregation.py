@@ -12,6 +12,9 @@ from cfl_flower.types import BoolArray, FloatArray, IntArray, Vector
 
 Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 
+BLOCK = 2**15
+"""Entries that are added at a time: they stay in the processor's cache."""
+
 Memory: TypeAlias = list[Vector]
 """The state of a server optimiser for one cluster's model."""
 
@@ -24,7 +27,7 @@ class RunningMean:
 
     def __init__(self) -> None:
         self._total: FloatArray = np.zeros(0)
-        self._term: FloatArray = np.zeros(0)
+        self._term: FloatArray = np.zeros(BLOCK)
         self._weight = 0.0
 
     def __bool__(self) -> bool:
@@ -35,10 +38,12 @@ class RunningMean:
         """Add a model of shape (d,), with a weight of at least 0."""
         if len(self._total) == 0:
             self._total = np.zeros(model.shape, np.float64)
-            # New memory for each term took as much time as all sums.
-            self._term = np.empty(model.shape, np.float64)
-        np.multiply(model, weight, out=self._term, dtype=np.float64)
-        self._total += self._term
+        for start in range(0, len(model), BLOCK):
+            total = self._total[start : start + BLOCK]
+            term = self._term[: len(total)]
+            np.copyto(term, model[start : start + BLOCK])
+            term *= weight
+            total += term
         self._weight += weight
 
     def value(self) -> Vector:

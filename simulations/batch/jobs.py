@@ -28,7 +28,7 @@ from cfl_flower.errors import ERROR_MARK
 from cfl_flower.runs.console import Verbosity, clock
 from cfl_flower.runs.directory import FAILURE
 from cfl_flower.runs.reading import finished
-from simulations.batch.processes import end, start
+from simulations.batch.processes import end, prepare, start
 from simulations.engines.choice import AUTO, engine_of, workers_of
 from simulations.run import overrides_elsewhere
 from simulations.shell.terminal import make_error_console
@@ -208,6 +208,8 @@ def carry_out(
     Each job has a folder of its own. Returns why runs failed, by their output_dir.
     """
     waiting = [job for job in jobs if not finished(job.config)]
+    if waiting:
+        prepare()
     for job in waiting:
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / FAILURE).unlink(missing_ok=True)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from cfl_flower.config.overrides import split
 from cfl_flower.environment import plugins
@@ -28,7 +31,10 @@ from simulations.run import run
 from simulations.shell.terminal import command
 
 PARTS = ["cfl_flower.server_app", "simulations.engines.processes", "sklearn.cluster"]
-"""What every run in process imports."""
+"""What runs import, or may."""
+
+FORKS = sys.platform == "linux"
+"""Whether runs are forked. Elsewhere imports start threads, which survive no fork."""
 
 PATIENCE = 30.0
 """Seconds in which processes end that were interrupted."""
@@ -54,17 +60,30 @@ def start(
     # The process that forks has the environment in which it was started.
     variables = {**os.environ, **plugins.environment(), VERBOSITY: loud}
     arguments = (overrides, log, superlink, workers, variables)
-    if sys.platform == "linux":
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([] if superlink else PARTS)
-        process: BaseProcess = context.Process(target=enter, args=arguments)
+    if FORKS:
+        context: Any = multiprocessing.get_context("forkserver")
     else:
-        # Elsewhere imports start threads, which do not survive a fork.
-        spawn = multiprocessing.get_context("spawn")
-        process = spawn.Process(target=enter, args=arguments)
+        context = multiprocessing.get_context("spawn")
+    process: BaseProcess = context.Process(target=enter, args=arguments)
     with as_imported_here():
         process.start()
     return process
+
+
+def prepare() -> None:
+    """Start the process that forks, which imports all parts while others go on."""
+    if not FORKS:
+        return
+    forkserver.set_forkserver_preload(PARTS)
+    # Which `forkserver` starts, too, and does not leave the signals as they are.
+    resource_tracker.ensure_running()
+    # Ctrl-C in the middle of its imports would be a traceback; `enter` takes it again.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with as_imported_here():
+            forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end(processes: Sequence[BaseProcess]) -> None:
@@ -82,6 +101,8 @@ def enter(
     variables: dict[str, str],
 ) -> None:
     """Carry out runs in this process, and leave it with the exit code."""
+    if FORKS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     Thread(target=end_with_parent, daemon=True).start()
     os.environ.pop(SAFE_PATH, None)
     os.environ.update(variables)

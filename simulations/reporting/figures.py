@@ -9,7 +9,6 @@ from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
-from sklearn.isotonic import IsotonicRegression
 
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.types import FloatArray
@@ -220,7 +219,9 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     >>> spread_out([0.1, 0.5, 0.5], 0.2)
     [0.1, 0.4, 0.6]
     """
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - slow to import
+
     steps = gap * np.arange(len(heights))
     # Heights less their steps must not fall: the nearest such sequence is isotonic.
-    found = IsotonicRegression().fit_transform(steps, np.array(heights) - steps)
+    found = isotonic_regression(np.array(heights) - steps).x
     return [round(float(each), 6) for each in found + steps]

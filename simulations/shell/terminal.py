@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -56,6 +58,9 @@ def command(
 
     @wraps(work)
     def main(arguments: Sequence[str]) -> int:
+        # Of what only refers to each other nothing has to be done at the end: to look
+        # for it took most of a second.
+        atexit.register(gc.freeze)
         try:
             require_own_packages()
             return work(arguments) or 0
