@@ -126,10 +126,12 @@ class Fleet(NodeRegistry):
         `WorkerLostError` if a simulation worker died or did not answer.
         """
         results = self.read(replies)
-        lost = self.outstanding.give_up(lambda pending: pending.phase == phase)
-        for pending in [*self.outstanding.unsent([phase]), *lost]:
+        given_up = self.outstanding.give_up(lambda pending: pending.phase == phase)
+        lost = [*self.outstanding.unsent([phase]), *given_up]
+        for pending in lost:
             self.read_reply(pending, None, results)
-        results.sort_by_client()
+        if lost:
+            results.sort_by_client()
         return results
 
     def read(self, replies: Iterable[Message]) -> Results:
@@ -138,6 +140,7 @@ class Fleet(NodeRegistry):
         for reply in replies:
             if pending := self.outstanding.answered(reply):
                 self.read_reply(pending, reply, results)
+        results.sort_by_client()
         return results
 
     def read_reply(

@@ -50,7 +50,7 @@ class Results(list[Result]):
         return found
 
     def add(self, more: Results) -> None:
-        """Take in those of another part of the phase."""
+        """Take in those of another part of the phase, which are not sorted in."""
         self.extend(more)
         self.merge_sums(more.sums)
         self.shares |= more.shares
@@ -58,7 +58,6 @@ class Results(list[Result]):
         self.bytes_up += more.bytes_up
         self.bytes_down += more.bytes_down
         self.traffic |= more.traffic
-        self.sort_by_client()
 
     def merge_sums(self, sums: Mapping[Version, ExactSum]) -> None:
         """Add sums to those of the same versions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -40,20 +40,13 @@ def validate(
     """
     if answer.error is not None:
         raise InvalidResultError(*answer.error)
-    lengths = tuple(array.shape for array in answer.arrays)
-    if lengths != tuple((length,) for length in reply):
-        raise InvalidResultError("shape", f"arrays of shapes {lengths}, not {reply}")
-    if any(array.dtype != np.float32 for array in answer.arrays):
-        kinds = [str(array.dtype) for array in answer.arrays]
-        raise InvalidResultError("shape", f"arrays of types {kinds}, not float32")
+    if answer.arrays or reply:
+        _validate_arrays(answer.arrays, reply)
     least = 1 if phase == "train" else 0
     count = answer.num_examples
     whole = isinstance(count, int) and not isinstance(count, bool)
     if not whole or not least <= count <= LARGEST_COUNT:
         raise InvalidResultError("count", f"num_examples={count!r:.40}, not >= {least}")
-    if not all(is_bounded(array) for array in answer.arrays):
-        detail = f"arrays with NaN, infinity or numbers beyond {LARGEST:g}"
-        raise InvalidResultError("non-finite", detail)
     loss = answer.loss
     if loss is not None:
         if not isinstance(loss, NUMBERS):
@@ -97,6 +90,18 @@ def is_bounded(array: Vector) -> bool:
     return not array.size or bool(array.max() <= LARGEST and array.min() >= -LARGEST)
 
 
+def _validate_arrays(arrays: Sequence[Vector], reply: tuple[int, ...]) -> None:
+    lengths = tuple(array.shape for array in arrays)
+    if lengths != tuple((length,) for length in reply):
+        raise InvalidResultError("shape", f"arrays of shapes {lengths}, not {reply}")
+    if any(array.dtype != np.float32 for array in arrays):
+        kinds = [str(array.dtype) for array in arrays]
+        raise InvalidResultError("shape", f"arrays of types {kinds}, not float32")
+    if not all(map(is_bounded, arrays)):
+        detail = f"arrays with NaN, infinity or numbers beyond {LARGEST:g}"
+        raise InvalidResultError("non-finite", detail)
+
+
 def _validate_losses(answer: Answer, asked: Mapping[str, Scalar]) -> None:
     for name in START_LOSSES:
         loss = answer.metrics.get(name)
@@ -117,7 +122,8 @@ def _validate_test(answer: Answer) -> None:
         )
     if not isinstance(answer.metrics.get("empty", False), bool):
         raise InvalidResultError("shape", "empty is neither true nor false")
-    own, tested = (answer.metrics.get(f"own_{n}", 0) for n in ("correct", "tested"))
+    own = answer.metrics.get("own_correct", 0)
+    tested = answer.metrics.get("own_tested", 0)
     counts = isinstance(own, int) and isinstance(tested, int)
     if not counts or not 0 <= int(own) <= int(tested):
         detail = f"own_correct={own!r} of {tested!r} own tested samples"

@@ -55,8 +55,10 @@ class Delivery:
         Those of training are read by the method before any stage sees them.
         """
         results = self._take_in(phase, replies)
-        for later in self._exchange_later(phase):
-            results.add(self._take_in(phase, later))
+        if self._later:
+            for later in self._exchange_later(phase):
+                results.add(self._take_in(phase, later))
+            results.sort_by_client()
         return results
 
     def _take_in(self, phase: str, replies: Iterable[Message]) -> Results:
