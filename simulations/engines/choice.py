@@ -10,6 +10,9 @@ from cfl_flower.environment.machine import usable_cores
 if TYPE_CHECKING:
     from cfl_flower.config.compose import RunConfig
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""Environment variable: the GPUs that a process sees."""
+
 AUTO = "auto"
 """The value of `engine` and of `workers` that leaves them to this module."""
 
@@ -26,5 +29,33 @@ def engine_of(config: RunConfig) -> str:
 
 
 def workers_of(config: RunConfig) -> int:
-    """Return how many workers a run has: one for each core that it may use."""
-    return config.workers if isinstance(config.workers, int) else usable_cores()
+    """Return how many workers a run has.
+
+    One for each core that it may use, or for each share of a GPU.
+    """
+    if isinstance(config.workers, int):
+        return config.workers
+    if not config.gpus_per_worker:
+        return usable_cores()
+    return max(1, int(len(visible_gpus()) / config.gpus_per_worker))
+
+
+def visible_gpus() -> list[str]:
+    """Return the GPUs that this process sees, by what CUDA calls them."""
+    import torch  # noqa: PLC0415 - slow to import
+
+    named = os.environ.get(VISIBLE)
+    if named is None:
+        return [str(number) for number in range(torch.cuda.device_count())]
+    return named.split(",") if named else []
+
+
+def gpu_of(worker: int, share: float) -> str | None:
+    """Return the GPU of a worker, counted from 0, each of which has a share of one.
+
+    None if there is no share: the worker sees what this process does.
+    """
+    if not share:
+        return None
+    gpus = visible_gpus()
+    return gpus[int(worker * share) % len(gpus)] if gpus else ""

@@ -30,6 +30,9 @@ class InProcessGrid(Grid):
     of devices.
     """
 
+    at_once = True
+    """Whether replies are there when messages have been pushed."""
+
     def __init__(
         self,
         node_configs: Iterable[dict[str, Any]] = ({},),
@@ -93,7 +96,7 @@ class InProcessGrid(Grid):
         for message in messages:
             message.metadata.__dict__["_message_id"] = str(uuid4())
             ids.append(message.metadata.message_id)
-            self._replies[ids[-1]] = self._call(message)
+            self._replies[ids[-1]] = self.answer(message)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -107,7 +110,8 @@ class InProcessGrid(Grid):
         del timeout
         return self.pull_messages(self.push_messages(messages))
 
-    def _call(self, message: Message) -> Message:
+    def answer(self, message: Message) -> Message:
+        """Return the reply of a node to a message."""
         node = message.metadata.dst_node_id
         if node not in self.node_configs:
             # As the SuperLink answers, in its own name, for one without a heartbeat.

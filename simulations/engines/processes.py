@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-import torch
 from flwr.app import Message
 
 from cfl_flower.client.resources import open_resources
@@ -28,6 +27,7 @@ from cfl_flower.client_app import app
 from cfl_flower.communication.records import pack_answers, unpack_tasks
 from cfl_flower.environment.machine import as_imported_here, end_with_parent
 from cfl_flower.types import Answer
+from simulations.engines.choice import VISIBLE, gpu_of
 from simulations.engines.inprocess import InProcessGrid
 from simulations.engines.shared_arrays import SharedArrays, receive
 
@@ -37,31 +37,12 @@ IDENTIFY = "query.identify"
 """The type of the question who a node is, which needs no worker."""
 
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""Environment variable: the GPUs that a process sees."""
-
-
 def usual_start(gpus: float) -> str:
     """Return how processes are started: by a fork, but for CUDA, which survives none.
 
     Nor do the libraries of macOS.
     """
     return "fork" if sys.platform == "linux" and not gpus else "spawn"
-
-
-def gpu_of(worker: int, share: float) -> str | None:
-    """Return the GPU of a worker, counted from 0, each of which has a share of one.
-
-    None if there is no share: the worker sees what this process does.
-    """
-    if not share:
-        return None
-    named = os.environ.get(VISIBLE)
-    if named is None:
-        gpus = [str(number) for number in range(torch.cuda.device_count())]
-    else:
-        gpus = named.split(",")
-    return gpus[int(worker * share) % len(gpus)] if gpus else ""
 
 
 class Worker:
@@ -105,6 +86,8 @@ class Worker:
 class ProcessGrid(InProcessGrid):
     """Hands the message of each node to a process of its own."""
 
+    at_once = False
+
     def __init__(
         self, workers: int, gpus_per_worker: float = 0.0, start_method: str = ""
     ) -> None:
@@ -138,7 +121,7 @@ class ProcessGrid(InProcessGrid):
             message.metadata.__dict__["_message_id"] = str(uuid4())
             ids.append(message.metadata.message_id)
             if message.metadata.message_type == IDENTIFY:
-                self._replies[ids[-1]] = self._call(message)
+                self._replies[ids[-1]] = self.answer(message)
             else:
                 self._send(message, arrays)
         arrays.close()
@@ -213,7 +196,7 @@ def work(
         except (EOFError, OSError):
             return
         message.metadata.__dict__["_dst_node_id"] = name
-        reply = node._call(message)
+        reply = node.answer(message)
         arrays = SharedArrays()
         arrays.send(reply, connection, os.getppid())
         arrays.close()

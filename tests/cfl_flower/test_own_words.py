@@ -89,8 +89,8 @@ class Overheard(InProcessGrid):
         super().__init__(configs)
         self.sent: list[bytes] = []
 
-    def _call(self, message: Message) -> Message:
-        reply = super()._call(message)
+    def answer(self, message: Message) -> Message:
+        reply = super().answer(message)
         self.sent.append(message_to_proto(reply).SerializeToString())
         return reply
 

@@ -37,13 +37,13 @@ class ReplayGrid(InProcessGrid):
         super().__init__(devices)
         self._losses = losses
 
-    def _call(self, message: Message) -> Message:
+    def answer(self, message: Message) -> Message:
         told = message.metadata
         client = self.node_configs[told.dst_node_id][CLIENT_ID]
         server_round = int(told.group_id or 0)
         if (server_round, told.message_type, client) in self._losses:
             return Message(Error(2, "as it failed"), reply_to=message)
-        return super()._call(message)
+        return super().answer(message)
 
 
 def losses(folder: Path) -> list[Loss]:

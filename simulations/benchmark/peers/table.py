@@ -48,7 +48,7 @@ WORKS = {
         f"{COMMON} partition=iid strategy=fedavg model=mlp model.hidden=200"
     ),
     "FedAvg, FedCCFA's CNN": (
-        f"{COMMON} partition=iid strategy=fedavg model=fedccfa_cnn rounds=6"
+        f"{COMMON} partition=iid strategy=fedavg model=fedccfa_cnn rounds=7"
     ),
     # Five groups of clients, who call the same images by other labels.
     "IFCA, 5 MLPs 784-200-10": (
@@ -257,12 +257,13 @@ def measure(prepared: Prepared, overrides: str, peer: Peer) -> list[float]:
         command = [*pinned, "-m", module, json.dumps(vars(job))]
         moments, seconds, peak = watch(command, path, job.rounds)
         accuracy = prepared.accuracy(list(np.load(Path(folder, "models.npy"))))
-    # Without the last round, too: some test all clients in it.
-    steady = np.diff(moments[WARM_UP - 1 : -1])
+    # Without the last rounds, too: some test all clients in the last one, and while
+    # the one before is looked at, the processes may have ended.
+    steady = np.diff(moments[WARM_UP - 1 : -2])
     steps = job.participants * prepared.config.strategy.local.count_steps(
         prepared.y.shape[1]
     )
-    step = (seconds[-2] - seconds[WARM_UP - 1]) / len(steady) / steps
+    step = (seconds[-3] - seconds[WARM_UP - 1]) / len(steady) / steps
     first = moments[0] - began
     return [1e6 * step, float(np.median(steady)), first, peak / 1e9, accuracy]
 
@@ -307,7 +308,7 @@ def watch(
             if line.decode().strip() != DONE:
                 continue
             moments.append(time.monotonic())
-            if WARM_UP < len(moments) < rounds - 1:
+            if WARM_UP < len(moments) < rounds - 2:
                 continue
             cpu = 0.0
             memory = 0

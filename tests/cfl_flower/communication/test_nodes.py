@@ -170,12 +170,12 @@ class Dying(Sites):
         super().__init__(root)
         self.dead = set(dead)
 
-    def _call(self, message: Message) -> Message:
+    def answer(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
         if node in self.dead:
             self.dead.remove(node)
             return Message(Error(5, "the node is not available"), reply_to=message)
-        return super()._call(message)
+        return super().answer(message)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_no_device_decides_what_a_run_is(
 ) -> None:
     """It answers first, alone, as a worker of a simulation would."""
     grid = Gathering(tmp_path, {"client-id": 9})
-    call = grid._call
+    call = grid.answer
 
     def forge(message: Message) -> Message:
         reply = call(message)
@@ -277,7 +277,7 @@ def test_no_device_decides_what_a_run_is(
             reply.content["identity"] = ConfigRecord(says)
         return reply
 
-    grid._call = forge  # type: ignore[method-assign]
+    grid.answer = forge  # type: ignore[method-assign]
     run = run_small(*QUICK, "strategy=fedavg", "rounds=2", grid=grid)
     honest = {"site-a", "site-b", "site-c"}
     assert honest <= set(clusters(run, 2))

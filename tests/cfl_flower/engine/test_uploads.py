@@ -140,10 +140,10 @@ class _Broken(InProcessGrid):
         super().__init__(DEVICES)
         self._broken, self.asked = frozenset(broken), Counter[int]()
 
-    def _call(self, message: Message) -> Message:
+    def answer(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
         if message.metadata.message_type != "train" or node not in self._broken:
-            return super()._call(message)
+            return super().answer(message)
         self.asked[node] += 1
         return Message(Error(1, "broken"), reply_to=message)
 

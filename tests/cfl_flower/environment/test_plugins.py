@@ -90,10 +90,10 @@ def test_a_device_refuses_what_its_owner_did_not_allow(
     monkeypatch.delitem(sys.modules, "ownmodel")
 
     class Elsewhere(InProcessGrid):
-        def _call(self, message: Message) -> Message:
+        def answer(self, message: Message) -> Message:
             with monkeypatch.context() as device:
                 device.setattr(plugins, "_named", set())
-                return super()._call(message)
+                return super().answer(message)
 
     grid = Elsewhere([{"client-id": 0}, {"client-id": 1}])
     with pytest.raises(NoValidResultError) as caught:

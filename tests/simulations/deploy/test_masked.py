@@ -39,8 +39,8 @@ class Losing(InProcessGrid):
         super().__init__(configs)
         self.round = round
 
-    def _call(self, message: Message) -> Message:
-        reply = super()._call(message)
+    def answer(self, message: Message) -> Message:
+        reply = super().answer(message)
         asked = message.metadata
         if asked.message_type == "query.identify" or int(asked.group_id) < self.round:
             return reply

@@ -6,7 +6,7 @@ import pytest
 
 from cfl_flower.config.compose import compose_config
 from cfl_flower.environment.machine import usable_cores
-from simulations.engines.choice import engine_of, workers_of
+from simulations.engines.choice import VISIBLE, engine_of, workers_of
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,10 @@ def test_processes_are_the_engine_but_for_a_cluster_and_gpus(
     assert engine_of(compose_config(overrides)) == engine
 
 
-def test_a_worker_for_each_core_unless_some_are_named() -> None:
+def test_a_worker_for_each_core_or_share_of_a_gpu_unless_some_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VISIBLE, "0,1")
     assert workers_of(compose_config([])) == usable_cores()
     assert workers_of(compose_config(["workers=7"])) == 7
+    assert workers_of(compose_config(["gpus_per_worker=0.5"])) == 4

@@ -18,12 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cfl_flower.config.overrides import CONF
 from clients.base import ClusteredClient
-from simulations.engines.processes import (
-    VISIBLE,
-    ProcessGrid,
-    gpu_of,
-    usual_start,
-)
+from simulations.engines.choice import VISIBLE, gpu_of, visible_gpus
+from simulations.engines.processes import ProcessGrid, usual_start
 from tests.conftest import Runner
 
 METHODS = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
@@ -151,6 +147,9 @@ def test_workers_share_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert [gpu_of(worker, 1) for worker in range(3)] == ["GPU-a", "GPU-b", "GPU-a"]
     assert gpu_of(0, 0) is None
+    monkeypatch.setenv(VISIBLE, "")
+    assert visible_gpus() == []
+    assert gpu_of(0, 1) == ""
 
 
 @LINUX

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from cfl_flower.config.overrides import CONF
 from cfl_flower.errors import ERROR_MARK
 from simulations.engines import superlink
 from simulations.engines.superlink import PROJECT, private_superlink
@@ -116,6 +117,23 @@ def test_an_event_loop_on_ray_gives_the_numbers_of_the_run_in_process(
         subprocess.run(command(folder, *ccfl, engine), check=True)
         found.append(numbers(folder))
     assert found[0] == found[1] == found[2]
+
+
+def test_every_method_has_the_same_numbers_on_ray_and_in_processes(
+    tmp_path: Path,
+) -> None:
+    methods = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
+    small = ["clients=12", "participants=6", "clusters=3", "rounds=3", "seed=3"]
+    small += ["drift.rounds=[2]", "model=mlp", "model.hidden=8", "workers=2"]
+    for engine in ("ray", "processes"):
+        asked = [f"strategy={','.join(methods)}", *small, f"engine={engine}"]
+        options = ["--bare", "--quiet", "--jobs=1", f"output_dir={tmp_path / engine}"]
+        module = [sys.executable, "-m", "simulations.compare"]
+        subprocess.run([*module, *asked, *options], check=True, capture_output=True)
+    for method in methods:
+        ray = numbers(tmp_path / "ray" / method)
+        assert len(ray) > 3
+        assert ray == numbers(tmp_path / "processes" / method), method
 
 
 def free_port() -> str:

@@ -17,13 +17,16 @@ def run(job: Job) -> list[Any]:
     """Train as the job's overrides say."""
     from cfl_flower.analysis.saved import load_run
     from cfl_flower.config.compose import compose_config
+    from cfl_flower.runs.console import Verbosity, at_verbosity
     from simulations.run import run as train
 
     folder = Path(job.folder, "run")
     look = Thread(target=_follow, args=(folder / "rounds.jsonl", job.rounds))
     look.daemon = True
     look.start()
-    train(compose_config([*job.overrides, f"output_dir={folder}"]))
+    # Nothing may come between the letters of a lap.
+    with at_verbosity(Verbosity.QUIET):
+        train(compose_config([*job.overrides, f"output_dir={folder}"]))
     look.join()
     return list(load_run(folder).load_state()[1].models)
 

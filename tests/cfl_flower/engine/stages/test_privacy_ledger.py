@@ -101,8 +101,8 @@ class Ledger(InProcessGrid):
             raise KilledError
         return pushed
 
-    def _call(self, message: Message) -> Message:
-        reply, self.asked = super()._call(message), message
+    def answer(self, message: Message) -> Message:
+        reply, self.asked = super().answer(message), message
         phase = message.metadata.message_type
         if not reply.has_content() or phase == "query.identify":
             return reply

@@ -45,8 +45,8 @@ class Mortal(InProcessGrid):
             raise KilledError
         return pushed
 
-    def _call(self, message: Message) -> Message:
-        reply = super()._call(message)
+    def answer(self, message: Message) -> Message:
+        reply = super().answer(message)
         if message.metadata.message_type == "train" and unpack_sums(reply.content):
             batch = unpack_tasks(message.content)
             (task,) = batch.plan.tasks

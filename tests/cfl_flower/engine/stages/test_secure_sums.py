@@ -48,9 +48,9 @@ class Devices(InProcessGrid):
         self.revealed: list[RecordDict] = []
         self.change_revealed: Callable[[Message], Message] = lambda reply: reply
 
-    def _call(self, message: Message) -> Message:
+    def answer(self, message: Message) -> Message:
         self.asked.append(message)
-        reply = super()._call(message)
+        reply = super().answer(message)
         if message.metadata.message_type == "train":
             self.trained.append(deepcopy(reply.content))
             return self.change(reply)
@@ -402,7 +402,7 @@ def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(
     key: bytes | None, run_small: Runner, tmp_path: Path
 ) -> None:
     grid = Devices(tmp_path, 12)
-    call, keys = grid._call, list[bytes]()
+    call, keys = grid.answer, list[bytes]()
 
     def forge(message: Message) -> Message:
         reply = call(message)
@@ -413,7 +413,7 @@ def test_a_bad_or_copied_key_leaves_out_who_told_it_alone(
                 record["key"] = keys[0] if key is None else key
         return reply
 
-    grid._call = forge  # type: ignore[method-assign]
+    grid.answer = forge  # type: ignore[method-assign]
     options = ["strategy=fedavg", SECURE, "participants=12", "rounds=1"]
     run = run_small(*options, grid=grid)
     failed = {f["client"] for f in run.rounds[0]["failures"] if f["phase"] == "train"}
