@@ -18,6 +18,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,8 @@ def run(config: RunConfig) -> None:
         from cfl_flower.server_app import execute
         from simulations.engines.processes import ProcessGrid
 
-        with ProcessGrid(workers_of(config), config.gpus_per_worker) as grid:
+        workers = ProcessGrid(workers_of(config), config.gpus_per_worker)
+        with closing(workers) as grid:
             execute(grid, config, make_console())
     else:
         if verbosity() is not Verbosity.QUIET:

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from threading import Thread
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 from flwr.app import Message
@@ -66,11 +65,6 @@ class Worker:
             self.process.start()
         far.close()
 
-    def send(self, message: Message, arrays: SharedArrays) -> None:
-        """Send a message. Raises `OSError` if the process has ended."""
-        assert self.process.pid is not None
-        arrays.send(message, self.connection, self.process.pid)
-
     def end(self) -> str:
         """End the process; return how it ended, if it had before."""
         self.process.join(0.5)
@@ -98,15 +92,8 @@ class ProcessGrid(InProcessGrid):
         self._workers: dict[int, Worker] = {}
         self._asked: dict[int, Message] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End all processes."""
         for worker in self._workers.values():
             worker.process.kill()
         for worker in self._workers.values():
@@ -157,7 +144,7 @@ class ProcessGrid(InProcessGrid):
             self._workers[node] = Worker(self._start_method, config, gpu, others)
         self._asked[node] = message
         try:
-            self._workers[node].send(message, arrays)
+            arrays.send(message, self._workers[node].connection)
         except OSError:
             del self._asked[node]
             key = message.metadata.message_id
@@ -198,7 +185,7 @@ def work(
         message.metadata.__dict__["_dst_node_id"] = name
         reply = node.answer(message)
         arrays = SharedArrays()
-        arrays.send(reply, connection, os.getppid())
+        arrays.send(reply, connection)
         arrays.close()
         # The memory of the models and the results goes before there are new ones.
         del message, reply, arrays

@@ -54,15 +54,14 @@ class SharedArrays:
         self._places[id(array)] = (array, place)
         return place
 
-    def send(self, message: Message, connection: Connection, process: int) -> None:
-        """Send a message to a process, by its id. Raises `OSError` if it has ended."""
+    def send(self, message: Message, connection: Connection) -> None:
+        """Send a message. Raises `OSError` if the other process has ended."""
         written = io.BytesIO()
-        writer = _Writer(written, self)
-        writer.dump(message)
+        _Writer(written, self).dump(message)
         self._file.flush()
         connection.send_bytes(written.getbuffer())
-        if writer.met_arrays:
-            send_handle(connection, self._file.fileno(), process)
+        # Only Windows asks for the process.
+        send_handle(connection, self._file.fileno(), 0)
 
     def close(self) -> None:
         """Let go of the file; whoever has received it keeps it."""
@@ -75,8 +74,8 @@ def receive(connection: Connection) -> Message:
     Raises `EOFError` or `OSError` if the other process has ended.
     """
     data = io.BytesIO(connection.recv_bytes())
-    reader = _Reader(data, connection)
-    message: Message = reader.load()
+    with os.fdopen(recv_handle(connection), "rb") as file:
+        message: Message = _Reader(data, file).load()
     return message
 
 
@@ -86,29 +85,24 @@ class _Writer(pickle.Pickler):
     def __init__(self, file: BinaryIO, arrays: SharedArrays) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self._arrays = arrays
-        self.met_arrays = False
 
     def persistent_id(self, obj: Any) -> Place | None:
         """Return the place of an array, and None for all else, which is written."""
-        if not isinstance(obj, Array):
-            return None
-        self.met_arrays = True
-        return self._arrays.place(obj)
+        return self._arrays.place(obj) if isinstance(obj, Array) else None
 
 
 class _Reader(pickle.Unpickler):
     """Reads arrays from their places."""
 
-    def __init__(self, file: BinaryIO, connection: Connection) -> None:
-        super().__init__(file)
-        self._connection = connection
+    def __init__(self, data: BinaryIO, file: BinaryIO) -> None:
+        super().__init__(data)
+        self._file = file
         self._memory: memoryview | None = None
 
     def persistent_load(self, pid: Place) -> Array:
         """Return the array of a place."""
         if self._memory is None:
-            with os.fdopen(recv_handle(self._connection), "rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
             self._memory = memoryview(mapped)
         dtype, shape, stype, start, stop = pid
         array = Array(dtype, shape, stype, b"")

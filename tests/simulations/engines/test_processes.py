@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked
 @pytest.fixture
 def two() -> Iterator[ProcessGrid]:
     before = psutil.Process().children()
-    with ProcessGrid(2) as grid:
+    with closing(ProcessGrid(2)) as grid:
         yield grid
     assert set(psutil.Process().children()) <= set(before)
 
@@ -58,9 +59,9 @@ def test_a_run_goes_on_with_more_processes_and_the_same_numbers(
 ) -> None:
     asked = [*SMALL, "strategy=ditto", "system.checkpoint_every=1"]
     whole = run_small(*asked, folder="whole")
-    with ProcessGrid(2) as two:
+    with closing(ProcessGrid(2)) as two:
         run_small(*asked, "rounds=2", grid=two)
-    with ProcessGrid(3) as three:
+    with closing(ProcessGrid(3)) as three:
         rest = run_small(*asked, "resume=true", grid=three)
     assert rest.numbers == whole.numbers
 
@@ -130,7 +131,7 @@ def test_processes_that_are_not_forked_give_the_same_numbers(
     run_small: Runner,
 ) -> None:
     asked = [*SMALL, "rounds=2", "strategy=fielding"]
-    with ProcessGrid(2, start_method="spawn") as grid:
+    with closing(ProcessGrid(2, start_method="spawn")) as grid:
         spawned = run_small(*asked, grid=grid)
     assert spawned.numbers == run_small(*asked, folder="one").numbers
 
