@@ -83,6 +83,11 @@ def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
 
 def execute(grid: Grid, config: RunConfig, console: Console) -> None:
     """Run one configuration on a grid, or go on with it from its checkpoint."""
+    with rare_collections():
+        _carry_out(grid, config, console)
+
+
+def _carry_out(grid: Grid, config: RunConfig, console: Console) -> None:
     # Flower's loop logs several lines per round; the progress line says it in one.
     logging.getLogger("flwr").setLevel(logging.WARNING)
     with RunDirectory(config) as directory:
@@ -123,8 +128,7 @@ def execute(grid: Grid, config: RunConfig, console: Console) -> None:
         with open_logger(config, done, warn) as write:
             callbacks.append(write)
             strategy = strategy_class(config, fleet, timeline, callbacks)
-            with rare_collections():
-                strategy.engine.run(state, done)
+            strategy.engine.run(state, done)
         warn_of_divergence(config, strategy.run.record.loss, warn)
         data = stream.fingerprint() if stream else None
         directory.write_summary(data, share)

@@ -43,16 +43,22 @@ class WorkerResources:
         """Return the run's common initial model."""
         return self.initial.copy()
 
-    @cached_property
+    @property
     def members(self) -> list[WorkerResources]:
         """The same for each client of a cohort, with a network of its own.
 
         This alone on a CPU, which has nothing to gain, and for a network that cannot
         be trained with others.
         """
+        return self._clones or [self]
+
+    @cached_property
+    def _clones(self) -> list[WorkerResources]:
+        """Without these themselves, which would keep their files open."""
         if self.model.vector.device.type == "cpu":
-            return [self]
-        return self.cohort(cohort_size(self.model))
+            return []
+        found = self.cohort(cohort_size(self.model))
+        return found if len(found) > 1 else []
 
     def cohort(self, size: int) -> list[WorkerResources]:
         """Return the resources of as many clients that train together."""

@@ -30,15 +30,9 @@ COMMON = """
     system.checkpoint_every=999 logger._target_=simulations.benchmark.cores.CpuLog
 """
 WIDE = f"{COMMON} dataset.size=28 participants=20 strategy.local.epochs=15"
-WORKS = {
-    "FedCCFA's CNN": (f"{WIDE} model=fedccfa_cnn rounds=8", 1.85),
-    "MLP 784-200-10": (f"{WIDE} model=mlp model.hidden=200 rounds=43", 1.7),
-    "softmax regression, 100 participants": (
-        f"{COMMON} participants=100 strategy.local.epochs=5 model=mclr rounds=43",
-        1.5,
-    ),
-}
-"""Each work, and how much less time two workers are to take."""
+CNN = f"{WIDE} model=fedccfa_cnn rounds=8"
+MLP = f"{WIDE} model=mlp model.hidden=200 rounds=43"
+SOFTMAX = f"{COMMON} participants=100 strategy.local.epochs=5 model=mclr rounds=43"
 
 MEMORY = 150.0
 """Megabytes that a worker may have of its own."""
@@ -75,7 +69,12 @@ class CpuLog(NoLogger):
 
 def rows() -> Iterator[bench.Row]:
     """Compare two workers with one core, in turns."""
-    for name, (overrides, least) in WORKS.items():
+    works = {
+        "FedCCFA's CNN": (CNN, 1.85),
+        "MLP 784-200-10": (MLP, 1.7),
+        "softmax regression, 100 participants": (SOFTMAX, 1.5),
+    }
+    for name, (overrides, least) in works.items():
         one = []
         two = []
         for _ in range(3):

@@ -71,6 +71,7 @@ class Worker:
         code = self.process.exitcode
         self.process.kill()
         self.process.join()
+        self.process.close()
         self.connection.close()
         if code is not None and code < 0:
             return f"its worker process was ended by {signal.Signals(-code).name}"

@@ -157,12 +157,11 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_killed_in_the_middle_the_same_command_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [*SMALL, "strategy=static", "rounds=30", "drift=regroup,none"]
-    runs += ["engine=ray", "workers=2"]
+    runs += ["engine=processes"]
     asked = [*runs, "--bare", "--jobs=2", f"output_dir={tmp_path / 'killed'}"]
     command = [sys.executable, "-m", "simulations.compare", *asked]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as command:

@@ -7,11 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
+from cfl_flower.config.compose import compose_config
 from cfl_flower.runs.console import VERBOSITY, Verbosity, verbosity
-from simulations.run import main
+from simulations.run import main, run
 
 SMALL = ["engine=inprocess", "clients=6", "participants=3", "rounds=2"]
 SMALL += ["partition.groups=2", "strategy.local.epochs=1", "drift.rounds=[2]"]
@@ -55,11 +57,9 @@ def test_a_run_is_not_overwritten(
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
     module = [sys.executable, "-m", "simulations.run", "--multirun", *SMALL]
     sweep = ["strategy=fedavg,local", "seed=0,1", f"output_dir={tmp_path}/sweep"]
-    sweep += ["engine=ray"]
     subprocess.run([*module, *sweep], cwd=tmp_path, check=True)
     folders = sorted(path.parent.name for path in tmp_path.rglob("summary.json"))
     assert folders == ["fedavg-seed0", "fedavg-seed1", "local-seed0", "local-seed1"]
@@ -67,9 +67,20 @@ def test_multirun_gives_every_run_its_own_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.ray
+def test_many_runs_in_one_process_leave_no_file_open(tmp_path: Path) -> None:
+    """As a search for settings carries them out."""
+    open_files = []
+    for number in range(14):
+        folder = tmp_path / str(number)
+        run(compose_config([*SMALL, f"output_dir={folder}"]))
+        open_files.append(psutil.Process().num_fds())
+    # A worker's parts of the last eight runs are kept.
+    assert len(set(open_files[9:])) == 1
+
+
+@pytest.mark.slow
 def test_a_failed_run_exits_with_1_and_says_why(tmp_path: Path) -> None:
-    module = [sys.executable, "-m", "simulations.run", *SMALL, "engine=ray"]
+    module = [sys.executable, "-m", "simulations.run", *SMALL]
     done = subprocess.run(
         [*module, "faults.nan=1", f"output_dir={tmp_path}/run", "strategy=fedavg"],
         capture_output=True,

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
+from weakref import WeakMethod
 
 import numpy as np
 import torch
@@ -159,8 +160,17 @@ class Stream:
             partition, drift.events, clients, dataset.classes, seed, rounds, labels
         )
         self._shared = partition.shared_samples(train.labels, seed)
+        # Weak: a stream that referred to itself would keep its files open.
+        make = WeakMethod(self._make_view)
+
         # Those of a round and of the next one.
-        self._views = lru_cache(maxsize=2 * clients)(self._make_view)
+        @lru_cache(maxsize=2 * clients)
+        def views(client: int, server_round: int) -> View:
+            method = make()
+            assert method is not None
+            return method(client, server_round)
+
+        self._views = views
 
     def view(self, client: int, server_round: int) -> View:
         """Return the data of one client in one round."""
