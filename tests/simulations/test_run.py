@@ -75,7 +75,7 @@ def test_many_runs_in_one_process_leave_no_file_open(tmp_path: Path) -> None:
         run(compose_config([*SMALL, f"output_dir={folder}"]))
         open_files.append(psutil.Process().num_fds())
     # A worker's parts of the last eight runs are kept.
-    assert len(set(open_files[9:])) == 1
+    assert open_files[-1] <= open_files[9]
 
 
 @pytest.mark.slow
