@@ -19,7 +19,7 @@ from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_share
-from cfl_flower.environment.machine import rare_collections
+from cfl_flower.environment.memory import rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint

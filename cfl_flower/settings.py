@@ -37,7 +37,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from cfl_flower.environment.imports import import_module
+from cfl_flower.environment.memory import import_module
 from cfl_flower.environment.moved import current_path
 from cfl_flower.environment.plugins import ALLOWED, allowed_packages
 from cfl_flower.errors import ConfigError

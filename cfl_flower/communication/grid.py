@@ -63,11 +63,11 @@ class PatientGrid:
     def pause(self, elapsed: float) -> None:
         """Wait before the next look: short at first, the longer the more has passed."""
         wait = getattr(self._grid, "wait", None)
-        if wait is not None:
+        if wait is None:
+            time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
+        else:
             # A grid on this machine knows when a reply is there.
             wait(PAUSE)
-            return
-        time.sleep(min(max(0.03 * elapsed, 0.003), PAUSE))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)

@@ -51,12 +51,12 @@ def validate(
     if loss is not None:
         if not isinstance(loss, NUMBERS):
             raise InvalidResultError("shape", f"loss={loss!r:.40} is not a number")
-        check_size("loss", loss)
+        _validate_size("loss", loss)
     metrics: dict[str, Scalar] = {}
     telemetry: dict[str, Scalar] = {}
     for name, value in answer.metrics.items():
         if isinstance(value, NUMBERS):
-            check_size(name, value)
+            _validate_size(name, value)
         elif not isinstance(value, TEXTS):
             kind = type(value).__name__
             raise InvalidResultError("shape", f"{name:.40} is a {kind}, no scalar")
@@ -70,8 +70,7 @@ def validate(
     )
 
 
-def check_size(name: str, number: float) -> None:
-    """Raise `InvalidResultError` for NaN, infinity and what is beyond `LARGEST`."""
+def _validate_size(name: str, number: float) -> None:
     if not abs(number) <= LARGEST:
         raise InvalidResultError("non-finite", f"{name:.40} is NaN or too large")
 
@@ -83,9 +82,11 @@ def asks_for_losses(config: Mapping[str, Scalar]) -> bool:
 
 def is_bounded(array: Vector) -> bool:
     """Return whether all numbers are finite, and none beyond `LARGEST`."""
-    # One fast pass for nearly all: what is NaN or too large would be in this sum.
-    if array.ndim == 1 and array.dot(array) <= LARGEST:
-        return True
+    # One fast pass for nearly all: what is NaN or too large would be in this sum. It is
+    # refused below, which is no warning.
+    with np.errstate(invalid="ignore", over="ignore"):
+        if array.ndim == 1 and array.dot(array) <= LARGEST:
+            return True
     # NaN is neither; the two ends need no copy of the array, as its absolute would.
     return not array.size or bool(array.max() <= LARGEST and array.min() >= -LARGEST)
 

@@ -10,7 +10,7 @@ from flwr.app import Message
 from cfl_flower.communication.partial_sums import portions
 from cfl_flower.communication.results import Results
 from cfl_flower.engine.context import RoundContext
-from cfl_flower.environment.machine import return_free_memory
+from cfl_flower.environment.memory import return_free_memory
 from cfl_flower.errors import InvalidResultError
 from cfl_flower.types import ClientId, Plan, Result
 

@@ -24,7 +24,7 @@ from cfl_flower.engine.round_measures import RoundMeasures
 from cfl_flower.engine.server_step import ServerStep
 from cfl_flower.engine.services import RunServices
 from cfl_flower.engine.stages import make_stages
-from cfl_flower.environment.machine import return_free_memory
+from cfl_flower.environment.memory import return_free_memory
 from cfl_flower.errors import NoValidResultError
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.record import ClientRow, RoundRecord

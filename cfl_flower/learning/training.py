@@ -311,9 +311,7 @@ def add_penalties(
     if correction is not None:
         gradient.add_(correction)
     if centre is not None:
-        # The difference would need memory: a quarter of a wide layer's step.
-        gradient.add_(weights, alpha=settings.mu)
-        gradient.sub_(centre, alpha=settings.mu)
+        gradient.add_(weights - centre, alpha=settings.mu)
 
 
 def pretrain(
@@ -349,22 +347,16 @@ def stepper(
     weights: Tensor, gradient: Tensor, settings: LocalTraining
 ) -> Callable[[], object]:
     """Return a function that takes one optimiser step in place from the gradient."""
-    # The whole network as one tensor: one operation per step, not one per layer.
     rate = settings.learning_rate
     momentum = settings.momentum
-    if settings.optimizer == "adam":
-        weights.grad = gradient
-        return torch.optim.Adam([weights], rate).step
-    # A small network's step takes a tenth of the time of torch's optimiser.
-    if not momentum:
+    if settings.optimizer == "sgd" and not momentum:
+        # A small network's step takes a tenth of the time of torch's optimiser.
         return partial(weights.add_, gradient, alpha=-rate)
-    velocity = torch.zeros_like(weights)
-
-    def step() -> None:
-        velocity.mul_(momentum).add_(gradient)
-        weights.add_(velocity, alpha=-rate)
-
-    return step
+    # The whole network as one tensor: one operation per step, not one per layer.
+    weights.grad = gradient
+    if settings.optimizer == "adam":
+        return torch.optim.Adam([weights], rate).step
+    return torch.optim.SGD([weights], rate, momentum).step
 
 
 def switch_mode(model: FlatModel, training: bool) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from cfl_flower.config.overrides import split
 from cfl_flower.environment import plugins
-from cfl_flower.environment.machine import (
+from cfl_flower.environment.process import (
     SAFE_PATH,
     as_imported_here,
     end_with_parent,

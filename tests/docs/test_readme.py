@@ -167,8 +167,8 @@ def test_the_wheel_of_a_checkout_is_installed_and_runs_in_it(
         f"python -m pip install -q --no-deps --target {place} dist/cfl_flower-*.whl",
         f"export PYTHONPATH={place}",
         "python -P -c 'import cfl_flower; print(cfl_flower.__file__)'",
-        f"{place}/bin/cfl-flower run strategy=fedavg rounds=2 engine=inprocess",
-        f"{place}/bin/cfl-flower compare rounds=2 engine=inprocess output_dir=main-job",
+        f"{place}/bin/cfl-flower run strategy=fedavg rounds=2",
+        f"{place}/bin/cfl-flower compare rounds=2 output_dir=main-job",
     ]
     said = paste("\n".join(["set -e", *script]), checkout, newcomer)
     assert f"{place}/cfl_flower/__init__.py\n" in said

@@ -49,23 +49,24 @@ def change(monkeypatch: pytest.MonkeyPatch, method: str, how: Change) -> None:
     monkeypatch.setattr(ClusteredClient, method, careless)
 
 
-@pytest.mark.parametrize("arrays", [None, 5, np.zeros((1, 650), np.float32)])
-def test_arrays_that_are_no_list_cost_one_result(
-    run_small: Runner, monkeypatch: pytest.MonkeyPatch, arrays: Any
+@pytest.mark.parametrize(
+    ("method", "returned", "words"),
+    [
+        *(("fit", arrays, "no list of arrays") for arrays in (None, 5, np.zeros(650))),
+        *(("evaluate", loss, "loss=") for loss in ([1.0], None, "low", np.zeros(2))),
+    ],
+)
+def test_what_is_no_list_of_arrays_and_no_loss_costs_one_result(
+    run_small: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    returned: Any,
+    words: str,
 ) -> None:
-    change(monkeypatch, "fit", lambda result, _: (arrays, *result[1:]))
+    change(monkeypatch, method, lambda result, _: (returned, *result[1:]))
     (row,) = run_small(*SMALL).rounds
     assert [failure["client"] for failure in row["failures"]] == [CARELESS]
-    assert "no list of arrays" in row["failures"][0]["detail"]
-
-
-@pytest.mark.parametrize("loss", [[1.0], None, "low", np.zeros(2)])
-def test_a_loss_that_is_no_number_costs_one_result(
-    run_small: Runner, monkeypatch: pytest.MonkeyPatch, loss: Any
-) -> None:
-    change(monkeypatch, "evaluate", lambda result, _: (loss, *result[1:]))
-    (row,) = run_small(*SMALL).rounds
-    assert [failure["client"] for failure in row["failures"]] == [CARELESS]
+    assert words in row["failures"][0]["detail"]
 
 
 @pytest.mark.parametrize("method", ["fit", "evaluate"])

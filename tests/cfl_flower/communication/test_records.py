@@ -19,6 +19,7 @@ from cfl_flower.communication.results import payload_bytes
 from cfl_flower.communication.validation import (
     asks_for_losses,
     check_test,
+    is_bounded,
     validate,
 )
 from cfl_flower.errors import InvalidResultError
@@ -278,3 +279,25 @@ def test_client_that_was_not_tested_needs_no_loss() -> None:
 def test_bytes_are_those_of_models_and_representations() -> None:
     metrics = {"representation": b"\0" * 40, "correct": 3, "name": "no payload"}
     assert payload_bytes([np.zeros(10, np.float32)], metrics) == 40 + 40
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("numbers", "bounded"),
+    [
+        ([], True),
+        ([1.0, -2.0], True),
+        ([1e8, -1e8], True),  # whose squares are beyond the limit
+        ([9e14], True),
+        ([2e15], False),
+        ([1.0, -2e15], False),
+        ([3e30], False),  # whose square is infinite
+        ([np.inf], False),
+        ([np.inf, -np.inf], False),
+        ([np.nan, 1.0], False),
+    ],
+)
+def test_what_is_bounded_is_told_without_a_warning(
+    numbers: list[float], bounded: bool
+) -> None:
+    assert is_bounded(np.array(numbers, np.float32)) is bounded

@@ -6,9 +6,7 @@ The client is a plain loop: fewer layers than the data loaders of Flower's examp
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -70,12 +68,7 @@ def run(job: Job) -> list[Any]:
 
     cpus = {"num_cpus": job.workers}
     backend: Any = {"client_resources": {"num_cpus": 1}, "init_args": cpus}
-    # Each run draws the same clients, by the same numbers of nodes.
-    with (
-        patch("flwr.serverapp.strategy.strategy_utils.random", random.Random(0)),
-        patch("flwr.supercore.corestate.utils.urandom", random.Random(0).randbytes),
-    ):
-        run_simulation(server, client_app, clients, backend_config=backend)
+    run_simulation(server, client_app, clients, backend_config=backend)
     network.load_state_dict(trained[0].to_torch_state_dict())
     return [get_parameters(network)]
 
@@ -89,7 +82,6 @@ def train(message: Message, context: Context) -> Message:
     network.load_state_dict(content["arrays"].to_torch_state_dict())
     client = int(context.node_config["partition-id"])
     x, y = (torch.from_numpy(np.array(job.load(name)[client])) for name in "xy")
-    torch.manual_seed(client)
     optimizer = torch.optim.SGD(network.parameters(), job.learning_rate)
     loss = nn.CrossEntropyLoss()
     for _ in range(job.epochs):

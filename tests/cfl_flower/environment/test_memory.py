@@ -1,0 +1,92 @@
+"""Memory that goes back to the system, and what Python finds unreachable."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfl_flower.environment.memory import (
+    import_module,
+    rare_collections,
+    return_free_memory,
+)
+
+NAME = "a_module_of_test_memory"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop(NAME, None)
+
+
+def test_the_search_is_paused_during_an_import_only(folder: Path) -> None:
+    (folder / f"{NAME}.py").write_text("import gc\nenabled = gc.isenabled()\n")
+    found = import_module(NAME)
+    assert not found.enabled
+    assert import_module(NAME) is found
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_failed_import_ends_the_pause(folder: Path) -> None:
+    (folder / f"{NAME}.py").write_text("raise ValueError('no')\n")
+    with pytest.raises(ValueError, match="no"):
+        import_module(NAME)
+    assert gc.isenabled()
+
+
+def test_a_pause_of_the_caller_goes_on(folder: Path) -> None:
+    (folder / f"{NAME}.py").write_text("")
+    gc.disable()
+    try:
+        import_module(NAME)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_what_a_run_leaves_behind_is_gone_after_it() -> None:
+    class Run:
+        alive = 0
+
+        def __init__(self) -> None:
+            self.own = self
+            Run.alive += 1
+
+        def __del__(self) -> None:
+            Run.alive -= 1
+
+    before = gc.get_threshold()
+    with rare_collections():
+        assert gc.get_threshold() != before
+        Run()
+        assert Run.alive == 1
+    assert Run.alive == 0
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked")
+def test_memory_between_what_is_in_use_is_returned() -> None:
+    # Blocks from the heap, which only its end would leave by itself.
+    blocks = [np.ones(2**13) for _ in range(1600)]
+    kept = blocks[::16]
+    del blocks
+    before = resident_bytes()
+    return_free_memory()
+    # Of 100 MiB, 94 are free.
+    assert before - resident_bytes() > 50 * 2**20
+    assert all(each.all() for each in kept)
