@@ -1,7 +1,7 @@
 """Begin a method, model or dataset of one's own: a module, its settings and a test.
 
     python -m simulations.new method my_method
-    python -m simulations.run strategy=my_method engine=inprocess
+    python -m simulations.run strategy=my_method
 
 It is written into the current folder, where commands find it, and works as it is. A
 project is a method in a folder of its own, which is a Flower app: `flwr run .` sends it
@@ -108,10 +108,7 @@ def main(arguments: Sequence[str]) -> None:
     chosen = f"{KINDS[asked.kind]}={name}"
     if asked.kind == "dataset":
         chosen += " partition=dirichlet drift=none"
-    print(
-        f"try it:  cfl-flower run {chosen} engine=inprocess\n"
-        f"test it: python -m pytest test_{name}.py"
-    )
+    print(f"try it:  cfl-flower run {chosen}\ntest it: python -m pytest test_{name}.py")
     if asked.kind == "project":
         print(f"on a SuperLink of yours: {INSTALLED}=1 flwr run . --stream")
 

@@ -173,7 +173,7 @@ def compose_cell(cell: Cell, seed: int, options: argparse.Namespace) -> RunConfi
 
     It resumes if it was interrupted.
     """
-    fixed = [f"seed={seed}", "engine=inprocess", "resume=true"]
+    fixed = [f"seed={seed}", "resume=true"]
     fixed.append(f"output_dir={quoted(str(run_folder(cell, seed, options)))}")
     config = compose_here([*cell.overrides, *fixed], options)
     if options.scale == 1:

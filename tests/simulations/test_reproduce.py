@@ -274,6 +274,17 @@ def test_tables_that_do_not_fit_together_are_not_read(
         load_tables()
 
 
+def test_a_table_is_run_by_the_engine_that_all_runs_have(tmp_path: Path) -> None:
+    cell = Cell("digits", "fedavg", None, ["strategy=fedavg"])
+    config = reproduce.compose_cell(cell, 0, options(tmp_path))
+    assert (config.engine, config.workers) == ("auto", "auto")
+    kept = replace(cell, overrides=[*cell.overrides, "engine=inprocess", "rounds=2"])
+    before = reproduce.compose_cell(kept, 0, options(tmp_path))
+    assert carry_out([Job("digits", before)], 1, Verbosity.QUIET, "") == {}
+    now = replace(kept, overrides=[*cell.overrides, "rounds=2"])
+    assert finished(reproduce.compose_cell(now, 0, options(tmp_path)))
+
+
 def test_results_of_other_settings_are_not_used(tmp_path: Path) -> None:
     cell = Cell("digits", "fedavg", None, ["strategy=fedavg", "clients=6"])
     small = [*cell.overrides, "participants=3", "rounds=2", "drift=none"]
