@@ -19,7 +19,7 @@ from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.config.overrides import OVERRIDES
 from cfl_flower.data.reading.inferred import InferredDataset
 from cfl_flower.data.worlds.stream import HALF, Stream, say_share
-from cfl_flower.environment.memory import rare_collections
+from cfl_flower.environment.memory import keep_free_memory, rare_collections
 from cfl_flower.errors import CflError, FailedRunsError, one_line
 from cfl_flower.runs.callbacks import Callback, Checkpointer, Progress
 from cfl_flower.runs.checkpoint import Checkpoint
@@ -83,6 +83,7 @@ def execute_all(grid: Grid, configs: list[RunConfig], console: Console) -> None:
 
 def execute(grid: Grid, config: RunConfig, console: Console) -> None:
     """Run one configuration on a grid, or go on with it from its checkpoint."""
+    keep_free_memory()
     with rare_collections():
         _carry_out(grid, config, console)
 

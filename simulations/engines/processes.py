@@ -24,6 +24,7 @@ from flwr.app import Message
 from cfl_flower.client.resources import open_resources
 from cfl_flower.client_app import app
 from cfl_flower.communication.records import pack_answers, unpack_tasks
+from cfl_flower.environment.memory import keep_free_memory
 from cfl_flower.environment.process import as_imported_here, end_with_parent
 from cfl_flower.types import Answer
 from simulations.engines.choice import VISIBLE, gpu_of
@@ -176,6 +177,7 @@ def work(
     Thread(target=end_with_parent, daemon=True).start()
     # What is there is not looked at again: it stays, and in the memory of all.
     gc.freeze()
+    keep_free_memory()
     node = InProcessGrid([config], app)
     (name,) = node.get_node_ids()
     while True:

@@ -8,6 +8,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import run
 
 import numpy as np
 import pytest
@@ -90,3 +91,47 @@ def test_memory_between_what_is_in_use_is_returned() -> None:
     # Of 100 MiB, 94 are free.
     assert before - resident_bytes() > 50 * 2**20
     assert all(each.all() for each in kept)
+
+
+ROUNDS = """
+import resource
+import numpy as np
+from cfl_flower.environment.memory import keep_free_memory
+
+def new_pages():
+    models = [np.ones(2**20, np.float32) for _ in range(10)]
+    del models
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+keep_free_memory()
+new_pages()
+before = new_pages()
+for _ in range(5):
+    after = new_pages()
+print(after - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked")
+def test_the_models_of_a_round_take_the_memory_of_the_last_one() -> None:
+    command = [sys.executable, "-c", ROUNDS]
+    done = run(command, capture_output=True, text=True, check=True)
+    # Five times ten models of 4 MiB have 51,200 pages.
+    assert int(done.stdout) < 1000
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked")
+def test_what_refers_to_itself_is_returned_too() -> None:
+    class Portion:
+        def __init__(self) -> None:
+            self.own = self
+            self.models = np.ones(2**23)
+
+    gc.disable()
+    try:
+        Portion()
+        before = resident_bytes()
+        return_free_memory()
+    finally:
+        gc.enable()
+    assert before - resident_bytes() > 50 * 2**20
