@@ -22,14 +22,15 @@ QUICK = [
     ("fielding", "nearest", "qfedavg"),
     ("flexcfl", "random", "qfedavg"),
     ("stocfl", "oort", "yogi"),
+    ("fielding", "random", "fedavgm"),
 ]
 SLOW = [
     ("static", "nearest", "yogi"),
     ("fedavg", "oort", "qfedavg"),
-    ("fedprox", "random", "yogi"),
+    ("fedprox", "random", "fedadam"),
     ("ifca", "oort", "yogi"),
     ("fesem", "oort", "qfedavg"),
-    ("fedgroup", "oort", "yogi"),
+    ("fedgroup", "oort", "fedadagrad"),
     ("cfl", "random", "yogi"),
     ("auxo", "oort", "yogi"),
     ("feddrift", "oort", "yogi"),
@@ -64,7 +65,7 @@ def test_options_give_the_same_run_on_any_nodes_and_after_a_break(
 ) -> None:
     options = [f"strategy={strategy}", f"selection={selection}", *RUN]
     options += [f"server_optimizer={optimizer}", *with_extractor(strategy)]
-    if optimizer == "yogi":
+    if optimizer in ("yogi", "fedadam", "fedadagrad"):
         options.append("server_optimizer.learning_rate=0.03")
     whole = run_small(*options)
     assert whole.rounds[-1]["loss"] < whole.rounds[0]["loss"]

@@ -8,6 +8,9 @@ from hypothesis.extra.numpy import arrays
 
 from cfl_flower.learning.aggregation import (
     Average,
+    FedAdagrad,
+    FedAdam,
+    FedAvgM,
     FedYogi,
     QFedAvg,
     RunningMean,
@@ -109,6 +112,37 @@ def test_yogis_first_steps_equal_those_computed_by_hand() -> None:
     _, (first, second) = yogi.step(model, mean, 1, [first, second])
     assert first == pytest.approx(0.19)
     assert second == pytest.approx(0.03)
+
+
+def test_momentum_goes_on_from_step_to_step() -> None:
+    momentum = FedAvgM(learning_rate=0.5, momentum=0.9)
+    model, mean = np.float32([1.0]), np.float32([2.0])
+    fresh, memory = momentum.step(model, mean, 1, [])
+    assert fresh == pytest.approx(1.5)
+    # The step before was 1, and the mean is 0.5 from here.
+    fresh, (velocity,) = momentum.step(fresh, mean, 1, memory)
+    assert velocity == pytest.approx(0.5 + 0.9)
+    assert fresh == pytest.approx(1.5 + 0.7)
+
+
+def test_without_momentum_the_next_model_is_the_mean() -> None:
+    model, mean = np.float32([1.0, -2.0]), np.float32([2.0, 4.0])
+    fresh, _ = FedAvgM(momentum=0).step(model, mean, 2, [np.float32([9, 9])])
+    assert fresh.tolist() == [2, 4]
+
+
+def test_adagrad_and_adam_start_as_computed_by_hand() -> None:
+    model, mean = np.float32([1.0]), np.float32([3.0])
+    fresh, (first, second) = FedAdagrad(tau=0.1).step(model, mean, 1, [])
+    # m = 2; v = 0.01 + 4.
+    assert [float(first[0]), float(second[0])] == pytest.approx([2, 4.01])
+    assert fresh == pytest.approx(1 + 0.1 * 2 / (4.01**0.5 + 0.1))
+    _, (_, second) = FedAdagrad(tau=0.1).step(model, mean, 1, [first, second])
+    assert second == pytest.approx(8.01)
+    fresh, (first, second) = FedAdam(tau=0.1).step(model, mean, 1, [])
+    # m = 0.1 * 2; v = 0.99 * 0.01 + 0.01 * 4.
+    assert [float(first[0]), float(second[0])] == pytest.approx([0.2, 0.0499])
+    assert fresh == pytest.approx(1 + 0.1 * 0.2 / (0.0499**0.5 + 0.1))
 
 
 def test_running_statistics_are_averaged_whatever_the_optimiser() -> None:
