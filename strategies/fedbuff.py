@@ -1,0 +1,91 @@
+"""FedBuff: uploads are gathered in a buffer, and K of them make a step of the model.
+
+Nguyen et al., "Federated learning with buffered asynchronous aggregation" (AISTATS
+2022). A client trains the model that it received -> its update Delta, weighted by
+1 / sqrt(1 + tau) for the tau versions that the server has made since, goes into the
+buffer -> with K in it the server takes w <- w + eta_g * mean of the buffer (Algorithm
+1) -> and answers with the newest model.
+
+Server keeps: the global model, the sum of the buffer, the version that each client
+received. Leaves the device: the trained model and the time stamp of the one that it
+started from (d floats, 8 bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+
+import numpy as np
+
+from cfl_flower.engine.asynchronous import (
+    AsynchronousSettings,
+    AsynchronousState,
+)
+from cfl_flower.engine.method import no_clusters
+from cfl_flower.settings import Count, Positive, settings
+from cfl_flower.types import IntArray, Json, Result, Vector
+from strategies.families.common_model import CommonModelStrategy
+
+
+@settings("strategy")
+class FedBuffSettings(AsynchronousSettings):
+    """FedBuff's settings, by the paper's symbols."""
+
+    buffer: Count = 10
+    """K, the uploads of a step."""
+    server_rate: Positive = 1.0
+    """eta_g, the server's step size."""
+
+
+@dataclass
+class FedBuffState(AsynchronousState):
+    """The state; n clients are rows."""
+
+    steps: int = 0
+    """How many the model has made: its version."""
+    received: IntArray = field(default_factory=no_clusters)
+    """After how many of them each client received its model, shape (n,)."""
+    gathered: Vector = field(default_factory=lambda: np.zeros(0, np.float32))
+    """The sum of the weighted updates in the buffer, shape (d,)."""
+    held: int = 0
+    """How many these are."""
+
+    def join(self, newcomers: Sequence[Result], clusters: IntArray) -> None:
+        """Append newcomers, who receive the newest model."""
+        super().join(newcomers, clusters)
+        now = np.full(len(newcomers), self.steps)
+        self.received = np.append(self.received, now)
+
+
+class FedBuff(CommonModelStrategy):
+    """One model, which K uploads move together."""
+
+    Settings = FedBuffSettings
+    State = FedBuffState
+
+    def reply(self, row: int, result: Result) -> list[Vector]:
+        """Add the upload to the buffer, make a step if it is full; return the model."""
+        state = self.state
+        update = result.arrays[0] - state.served[row]
+        weight = 1 / sqrt(1 + state.steps - int(state.received[row]))
+        if not state.held:
+            state.gathered = np.zeros_like(update)
+        state.gathered = state.gathered + np.float32(weight) * update
+        state.held += 1
+        if state.held == self.settings.buffer:
+            step = self.settings.server_rate / state.held
+            state.models[0] = state.models[0] + np.float32(step) * state.gathered
+            state.steps += 1
+            state.held = 0
+        return [state.models[0]]
+
+    def personal(self, row: int, sent: list[Vector]) -> Vector:
+        """Return the model that a client receives, and note after which step."""
+        self.state.received[row] = self.state.steps
+        return sent[0]
+
+    def describe_upload(self, row: int, result: Result) -> dict[str, Json]:
+        """Return the steps of the model that a client is sent."""
+        return {"steps": self.state.steps}
