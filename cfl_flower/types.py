@@ -147,7 +147,10 @@ SHARE_WITHIN = "share_within"
 """The metric in which a trained client reports what share of its updates is no longer
 than C, with ``privacy=central`` and `clip_quantile`."""
 
-TELEMETRY = (PASSES, *START_LOSSES, SHARE_WITHIN)
+OUTCOMES = "outcomes"
+"""The metric in which a tested client sends the counts of its test, if it is asked."""
+
+TELEMETRY = (PASSES, *START_LOSSES, SHARE_WITHIN, OUTCOMES)
 """Metrics that the engine asks for; no method reads them."""
 
 

@@ -26,10 +26,11 @@ from cfl_flower.client.requests import EvaluateRequest
 from cfl_flower.clustering.representations import label_histogram
 from cfl_flower.communication.validation import asks_for_losses
 from cfl_flower.data.worlds.stream import View
+from cfl_flower.learning.outcomes import Outcomes
 from cfl_flower.learning.training import LocalTraining, evaluate, sample_losses, train
 from cfl_flower.models import FlatModel
 from cfl_flower.seeding import generator
-from cfl_flower.types import START_LOSS, START_RMS, FloatArray, Scalar, Vector
+from cfl_flower.types import OUTCOMES, START_LOSS, START_RMS, FloatArray, Scalar, Vector
 
 Config: TypeAlias = dict[str, Any]
 """A task's config, from the server."""
@@ -41,6 +42,10 @@ Reply: TypeAlias = tuple[list[Vector], int, Metrics]
 
 Tested: TypeAlias = tuple[float, int]
 """The mean cross-entropy and the number of correct answers."""
+
+Test: TypeAlias = Callable[..., Tested]
+"""Tests on a view. Where measures are asked for, it is given ``note``, too, which takes
+scores and labels (`learning.training.Note`)."""
 
 
 Samples: TypeAlias = tuple[Tensor, Tensor]
@@ -238,8 +243,14 @@ class ClusteredClient(NumPyClient):
             return 0.0, 0, report
         passes = self.context.model.passes
         test = self.make_test(parameters)
-        loss, correct = test(view)
-        found: Metrics = {"correct": correct}
+        found: Metrics = {}
+        if request.outcomes:
+            outcomes = Outcomes(request.outcomes)
+            loss, correct = test(view, note=outcomes.note)
+            found[OUTCOMES] = outcomes.to_bytes()
+        else:
+            loss, correct = test(view)
+        found["correct"] = correct
         if own.whole and len(own.test_indices):
             found["own_correct"] = test(own)[1]
             found["own_tested"] = len(own.test_indices)
@@ -247,7 +258,7 @@ class ClusteredClient(NumPyClient):
         self.context.model.passes = passes
         return loss, count, {**found, **report}
 
-    def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
+    def make_test(self, parameters: list[Vector]) -> Test:
         """Return a function that tests this client's predictions on a view."""
         served = self.with_own_buffers(self.served(parameters), self.context.upcoming)
         return partial(self.context.evaluator.evaluate, served)

@@ -6,14 +6,12 @@ extractor. Keeps: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from cfl_flower.data.worlds.stream import View
 from cfl_flower.learning.training import train
 from cfl_flower.types import Vector
-from clients.base import Config, Reply, Tested
+from clients.base import Config, Reply, Test
 from clients.families.decoupled import DecoupledClient
 
 
@@ -31,7 +29,7 @@ class FedBABUClient(DecoupledClient):
         """Return the classifier of the common initial model."""
         return self.split.divide(self.context.initial())[1]
 
-    def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
+    def make_test(self, parameters: list[Vector]) -> Test:
         """Return the test of the whole model after its fine-tuning."""
         context = self.context
         settings = self.context.settings

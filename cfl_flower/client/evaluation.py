@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, linear, log_softmax
 from cfl_flower.data.reading.pool import Pool
 from cfl_flower.data.reading.rotation import rotate
 from cfl_flower.data.worlds.stream import View
-from cfl_flower.learning.training import BLOCK, evaluate, switch_mode
+from cfl_flower.learning.training import BLOCK, Note, evaluate, switch_mode
 from cfl_flower.models import FlatModel
 from cfl_flower.types import FloatArray, IntArray, Vector
 
@@ -52,15 +52,18 @@ class Evaluator:
             self._predictions[key] = predict_pool(model, pool, degrees)
         return self._predictions[key]
 
-    def evaluate(self, vector: Vector, view: View) -> tuple[float, int]:
+    def evaluate(
+        self, vector: Vector, view: View, note: Note | None = None
+    ) -> tuple[float, int]:
         """Return the mean cross-entropy and the correct answers on a client's samples.
 
-        Raises `ValueError` if there are no samples.
+        ``note`` is given logits, or logarithms of probabilities, and labels. Raises
+        `ValueError` if there are no samples.
         """
         pool = view.test_pool
         indices = view.test_indices
         if not self._pays(vector, view, pool, len(indices)):
-            return evaluate(self._model.load(vector), *view.test())
+            return evaluate(self._model.load(vector), *view.test(), note=note)
         truth = view.test_labels
         correct = 0
         log_shares = np.empty(len(indices))
@@ -68,24 +71,31 @@ class Evaluator:
             found = self._predicted(vector, pool, angle)
             log_shares[place] = found.log_shares[rows, truth[place]]
             correct += int(np.count_nonzero(found.labels[rows] == truth[place]))
+            if note is not None:
+                scores = torch.from_numpy(found.log_shares[rows])
+                note(scores, torch.from_numpy(truth[place]))
         return -float(log_shares.mean()), correct
 
     @torch.no_grad()
     def evaluate_split(
-        self, extractor: Vector, classifier: Vector, view: View
+        self,
+        extractor: Vector,
+        classifier: Vector,
+        view: View,
+        note: Note | None = None,
     ) -> tuple[float, int]:
         """Test a client's own classifier on an extractor that others receive, too.
 
         The representations of the pool are computed once for all classifiers. The two
-        are the parts of a model (`models.Split`). Raises `ValueError` if there are no
-        samples.
+        are the parts of a model (`models.Split`). ``note`` is that of `evaluate`.
+        Raises `ValueError` if there are no samples.
         """
         pool = view.test_pool
         indices = view.test_indices
         split = self._model.split
         if not self._pays(extractor, view, pool, len(indices)):
             model = self._model.load(split.join(extractor, classifier))
-            return evaluate(model, *view.test())
+            return evaluate(model, *view.test(), note=note)
         parts = []
         for angle, rows, _ in view.by_angle(pool, indices):
             key = (id(extractor), id(pool), angle)
@@ -98,6 +108,8 @@ class Evaluator:
         logits = linear(torch.cat(parts), rows_of[:, :-1], rows_of[:, -1])
         labels = torch.from_numpy(view.test_labels).to(found.device)
         correct = int((logits.argmax(1) == labels).sum())
+        if note is not None:
+            note(logits, labels)
         return float(cross_entropy(logits, labels)), correct
 
     def _pays(self, vector: Vector, view: View, pool: Pool, tested: int) -> bool:

@@ -37,6 +37,9 @@ class EvaluateRequest(Request):
     """Whether to test the served model, which is the first of the parameters."""
     report_empty: bool = False
     """Whether to report that no data are left."""
+    outcomes: int = 0
+    """The labels of which the test's outcomes are counted (`learning.outcomes`), and
+    the counts sent; 0 for none."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> EvaluateRequest:

@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cfl_flower.errors import InvalidResultError
-from cfl_flower.types import START_LOSSES, TELEMETRY, Answer, Result, Scalar, Vector
+from cfl_flower.learning.outcomes import read_outcomes
+from cfl_flower.types import (
+    OUTCOMES,
+    START_LOSSES,
+    TELEMETRY,
+    Answer,
+    Result,
+    Scalar,
+    Vector,
+)
 
 LARGEST = 1e15
 """Beyond it, squares and sums of float32 numbers may be infinite."""
@@ -29,7 +38,8 @@ def validate(
     """Turn an answer into a result, or say why it must not enter any state.
 
     A ``train`` answer must have trained on at least one sample. ``reply`` has the
-    length of each array; ``asked`` is the plan's config, which may name `START_LOSSES`.
+    length of each array; ``asked`` is the plan's config, which may name `START_LOSSES`
+    and `OUTCOMES`.
 
     Raises
     ------
@@ -65,6 +75,7 @@ def validate(
     _validate_losses(answer, asked or {})
     if phase == "evaluate":
         _validate_test(answer)
+        _validate_outcomes(answer, asked or {})
     return Result(
         answer.client, count, list(answer.arrays), loss, metrics, telemetry=telemetry
     )
@@ -131,6 +142,16 @@ def _validate_test(answer: Answer) -> None:
         raise InvalidResultError("shape", detail)
     if not isinstance(loss, int | float):
         raise InvalidResultError("shape", f"loss={loss!r} is not a number")
+
+
+def _validate_outcomes(answer: Answer, asked: Mapping[str, Scalar]) -> None:
+    classes = asked.get(OUTCOMES)
+    if not classes or not answer.num_examples:
+        return
+    try:
+        read_outcomes(answer.metrics.get(OUTCOMES), int(classes), answer.num_examples)
+    except ValueError as error:
+        raise InvalidResultError("test", f"{OUTCOMES}: {error}") from error
 
 
 def check_test(metrics: Mapping[str, Scalar], name: str) -> None:

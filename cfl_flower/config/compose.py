@@ -35,6 +35,7 @@ from cfl_flower.engine.checks import check_method
 from cfl_flower.engine.simulated_devices import Devices
 from cfl_flower.errors import ConfigError
 from cfl_flower.learning.aggregation import Average, FedYogi
+from cfl_flower.learning.outcomes import Counted
 from cfl_flower.learning.selection import NearestToCentre, Oort, RandomSelection
 from cfl_flower.learning.training import least_batch
 from cfl_flower.models import FlatModel, ModelSettings, check_network, has_extractor
@@ -81,6 +82,8 @@ class Basics:
     """Where datasets are; null for `~/.cache/cfl-flower`."""
     resume: bool
     """Continue from `output_dir`/checkpoint."""
+    metrics: list[Counted]
+    """What is measured beside the accuracy of each test."""
 
     def __post_init__(self) -> None:
         require(

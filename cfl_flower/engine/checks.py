@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cfl_flower.engine.declarations import Disclosure
 from cfl_flower.engine.stages.privacy_budget import PrivacyGuard
 from cfl_flower.errors import ConfigError, NoConceptsError
+from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.models import meta_network
 from cfl_flower.privacy.accounting import epsilon_of, require_accountant
 from cfl_flower.privacy.settings import LocalPrivacy
@@ -50,6 +51,7 @@ def check_method(method: type[ClusteredStrategy], config: RunConfig) -> None:
         require_accountant(config.privacy.mode)
         _require(budget_rules(config, method.discloses))
     _require(restart_rules(config))
+    _require(measure_rules(config))
     if config.privacy.secure_sums:
         _require(secure_sums_rules(config, method.discloses))
         config.strategy.check_secure_sums()
@@ -122,6 +124,28 @@ def restart_rules(config: RunConfig) -> Iterator[Rule]:
         "system.checkpoint_every",
         every,
         "1 with privacy, so that a restart repeats no round that was sent",
+    )
+
+
+def measure_rules(config: RunConfig) -> Iterator[Rule]:
+    """Yield what measures of tests require of the data, and of privacy."""
+    metrics = config.metrics
+    shown = f"[{','.join(metrics)}]"
+    classes = config.dataset.classes
+    yield Rule(
+        "auc" not in metrics or classes == 2,
+        "metrics",
+        shown,
+        f"others than auc, which is of two labels: dataset={config.names['dataset']} "
+        f"has {classes}",
+    )
+    hidden = config.privacy.on or config.privacy.secure_sums
+    yield Rule(
+        not (hidden and set(COUNTED).intersection(metrics)),
+        "metrics",
+        shown,
+        "[] with privacy, which hides how many samples of each label a client has; "
+        "their measures are of counts by label",
     )
 
 

@@ -12,6 +12,7 @@ from cfl_flower.runs.measures import (
     adjusted_rand_index,
     note_class_agreement,
     note_discrepancies,
+    note_measures,
     note_tests,
 )
 from cfl_flower.runs.record import ClientRow
@@ -45,7 +46,10 @@ class RoundMeasures:
         tested = [result for result in results if result.num_examples]
         rows = context.state.rows(result.client for result in tested)
         clusters = context.state.clusters[rows]
-        return note_tests(context.record, tested, clusters, self._malicious)
+        rows = note_tests(context.record, tested, clusters, self._malicious)
+        config = context.config
+        classes = config.dataset.classes
+        return note_measures(context.record, tested, rows, config.metrics, classes)
 
     def note_empty(self, results: Sequence[Result]) -> None:
         """Note who has no samples in the next round, of those who answer."""

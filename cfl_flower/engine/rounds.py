@@ -26,6 +26,7 @@ from cfl_flower.engine.services import RunServices
 from cfl_flower.engine.stages import make_stages
 from cfl_flower.environment.memory import return_free_memory
 from cfl_flower.errors import NoValidResultError
+from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.runs.callbacks import Callback
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.state import ClusteredState
@@ -123,8 +124,13 @@ class Rounds:
         number = self.context.number
         every = self.config.system.evaluate_every
         test = number % every == 0 or number == self.config.rounds
-        # What is not accounted for is not asked for where an account is kept.
-        asked = EvaluateRequest(test, report_empty=not self.config.privacy.on)
+        counted = set(COUNTED).intersection(self.config.metrics)
+        asked = EvaluateRequest(
+            test,
+            # What is not accounted for is not asked for where an account is kept.
+            report_empty=not self.config.privacy.on,
+            outcomes=self.config.dataset.classes if counted else 0,
+        )
         plan = self.pass_out("evaluate", self.plan_tests(test), asked.to_config())
         return self.delivery.send("evaluate", plan)
 

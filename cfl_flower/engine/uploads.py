@@ -389,4 +389,7 @@ class Uploads(Rounds):
             results = Results(self._tests)
         rows = super().note_tests(results)
         noted = dict(self._noted)
-        return [replace(row, measures=noted.get(row.client, {})) for row in rows]
+        return [
+            replace(row, measures={**row.measures, **noted.get(row.client, {})})
+            for row in rows
+        ]

@@ -40,6 +40,9 @@ WHOLE = slice(None)
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """The loss of a network on a batch."""
 
+Note = Callable[[Tensor, Tensor], None]
+"""Takes the logits of some tested samples, (n, L), and their labels, (n,)."""
+
 
 @settings("strategy")
 class LocalTraining:
@@ -385,20 +388,24 @@ def _logits(model: FlatModel, x: Tensor) -> Tensor:
 
 
 def evaluate(
-    model: FlatModel, x: Tensor, y: Tensor, spread: Callable[..., Iterable[Any]] = map
+    model: FlatModel,
+    x: Tensor,
+    y: Tensor,
+    spread: Callable[..., Iterable[Any]] = map,
+    note: Note | None = None,
 ) -> tuple[float, int]:
     """Return the mean cross-entropy and the number of correct predictions.
 
     ``x`` and ``y`` have shapes (n, ...) and (n,). ``spread`` maps over the blocks; a
-    thread pool's ``map`` gives the same bits. Raises `ValueError` if there are no
-    samples.
+    thread pool's ``map`` gives the same bits. ``note`` is given the logits and labels
+    of each block. Raises `ValueError` if there are no samples.
     """
     if y.shape[0] == 0:
         raise ValueError("the client has no test samples in this round")
     switch_mode(model, training=False)
     model.passes += len(y)
     parts = [torch.split(data, BLOCK) for data in (x, y)]
-    tested = spread(partial(_test_block, model.module), *parts)
+    tested = spread(partial(_test_block, model.module, note), *parts)
     loss = 0.0
     correct = 0
     for y_block, (block_loss, block_correct) in zip(parts[1], tested, strict=True):
@@ -408,6 +415,10 @@ def evaluate(
 
 
 @torch.no_grad()
-def _test_block(module: nn.Module, x: Tensor, y: Tensor) -> tuple[float, int]:
+def _test_block(
+    module: nn.Module, note: Note | None, x: Tensor, y: Tensor
+) -> tuple[float, int]:
     logits = module(x)
+    if note is not None:
+        note(logits, y)
     return float(cross_entropy(logits, y)), int((logits.argmax(1) == y).sum())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from cfl_flower.learning.outcomes import COUNTED, measure_outcomes
 from cfl_flower.runs.record import ClientRow, RoundRecord
-from cfl_flower.types import ClientId, IntArray, Result, Vector
+from cfl_flower.types import OUTCOMES, ClientId, IntArray, Result, Vector
 
 
 def note_tests(
@@ -44,6 +47,38 @@ def note_tests(
         ClientRow(record.round, result.client, *pair, result.num_examples, share)
         for result, pair, share in zip(tested, numbers, personalised, strict=True)
     ]
+
+
+def note_measures(
+    record: RoundRecord,
+    tested: Sequence[Result],
+    rows: Sequence[ClientRow],
+    wanted: Collection[str],
+    classes: int,
+) -> list[ClientRow]:
+    """Note the measures that are wanted beside the accuracy; return rows with them.
+
+    Of the samples of all clients together, and in a client's row of its own. None is
+    what has no value, as the AUC of a client with one label.
+    """
+    names = [name for name in COUNTED if name in wanted]
+    record.measures |= dict.fromkeys(names)
+    sent = [result.telemetry.get(OUTCOMES) for result in tested]
+    # Devices without rounds send the tests of their uploads, without counts.
+    if not names or not sent or None in sent:
+        return list(rows)
+    counts = np.array([np.frombuffer(each, "<f8") for each in sent]) 
+    pooled = measure_outcomes(counts.sum(axis=0), classes)
+    own = measure_outcomes(counts, classes)
+    record.measures |= {name: _known(float(pooled[name])) for name in names}
+    return [
+        replace(row, measures={name: _known(float(own[name][i])) for name in names})
+        for i, row in enumerate(rows)
+    ]
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _personalised(result: Result) -> float | None:

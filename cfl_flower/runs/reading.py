@@ -45,6 +45,10 @@ ADDED = {"privacy": "none"}
 """Groups that runs of earlier versions do not name, and the option that they had."""
 
 
+ADDED_BASICS = {"metrics": []}
+"""Settings that runs of earlier versions do not name, and what they had."""
+
+
 def finished(config: RunConfig) -> dict[str, Json] | None:
     """Return the summary of a run if it is complete and has the same settings.
 
@@ -90,7 +94,7 @@ def effective_differences(
 
     Settings that were added since have defaults that change nothing.
     """
-    old = with_defaults(current_settings(saved))
+    old = ADDED_BASICS | with_defaults(current_settings(saved))
     new = with_defaults(resolved)
     for group, option in ADDED.items():
         if group not in old and new.get(group, {}).get("name") == option:

@@ -6,14 +6,12 @@ classifier frozen; a test of both. Sends: the extractor. Keeps: its classifier.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 
 from cfl_flower.client.requests import EvaluateRequest
-from cfl_flower.data.worlds.stream import View
 from cfl_flower.learning.decoupling import (
     initial_classifier,
     represent,
@@ -23,7 +21,7 @@ from cfl_flower.learning.training import LocalTraining, Loss
 from cfl_flower.models import Split
 from cfl_flower.seeding import generator
 from cfl_flower.types import Vector
-from clients.base import ClusteredClient, Config, Metrics, Reply, Samples, Tested
+from clients.base import ClusteredClient, Config, Metrics, Reply, Samples, Test
 
 
 class DecoupledClient(ClusteredClient):
@@ -116,7 +114,7 @@ class DecoupledClient(ClusteredClient):
         server_round = self.context.round
         state.save(server_round, {**state.at(server_round), "classifier": arrays[0]})
 
-    def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
+    def make_test(self, parameters: list[Vector]) -> Test:
         """Return the test of the fresh extractor with this client's classifier."""
         after = self.context.upcoming
         extractor = parameters[0]

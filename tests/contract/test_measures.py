@@ -1,0 +1,75 @@
+"""What `metrics=[...]` adds to a run, and that it changes nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfl_flower.config.compose import compose_config
+from cfl_flower.errors import ConfigError
+from tests.conftest import Runner
+
+COUNTED = ("balanced_accuracy", "macro_f1", "calibration")
+METRICS = f"metrics=[{','.join(COUNTED)}]"
+
+METHODS = [
+    ["strategy=fielding"],
+    ["strategy=ifca"],
+    ["strategy=fedccfa", "model=mlp", "partition.tests=whole"],
+    ["strategy=fedrep", "model=mlp"],
+    ["strategy=ccfl"],
+    ["strategy=local"],
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=" ".join)
+def test_measures_stand_beside_the_same_numbers(
+    method: list[str], run_small: Runner, undisturbed: Runner
+) -> None:
+    plain = undisturbed(*method)
+    run = run_small(*method, METRICS)
+    for row, without in zip(run.numbers, plain.numbers, strict=True):
+        assert {k: v for k, v in row.items() if k not in COUNTED} == without
+        assert all(0 <= row[name] <= 1 for name in COUNTED)
+    assert not any(name in row for row in plain.numbers for name in COUNTED)
+
+
+def test_a_round_without_a_test_has_no_measures(run_small: Runner) -> None:
+    run = run_small("system.evaluate_every=2", METRICS)
+    assert [row["macro_f1"] is None for row in run.rounds] == [True, False, True, False]
+
+
+def test_the_auc_of_two_labels_is_measured(run_small: Runner, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=600)
+    x = (rng.normal(size=(600, 4)) + y[:, None]).astype(np.float32)
+    path = tmp_path / "two.npz"
+    np.savez(path, x=x, y=y)
+    held = ["partition.groups=2", "partition.purity=0.7", "drift=none"]
+    run = run_small("dataset=npz", f"dataset.file={path}", *held, "metrics=[auc]")
+    assert run.rounds[-1]["auc"] > 0.8
+    assert all(0 <= row["auc"] <= 1 for row in run.clients)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["metrics=[f2]"], "metrics=f2 is not allowed; use a list of balanced_acc"),
+        (["metrics=[auc]"], "auc, which is of two labels: dataset=digits has 10"),
+        ([METRICS, "privacy=local", "strategy/privacy=client"], "with privacy"),
+        ([METRICS, "strategy=fedavg", "privacy.secure_sums=true"], "with privacy"),
+    ],
+)
+def test_a_measure_that_cannot_be_is_refused(overrides: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        compose_config(overrides)
+
+
+def test_clients_without_counts_fail(
+    run_small: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clients.base.OUTCOMES", "other")
+    with pytest.raises(Exception, match=r"test: outcomes: no \d+ numbers"):
+        run_small(METRICS)
