@@ -82,7 +82,7 @@ class Basics:
     """Where datasets are; null for `~/.cache/cfl-flower`."""
     resume: bool
     """Continue from `output_dir`/checkpoint."""
-    metrics: list[Counted]
+    metrics: list[Counted | Literal["worst_tenth"]]
     """What is measured beside the accuracy of each test."""
 
     def __post_init__(self) -> None:

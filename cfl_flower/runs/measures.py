@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import numpy as np
 
@@ -63,11 +64,14 @@ def note_measures(
     """
     names = [name for name in COUNTED if name in wanted]
     record.measures |= dict.fromkeys(names)
-    sent = [result.telemetry.get(OUTCOMES) for result in tested]
+    if "worst_tenth" in wanted:
+        record.measures["worst_tenth"] = worst_tenth([row.accuracy for row in rows])
+    metrics = [result.telemetry.get(OUTCOMES) for result in tested]
+    sent = [each for each in metrics if isinstance(each, bytes)]
     # Devices without rounds send the tests of their uploads, without counts.
-    if not names or not sent or None in sent:
+    if not names or not sent or len(sent) < len(tested):
         return list(rows)
-    counts = np.array([np.frombuffer(each, "<f8") for each in sent]) 
+    counts = np.array([np.frombuffer(each, "<f8") for each in sent])
     pooled = measure_outcomes(counts.sum(axis=0), classes)
     own = measure_outcomes(counts, classes)
     record.measures |= {name: _known(float(pooled[name])) for name in names}
@@ -75,6 +79,20 @@ def note_measures(
         replace(row, measures={name: _known(float(own[name][i])) for name in names})
         for i, row in enumerate(rows)
     ]
+
+
+def worst_tenth(accuracies: Sequence[float]) -> float | None:
+    """Return the mean accuracy of the tenth of the clients that have the lowest.
+
+    Rounded up, so at least one; None without any.
+
+    Examples
+    --------
+    >>> worst_tenth([0.9, 0.5, 0.7] + 9 * [1.0])
+    0.6
+    """
+    lowest = sorted(accuracies)[: math.ceil(len(accuracies) / 10)]
+    return fmean(lowest) if lowest else None
 
 
 def _known(value: float) -> float | None:

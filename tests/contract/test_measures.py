@@ -36,6 +36,17 @@ def test_measures_stand_beside_the_same_numbers(
     assert not any(name in row for row in plain.numbers for name in COUNTED)
 
 
+def test_the_worst_tenth_is_that_of_the_clients(
+    run_small: Runner, undisturbed: Runner
+) -> None:
+    run = run_small("metrics=[worst_tenth]")
+    for row in run.rounds:
+        own = [e["accuracy"] for e in run.clients if e["round"] == row["round"]]
+        # Two of twelve.
+        assert row.pop("worst_tenth") == pytest.approx(sum(sorted(own)[:2]) / 2)
+    assert run.clients == undisturbed().clients
+
+
 def test_a_round_without_a_test_has_no_measures(run_small: Runner) -> None:
     run = run_small("system.evaluate_every=2", METRICS)
     assert [row["macro_f1"] is None for row in run.rounds] == [True, False, True, False]
