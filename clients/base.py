@@ -254,6 +254,9 @@ class ClusteredClient(NumPyClient):
         if own.whole and len(own.test_indices):
             found["own_correct"] = test(own)[1]
             found["own_tested"] = len(own.test_indices)
+        if len(own.held_out):
+            found["validation_correct"] = test(own.validation())[1]
+            found["validation_tested"] = len(own.held_out)
         # Passes measure the work of a device, to which a test does not belong.
         self.context.model.passes = passes
         return loss, count, {**found, **report}

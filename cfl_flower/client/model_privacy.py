@@ -31,7 +31,15 @@ REPORT = frozenset({"representation", "samples"})
 COVERED: Mapping[str, frozenset[str]] = {
     "query": frozenset(),
     "train": frozenset(),
-    "evaluate": frozenset({"correct", "own_correct", "own_tested"}),
+    "evaluate": frozenset(
+        {
+            "correct",
+            "own_correct",
+            "own_tested",
+            "validation_correct",
+            "validation_tested",
+        }
+    ),
 }
 """The metrics that a client may send in each phase, beside `REPORT`s with noise."""
 

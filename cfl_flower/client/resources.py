@@ -94,7 +94,8 @@ def _build_resources(
     if node is not None:
         # All that is there is this client's, as it is, and changes by itself.
         settings |= {"data_dir": node.data_dir, "clients": 1}
-        settings |= {"partition": Partition(), "drift": Regroup(rounds=[])}
+        own = Partition(validation=settings["partition"].validation)
+        settings |= {"partition": own, "drift": Regroup(rounds=[])}
         if hasattr(settings["dataset"], "require_below"):
             settings["dataset"].require_below(node.data_dir)
         state_root = node.remembered(settings["run"])

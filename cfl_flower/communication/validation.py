@@ -134,12 +134,13 @@ def _validate_test(answer: Answer) -> None:
         )
     if not isinstance(answer.metrics.get("empty", False), bool):
         raise InvalidResultError("shape", "empty is neither true nor false")
-    own = answer.metrics.get("own_correct", 0)
-    tested = answer.metrics.get("own_tested", 0)
-    counts = isinstance(own, int) and isinstance(tested, int)
-    if not counts or not 0 <= int(own) <= int(tested):
-        detail = f"own_correct={own!r} of {tested!r} own tested samples"
-        raise InvalidResultError("shape", detail)
+    for name in ("own", "validation"):
+        right = answer.metrics.get(f"{name}_correct", 0)
+        tested = answer.metrics.get(f"{name}_tested", 0)
+        counts = isinstance(right, int) and isinstance(tested, int)
+        if not counts or not 0 <= int(right) <= int(tested):
+            detail = f"{name}_correct={right!r} of {tested!r} {name} tested samples"
+            raise InvalidResultError("shape", detail)
     if not isinstance(loss, int | float):
         raise InvalidResultError("shape", f"loss={loss!r} is not a number")
 

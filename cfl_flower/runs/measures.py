@@ -23,8 +23,9 @@ def note_tests(
     """Record the accuracies of a round; nothing without tested clients.
 
     The n results have the metric ``correct``, and ``own_correct`` of ``own_tested`` if
-    the test is on more than a client's own samples; their clusters have shape (n,). The
-    accuracy of clients that are not malicious is recorded, too.
+    the test is on more than a client's own samples, and ``validation_correct`` of
+    ``validation_tested`` if samples are held out for that; their clusters have shape
+    (n,). The accuracy of clients that are not malicious is recorded, too.
     """
     if not tested:
         return []
@@ -40,6 +41,10 @@ def note_tests(
         total = float(counts[honest].sum())
         share = float(correct[honest].sum()) / total if total else None
         record.measures["accuracy_honest"] = share
+    validated = sum(int(r.metrics.get("validation_tested", 0)) for r in tested)
+    if validated:
+        right = sum(int(r.metrics.get("validation_correct", 0)) for r in tested)
+        record.measures["validation_accuracy"] = right / validated
     personalised = [_personalised(result) for result in tested]
     if known := [share for share in personalised if share is not None]:
         record.measures["personalised"] = float(np.mean(known))

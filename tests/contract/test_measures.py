@@ -52,6 +52,25 @@ def test_a_round_without_a_test_has_no_measures(run_small: Runner) -> None:
     assert [row["macro_f1"] is None for row in run.rounds] == [True, False, True, False]
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        *METHODS,
+        ["strategy=fedbabu", "model=mlp"],
+        ["privacy=local", "strategy/privacy=client"],
+    ],
+    ids=" ".join,
+)
+def test_held_out_samples_are_tested_beside_the_test_samples(
+    method: list[str], run_small: Runner
+) -> None:
+    run = run_small(*method, "partition.validation=0.2")
+    for row in run.rounds:
+        assert not row["failures"]
+        assert 0 < row["validation_accuracy"] < 1
+        assert row["validation_accuracy"] != row["accuracy"]
+
+
 def test_the_auc_of_two_labels_is_measured(run_small: Runner, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=600)

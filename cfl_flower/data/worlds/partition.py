@@ -37,7 +37,7 @@ from cfl_flower.settings import (
     settings,
 )
 from cfl_flower.settings import Natural as NaturalNumber
-from cfl_flower.types import FloatArray, IntArray
+from cfl_flower.types import BoolArray, FloatArray, IntArray
 
 Pools = tuple[Pool, Pool]
 """For training and for testing."""
@@ -84,6 +84,9 @@ class Partition:
     """What the reported accuracy is on: the client's own test samples (personalised),
     or the whole test set as it calls and turns it (generalised); then that on its own
     samples is reported beside, as ``personalised``."""
+    validation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Share of the training samples that nobody trains on; each client is tested on
+    those that it holds as well, and `validation_accuracy` is on them."""
 
     @property
     def turns(self) -> tuple[float, ...]:
@@ -102,6 +105,16 @@ class Partition:
             for label in wanted[self.shared]
         ]
         return np.concatenate([*drawn, np.zeros(0, np.int64)])
+
+    def held_out(self, samples: int, seed: int) -> BoolArray:
+        """Return which of the training samples are for validation, shape (samples,).
+
+        The same for all clients and rounds: a sample that a client is tested on never
+        reaches its model through another client, or through an earlier allocation.
+        """
+        # A device's samples that are there keep their draws when others follow.
+        draws = generator(seed, "validation").random(samples)
+        return draws < self.validation
 
     def layout(self, clients: int, classes: int, known: Known, seed: int) -> Layout:
         """Draw a layout, with no group of label distributions that is known."""

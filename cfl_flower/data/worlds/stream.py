@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import pairwise
@@ -75,6 +75,8 @@ class View:
     """Rotations that come on top, of the distributions that the client mixes."""
     whole: bool = False
     """The reported accuracy is on the whole test set."""
+    held_out: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Of the pool for training, the samples for validation."""
 
     @property
     def labels(self) -> IntArray:
@@ -103,6 +105,10 @@ class View:
         """Return the view of one who tests on the whole test set."""
         count = len(self.test_pool.labels) * len(self.turns)
         return replace(self, test_indices=np.arange(count))
+
+    def validation(self) -> View:
+        """Return the view of one who tests on the samples for validation."""
+        return replace(self, test_pool=self.train_pool, test_indices=self.held_out)
 
     def by_angle(
         self, pool: Pool, indices: IntArray
@@ -159,6 +165,7 @@ class Stream:
         self.timeline = Timeline(
             partition, drift.events, clients, dataset.classes, seed, rounds, labels
         )
+        self._held_out = partition.held_out(len(train.labels), seed)
         self._shared = partition.shared_samples(train.labels, seed)
         # Weak: a stream that referred to itself would keep its files open.
         make = WeakMethod(self._make_view)
@@ -236,7 +243,11 @@ class Stream:
         relabel = world.relabel[client]
         alike = float(np.mean(world.degrees == degrees))
         whole = self._partition.tests == "whole"
-        return View(*self._pools, train, test, degrees, relabel, alike, turns, whole)
+        own = View(*self._pools, train, test, degrees, relabel, alike, turns, whole)
+        if not self._partition.validation:
+            return own
+        held_out = self._held_out[train % len(self._held_out)]
+        return replace(own, train_indices=train[~held_out], held_out=train[held_out])
 
     def _indices(self, world: World, client: int, part: int) -> IntArray:
         """Collect a client's samples of one pool, label by label if it must be."""

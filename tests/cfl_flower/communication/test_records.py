@@ -184,6 +184,7 @@ def test_answer_counts_for_one_run_phase_and_round(
             for own in (
                 {"own_correct": 3, "own_tested": 2},
                 {"own_correct": -1, "own_tested": 2},
+                {"validation_correct": 3, "validation_tested": 2},
                 {"own_correct": 1.0, "own_tested": 2},
                 {"own_correct": 1, "own_tested": 2.0},
             )

@@ -49,6 +49,36 @@ def fingerprint(source: Stream) -> str:
     return state.hexdigest()
 
 
+def test_nobody_trains_on_what_anyone_validates_on() -> None:
+    groups = LabelGroups(groups=5, validation=0.2)
+    source = Stream(Digits(), groups, Regroup([3, 5]), CLIENTS, 3, rounds=9)
+    plain = stream()
+    trained = set[int]()
+    held_out = set[int]()
+    for client in range(CLIENTS):
+        for number in (1, 3, 5):
+            view = source.view(client, number)
+            whole = plain.view(client, number)
+            trained |= set(view.train_indices.tolist())
+            held_out |= set(view.held_out.tolist())
+            both = np.concatenate([view.train_indices, view.held_out])
+            assert sorted(both) == sorted(whole.train_indices)
+            assert view.test_indices.tolist() == whole.test_indices.tolist()
+            assert view.validation().test_labels.tolist() == [
+                view.relabel[view.train_pool.labels[row]] for row in view.held_out
+            ]
+            assert not len(whole.held_out)
+    assert not trained & held_out
+    assert len(held_out) / len(trained | held_out) == pytest.approx(0.2, abs=0.03)
+
+
+def test_samples_stay_held_out_when_others_follow() -> None:
+    partition = Partition(validation=0.3)
+    fewer = partition.held_out(100, seed=5)
+    assert fewer.tolist() == partition.held_out(150, seed=5)[:100].tolist()
+    assert fewer.tolist() != partition.held_out(100, seed=6).tolist()
+
+
 def test_digits_are_split_without_overlap() -> None:
     train, test = Digits(test_fraction=0.3).load()
     assert len(train.labels) + len(test.labels) == 1797
