@@ -228,7 +228,10 @@ class ClusteredClient(NumPyClient):
     def evaluate(
         self, parameters: list[Vector], config: Config
     ) -> tuple[float, int, Metrics]:
-        """Test the served model on this round's data; report the next round's data."""
+        """Test the served model, and report the next round's data.
+
+        The test is on this round's data, or on the next round's if that is requested.
+        """
         upcoming = self.context.upcoming
         report = self.report(config, upcoming, parameters)
         request = EvaluateRequest.of(config)
@@ -236,7 +239,7 @@ class ClusteredClient(NumPyClient):
             report = {**report, "empty": True}
         if not request.test:
             return 0.0, 0, report
-        own = self.data(self.context.round)
+        own = self.data(upcoming if request.ahead else self.context.round)
         view = own.everything() if own.whole else own
         count = len(view.test_indices)
         if count == 0:

@@ -65,7 +65,7 @@ class Compared:
     def score(self) -> Score:
         """The run in numbers."""
         run = self.run
-        return score(run.rounds, run.drifts, self.reference, run.tests)
+        return score(run.rounds, run.tested_drifts, self.reference, run.tests)
 
 
 Rows = Mapping[str, Sequence[Compared]]
@@ -206,12 +206,13 @@ def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Ta
     title = f"{heading}{when}, accuracy in %"
     columns = (*ACCURACIES, *FAILURES) if failures else ACCURACIES
     found = [table(title, scores, columns, caption), *_leads(rows)]
-    if 1 < len(drifts) <= MOST_DRIFTS:
+    tested = {tuple(each.run.tested_drifts) for row in rows.values() for each in row}
+    if 1 < len(drifts) <= MOST_DRIFTS and len(tested) == 1:
         what = "accuracy before each drift, in its first round, and at its end, in %"
         lines = {
             label: [each.run.rounds for each in row] for label, row in rows.items()
         }
-        found.append(drift_table(what, lines, drifts))
+        found.append(drift_table(what, lines, *tested))
     found.append(table("cost" + _target(rows), scores, COSTS))
     what = "clusters; churn: clients that change theirs in a round, in %"
     return [*found, table(what, scores, CLUSTERS)]

@@ -250,6 +250,14 @@ class SavedRun:
         last = int(self.rounds[-1]["round"]) if self.rounds else 0
         return [server_round for server_round in self.changes if server_round <= last]
 
+    @property
+    def tested_drifts(self) -> list[int]:
+        """The rounds whose tests are the first on changed data, as `drifts`."""
+        if self.resolved.get("evaluation") != "prequential":
+            return self.drifts
+        last = int(self.rounds[-1]["round"]) if self.rounds else 0
+        return [change - 1 for change in self.changes if change - 1 <= last]
+
     @cached_property
     def clients(self) -> list[ClientId]:
         """All clients that were ever tested, in client-id order."""

@@ -40,6 +40,8 @@ class EvaluateRequest(Request):
     outcomes: int = 0
     """The labels of which the test's outcomes are counted (`learning.outcomes`), and
     the counts sent; 0 for none."""
+    ahead: bool = False
+    """Whether to test on the data of the next round, before they are trained on."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> EvaluateRequest:

@@ -84,6 +84,9 @@ class Basics:
     """Continue from `output_dir`/checkpoint."""
     metrics: list[Counted | Literal["worst_tenth"]]
     """What is measured beside the accuracy of each test."""
+    evaluation: Literal["round", "prequential"]
+    """Whether a round's test is on its own data, or on those of the next round, before
+    anyone trains on them (test, then train)."""
 
     def __post_init__(self) -> None:
         require(

@@ -130,6 +130,7 @@ class Rounds:
             # What is not accounted for is not asked for where an account is kept.
             report_empty=not self.config.privacy.on,
             outcomes=self.config.dataset.classes if counted else 0,
+            ahead=self.config.evaluation == "prequential",
         )
         plan = self.pass_out("evaluate", self.plan_tests(test), asked.to_config())
         return self.delivery.send("evaluate", plan)

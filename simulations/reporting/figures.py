@@ -74,13 +74,13 @@ Row: TypeAlias = dict[str, Any]
 def curves(lines: Lines, key: str, label: str, percent: bool = False) -> Chart:
     """Draw one number over the rounds: each method's mean over seeds, and its spread.
 
-    The band is a standard deviation on either side; rounds in which the data changed
-    are shaded if they are the same for all runs.
+    The band is a standard deviation on either side; the rounds whose tests are the
+    first on changed data are shaded if they are the same for all runs.
     """
     rows = [row for line in lines for row in _measured(line, key, percent)]
     done = [row["round"] for row in rows]
     last = max(done)
-    changes = {tuple(run.drifts) for line in lines for run in line.runs}
+    changes = {tuple(run.tested_drifts) for line in lines for run in line.runs}
     drifts = next(iter(changes)) if len(changes) == 1 else ()
     if len(drifts) > MOST_MARKS:
         drifts = ()

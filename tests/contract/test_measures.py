@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
 from tests.conftest import Runner
@@ -69,6 +70,36 @@ def test_held_out_samples_are_tested_beside_the_test_samples(
         assert not row["failures"]
         assert 0 < row["validation_accuracy"] < 1
         assert row["validation_accuracy"] != row["accuracy"]
+
+
+@pytest.mark.parametrize("name", ["fielding", "ifca", "fedavg", "local", "ccfl"])
+def test_prequential_tests_are_on_the_data_of_the_next_round(
+    name: str, run_small: Runner, undisturbed: Runner
+) -> None:
+    plain = undisturbed(f"strategy={name}")
+    run = run_small(f"strategy={name}", "evaluation=prequential")
+    tests = ("accuracy", "accuracy_mean", "loss")
+    for row, without in zip(run.numbers, plain.numbers, strict=True):
+        # Clients drift in the third round, whose data the second one tests on.
+        if row["round"] == 2:
+            assert "client" in row or row["loss"] != without["loss"]
+            same = [key for key in without if key not in (*tests, "num_examples")]
+            assert [row[key] for key in same] == [without[key] for key in same]
+        else:
+            assert row == without
+    saved = load_run(run.folder)
+    assert (saved.drifts, saved.tested_drifts) == ([3], [2])
+    assert load_run(plain.folder).tested_drifts == [3]
+
+
+def test_the_last_prequential_test_does_not_depend_on_the_rounds(
+    run_small: Runner, undisturbed: Runner
+) -> None:
+    two = ["drift.rounds=[2,4]", "evaluation=prequential"]
+    longer = undisturbed(*two)
+    shorter = run_small(*two, "rounds=3")
+    assert shorter.rounds[-1]["loss"] == longer.rounds[2]["loss"]
+    assert load_run(shorter.folder).tested_drifts == [1, 3]
 
 
 def test_the_auc_of_two_labels_is_measured(run_small: Runner, tmp_path: Path) -> None:
