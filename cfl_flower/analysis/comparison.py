@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -19,6 +19,7 @@ from cfl_flower.analysis.drift_metrics import (
     Reference,
     Score,
     caught_up,
+    forgetting,
     make_reference,
     score,
 )
@@ -65,7 +66,11 @@ class Compared:
     def score(self) -> Score:
         """The run in numbers."""
         run = self.run
-        return score(run.rounds, run.tested_drifts, self.reference, run.tests)
+        found = score(run.rounds, run.tested_drifts, self.reference, run.tests)
+        if "forgetting" not in run.resolved.get("metrics", ()) or run.on_own_data:
+            return found
+        forgot = forgetting(run.tests, run.tested_concepts())
+        return replace(found, measures={**found.measures, "forgetting": forgot})
 
 
 Rows = Mapping[str, Sequence[Compared]]

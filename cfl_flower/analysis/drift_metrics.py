@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from operator import itemgetter
 from statistics import fmean
 
 import numpy as np
 
+from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.runs.record import device_seconds
 from cfl_flower.types import ClientId, Json
+
+MEASURED = (*COUNTED, "worst_tenth", "validation_accuracy")
+"""Measures of a round that stand in its line where they are asked for."""
 
 LAST_TESTS = 10
 """Tested rounds at the end of a run whose mean stands beside the last of them."""
@@ -104,6 +109,9 @@ class Score:
     tested: int = 0
     """Clients that were asked to test, in all tested rounds."""
     failed_tests: int = 0
+    measures: Mapping[str, float | None] = field(default_factory=dict)
+    """What `metrics` chose, and the accuracy of validation: the mean over the last ten
+    tested rounds; and what was forgotten."""
 
     @property
     def failed_trainings_share(self) -> float | None:
@@ -168,7 +176,18 @@ def score(
         failed_trainings=_count_failures(rounds, "train"),
         tested=len(tests) + failed_tests,
         failed_tests=failed_tests,
+        measures={
+            name: _last_ten(rounds, name)
+            for name in MEASURED
+            if any(name in row for row in rounds)
+        },
     )
+
+
+def _last_ten(rounds: Sequence[Mapping[str, Json]], name: str) -> float | None:
+    """Return the mean of a measure over the last ten rounds that have it."""
+    values = [row[name] for row in rounds if row.get(name) is not None]
+    return mean_of_known(values[-LAST_TESTS:])
 
 
 def _count_failures(rounds: Sequence[Mapping[str, Json]], phase: str) -> int:
@@ -359,6 +378,42 @@ def churn(tests: Iterable[Mapping[str, Json]]) -> float | None:
             moved += count_moved(old, new) / len(both)
             between += two - one
     return moved / between if between else None
+
+
+def forgetting(
+    tests: Iterable[Mapping[str, Json]], concepts: Mapping[ClientId, Sequence[int]]
+) -> float | None:
+    """Return how much accuracy clients lose on their first concept until it returns.
+
+    The accuracy of a client in the last test before its first concept leaves, less that
+    in the first test after it returns: the mean over clients that have both tests.
+
+    From the lines of `clients.jsonl`, and the concept that each client is tested on in
+    each round, from the first on; None if no client has both.
+
+    Examples
+    --------
+    >>> accuracies = enumerate([0.8, 0.9, 0.5, 0.6, 0.7], 1)
+    >>> tests = [{"round": t, "client": 3, "accuracy": each} for t, each in accuracies]
+    >>> round(forgetting(tests, {3: [0, 0, 1, 1, 0]}), 6)
+    0.2
+    """
+    curves: dict[ClientId, dict[int, float]] = {}
+    for row in tests:
+        curves.setdefault(row["client"], {})[row["round"]] = row["accuracy"]
+    lost = []
+    for client, curve in curves.items():
+        # The tests on each concept, one after the other.
+        numbered = enumerate(concepts[client], 1)
+        periods = [
+            (concept, [curve[t] for t, _ in rounds if t in curve])
+            for concept, rounds in groupby(numbered, itemgetter(1))
+        ]
+        first, before = periods[0]
+        after = next((found for each, found in periods[1:] if each == first), [])
+        if before and after:
+            lost.append(before[-1] - after[0])
+    return mean_of_known(lost)
 
 
 def count_moved(before: Sequence[int], after: Sequence[int]) -> int:

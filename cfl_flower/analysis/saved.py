@@ -236,6 +236,15 @@ class SavedRun:
         ]
         return np.stack(found, axis=1)
 
+    def tested_concepts(self) -> dict[ClientId, list[int]]:
+        """Return the true concept that each client is tested on in each round.
+
+        Without that of a last test on the round after the run.
+        """
+        ahead = self.resolved.get("evaluation") == "prequential"
+        concepts = self.concepts()[:, 1 if ahead else 0 :]
+        return dict(zip(self.clients, concepts.tolist(), strict=True))
+
     @property
     def changes(self) -> list[int]:
         """The rounds at whose start anything changes, and the first after the last."""

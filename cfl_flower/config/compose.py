@@ -82,7 +82,7 @@ class Basics:
     """Where datasets are; null for `~/.cache/cfl-flower`."""
     resume: bool
     """Continue from `output_dir`/checkpoint."""
-    metrics: list[Counted | Literal["worst_tenth"]]
+    metrics: list[Counted | Literal["worst_tenth", "forgetting"]]
     """What is measured beside the accuracy of each test."""
     evaluation: Literal["round", "prequential"]
     """Whether a round's test is on its own data, or on those of the next round, before

@@ -144,8 +144,8 @@ def measure_rules(config: RunConfig) -> Iterator[Rule]:
         not (hidden and set(COUNTED).intersection(metrics)),
         "metrics",
         shown,
-        "[] or [worst_tenth] with privacy, which hides how many samples of each label "
-        "a client has; the others are of counts by label",
+        "worst_tenth and forgetting alone with privacy, which hides how many samples "
+        "of each label a client has; the others are of counts by label",
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cfl_flower.analysis.comparison import Compared
 from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import compose_config
 from cfl_flower.errors import ConfigError
@@ -100,6 +101,23 @@ def test_the_last_prequential_test_does_not_depend_on_the_rounds(
     shorter = run_small(*two, "rounds=3")
     assert shorter.rounds[-1]["loss"] == longer.rounds[2]["loss"]
     assert load_run(shorter.folder).tested_drifts == [1, 3]
+
+
+@pytest.mark.parametrize("evaluation", ["round", "prequential"])
+def test_what_was_forgotten_is_of_saved_runs(
+    evaluation: str, run_small: Runner
+) -> None:
+    back = ["drift=regroup_and_back", "drift.rounds=[3,5]", "rounds=6"]
+    asked = ["strategy=fedavg", "metrics=[forgetting]", f"evaluation={evaluation}"]
+    run = load_run(run_small(*back, *asked).folder)
+    place = int(evaluation == "prequential")
+    concepts = np.array(run.concepts())
+    moved = concepts[:, 0] != concepts[:, 2]
+    accuracies = run.table("accuracy")
+    lost = accuracies[moved, 1 - place] - accuracies[moved, 4 - place]
+    found = Compared(run, None).score.measures["forgetting"]
+    assert found == pytest.approx(lost.mean())
+    assert "forgetting" not in run.rounds[-1]
 
 
 def test_the_auc_of_two_labels_is_measured(run_small: Runner, tmp_path: Path) -> None:

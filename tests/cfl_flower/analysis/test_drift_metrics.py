@@ -13,6 +13,7 @@ from cfl_flower.analysis.drift_metrics import (
     caught_up,
     churn,
     count_moved,
+    forgetting,
     make_reference,
     measure_recoveries,
     score,
@@ -320,3 +321,31 @@ def test_churn_is_none_without_two_tests_of_a_client(
     tests: list[dict[str, Any]],
 ) -> None:
     assert churn(tests) is None
+
+
+def line(client: int, accuracies: Sequence[float | None]) -> list[dict[str, Any]]:
+    return [
+        {"round": t, "client": client, "accuracy": each}
+        for t, each in enumerate(accuracies, 1)
+        if each is not None
+    ]
+
+
+def test_forgetting_is_of_the_first_concept_when_it_returns() -> None:
+    tests = [
+        *line(0, [0.8, 0.9, 0.2, 0.3, 0.5, 0.9]),
+        # It was not tested just before, and just after.
+        *line(1, [0.7, None, 0.2, 0.3, None, 0.6]),
+        # These never leave, never return, or return before they are tested again.
+        *line(2, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]),
+        *line(3, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]),
+        *line(4, [0.1, 0.2, 0.3, None, 0.5, 0.6]),
+    ]
+    back = [0, 0, 1, 1, 0, 0]
+    concepts = {0: back, 1: back, 2: [3] * 6, 3: [0, 0, 1, 1, 2, 2]}
+    concepts[4] = [0, 0, 1, 0, 1, 0]
+    assert forgetting(tests, concepts) == pytest.approx((0.4 + 0.1) / 2)
+    assert forgetting(tests, dict.fromkeys(range(5), [0] * 6)) is None
+    # Of a concept that returns twice, the first time counts.
+    twice = {0: [0, 1, 0, 1, 0, 0]}
+    assert forgetting(line(0, [0.8, 0.1, 0.6, 0.1, 0.2]), twice) == pytest.approx(0.2)
