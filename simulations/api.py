@@ -26,6 +26,7 @@ import yaml
 from markupsafe import Markup
 from rich.table import Table
 
+from cfl_flower.analysis.drift_metrics import MEASURED
 from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
 from cfl_flower.config.composition import compose_plain
@@ -328,7 +329,8 @@ def _plot(stream: Stream, key: str) -> Picture:
         raise ConfigError(
             f"key={key!r} was not measured; use one of {', '.join(columns)}"
         )
-    shown = figures.curves(known, key, key, percent=key.startswith("accuracy"))
+    percent = key.startswith("accuracy") or key in MEASURED
+    shown = figures.curves(known, key, key, percent=percent)
     return Picture(key, f"{key}, {stream.title}", shown)
 
 

@@ -26,6 +26,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from cfl_flower.analysis.drift_metrics import MEASURED
 from cfl_flower.analysis.reference import REFERENCE_METHOD
 from cfl_flower.analysis.saved import SavedRun, find_runs, load_run
 from cfl_flower.environment.files import write_atomically
@@ -54,6 +55,7 @@ ROUND_COLUMNS = (
     *("round", "accuracy", "accuracy_mean", "loss", "num_clusters", "drifted", "moved"),
     *("reclustered", "participants", "bytes_up", "bytes_down", "seconds"),
     *("virtual_seconds", "heterogeneity", "ari"),
+    *MEASURED,
 )
 
 

@@ -31,6 +31,7 @@ from cfl_flower.analysis.tables import (
     CLUSTERS,
     COSTS,
     FAILURES,
+    MEASURES,
     curve_table,
     drift_table,
     lead_table,
@@ -218,6 +219,9 @@ def make_tables(heading: str, rows: Rows, failed: Sequence[str] = ()) -> list[Ta
             label: [each.run.rounds for each in row] for label, row in rows.items()
         }
         found.append(drift_table(what, lines, *tested))
+    if any(each.measures for row in scores.values() for each in row):
+        what = "measures in %, means over the last ten tested rounds"
+        found.append(table(what, scores, MEASURES))
     found.append(table("cost" + _target(rows), scores, COSTS))
     what = "clusters; churn: clients that change theirs in a round, in %"
     return [*found, table(what, scores, CLUSTERS)]

@@ -10,12 +10,18 @@ from statistics import fmean
 
 import numpy as np
 
-from cfl_flower.learning.outcomes import COUNTED
 from cfl_flower.runs.record import device_seconds
 from cfl_flower.types import ClientId, Json
 
-MEASURED = (*COUNTED, "worst_tenth", "validation_accuracy")
-"""Measures of a round that stand in its line where they are asked for."""
+MEASURED = {
+    "balanced_accuracy": "balanced accuracy",
+    "macro_f1": "macro-F1",
+    "auc": "AUC",
+    "calibration": "calibration error",
+    "worst_tenth": "worst tenth",
+    "validation_accuracy": "validation",
+}
+"""Shares that stand in the line of a round where they are asked for, and headings."""
 
 LAST_TESTS = 10
 """Tested rounds at the end of a run whose mean stands beside the last of them."""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from statistics import fmean, stdev
 
 from rich.table import Table
 
-from cfl_flower.analysis.drift_metrics import Recovery, Score, measure_recoveries
+from cfl_flower.analysis.drift_metrics import (
+    MEASURED,
+    Recovery,
+    Score,
+    measure_recoveries,
+)
 from cfl_flower.analysis.leads import TESTED, find_leads
 from cfl_flower.types import Json
 
@@ -50,6 +56,15 @@ FAILURES: tuple[Column, ...] = (
 )
 """Columns of a comparison in which anything failed."""
 
+
+def _measure(name: str, entry: Score) -> float | None:
+    return entry.measures.get(name)
+
+
+MEASURES: tuple[Column, ...] = tuple(
+    (heading, partial(_measure, name), 100, ".1f", "-")
+    for name, heading in {**MEASURED, "forgetting": "forgetting"}.items()
+)
 
 LED = tuple(each for each in ACCURACIES if each[0] in ("final", "last ten", "mean"))
 """The accuracies that leads are of."""

@@ -62,6 +62,12 @@ class RoundLine(StampedLine):
     virtual_seconds: NotRequired[Number]
     heterogeneity: NotRequired[Number]
     ari: NotRequired[Number]
+    balanced_accuracy: NotRequired[Number]
+    macro_f1: NotRequired[Number]
+    auc: NotRequired[Number]
+    calibration: NotRequired[Number]
+    worst_tenth: NotRequired[Number]
+    validation_accuracy: NotRequired[Number]
 
 
 class ClientLine(StampedLine):

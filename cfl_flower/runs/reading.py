@@ -178,6 +178,8 @@ def read_settings(path: Path) -> dict[str, Json]:
     for key in ("clients", "rounds", "seed"):
         if type(settings.get(key)) is not int:
             raise broken(path, f"{key} is no whole number")
+    if not isinstance(settings.get("metrics", []), list):
+        raise broken(path, "metrics is no list")
     return settings
 
 

@@ -21,6 +21,7 @@ from cfl_flower.analysis.comparison import (
     make_tables,
     with_references,
 )
+from cfl_flower.analysis.drift_metrics import MEASURED as CHOSEN
 from cfl_flower.analysis.reference import REFERENCE_METHOD, require_reference
 from cfl_flower.analysis.saved import SavedRun
 from cfl_flower.analysis.sweeps import sweep_tables
@@ -170,10 +171,12 @@ def _common_figures(lines: figures.Lines) -> Iterator[tuple[str, str, Chart]]:
     ]:
         caption = "Accuracy over the bytes sent." + band
         yield "traffic", caption, figures.traffic(senders)
-    for key, (label, caption) in MEASURED.items():
+    chosen = {key: (label, f"Chosen: {label}.") for key, label in CHOSEN.items()}
+    for key, (label, caption) in {**MEASURED, **chosen}.items():
         known = [line for line in lines if len(line.series(key)[0])]
         if known:
-            yield key, caption + band, figures.curves(known, key, label)
+            drawn = figures.curves(known, key, label, percent=key in CHOSEN)
+            yield key, caption + band, drawn
 
 
 def _describe(resolved: Mapping[str, Json]) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from rich.table import Table
 
 from cfl_flower.analysis.comparison import Rows
+from cfl_flower.analysis.drift_metrics import Score
 
 LATEX = {
     **{special: f"\\{special}" for special in "%_&#${}"},
@@ -72,6 +73,13 @@ def _cell(value: object) -> object:
     return f"'{value}" if formula else value
 
 
+def _numbers(score: Score) -> dict[str, object]:
+    """Return the fields of a score, with its measures in the place of their mapping."""
+    found = asdict(score)
+    measures = found.pop("measures")
+    return {**found, **measures}
+
+
 def to_csv(streams: Iterable[tuple[str, Rows]]) -> str:
     """Write every run's score with its stream of data, its method and its seed.
 
@@ -83,7 +91,7 @@ def to_csv(streams: Iterable[tuple[str, Rows]]) -> str:
             "stream": _cell(stream),
             "method": _cell(label),
             "seed": _cell(each.run.resolved["seed"]),
-            **asdict(each.score),
+            **_numbers(each.score),
             "folder": _cell(str(each.run.folder)),
         }
         for stream, rows in streams
@@ -92,7 +100,9 @@ def to_csv(streams: Iterable[tuple[str, Rows]]) -> str:
     ]
     text = io.StringIO()
     if records:
-        writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
+        # Measures that only some runs chose stand last.
+        names = list(dict.fromkeys(name for record in records for name in record))
+        writer = csv.DictWriter(text, names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(records)
     return text.getvalue()

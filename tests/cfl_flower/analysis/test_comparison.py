@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Sequence
@@ -11,9 +12,11 @@ import pytest
 import yaml
 from rich.console import Console
 
-from cfl_flower.analysis.comparison import compare
+from cfl_flower.analysis.comparison import Compared, compare
+from cfl_flower.analysis.saved import load_run
 from cfl_flower.config.compose import RunConfig, compose_sweep
 from cfl_flower.errors import ConfigError
+from simulations.reporting.tables import to_csv
 
 SMALL = "clients=6 participants=3 rounds=3 drift.rounds=[2] partition.groups=3"
 
@@ -197,3 +200,29 @@ def test_leads_over_seeds_say_which_of_them_hold(tmp_path: Path) -> None:
     assert over == {"fedavg": "-19.7 ± 1.4", "fesem": "-15.7 ± 13.7"}
     two = [config for config in configs if config.seed < 2]
     assert leads(two, "fedavg")["ifca"] == "+19.5, two seeds"
+
+
+def test_what_metrics_chose_has_a_table_and_columns_of_its_own(tmp_path: Path) -> None:
+    sweep = f"{SMALL} strategy=fedavg,ifca output_dir={tmp_path}"
+    plain = compose_sweep(sweep)
+    for config in plain:
+        finish(config, [0.5, 0.6, 0.7])
+    without = printed(plain)
+    assert "measures in %" not in without
+    path = Path(plain[1].output_dir) / "rounds.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for value, line in zip([None, 0.25, 0.75], lines, strict=True):
+        line |= {"macro_f1": value, "auc": None, "validation_accuracy": 0.5}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    cells = rows(printed(plain))
+    assert ["macro-F1", "validation"] in cells["strategy"]
+    assert ["50.0", "50.0"] in cells["ifca"]
+    assert ["-", "-"] in cells["fedavg"]
+    text = to_csv([("", {"both": [Compared(load_run(path.parent), None)]})])
+    head, row = csv.reader(io.StringIO(text))
+    found = dict(zip(head, row, strict=True))
+    assert found["macro_f1"] == found["validation_accuracy"] == "0.5"
+    assert found["auc"] == ""
+    path.write_text(path.read_text().replace("0.25", '"much"'))
+    with pytest.raises(ConfigError, match="macro_f1"):
+        load_run(path.parent)
