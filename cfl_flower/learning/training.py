@@ -372,16 +372,18 @@ def switch_mode(model: FlatModel, training: bool) -> None:
 @torch.no_grad()
 def predictions(model: FlatModel, x: Tensor) -> Tensor:
     """Return the most probable label of each sample, shape (n,)."""
-    return _logits(model, x).argmax(1)
+    return logits(model, x).argmax(1)
 
 
 @torch.no_grad()
 def sample_losses(model: FlatModel, x: Tensor, y: Tensor) -> Tensor:
     """Return the cross-entropy of each sample in evaluation mode, shape (n,)."""
-    return cross_entropy(_logits(model, x), y, reduction="none")
+    return cross_entropy(logits(model, x), y, reduction="none")
 
 
-def _logits(model: FlatModel, x: Tensor) -> Tensor:
+@torch.no_grad()
+def logits(model: FlatModel, x: Tensor) -> Tensor:
+    """Return the outputs for each sample in evaluation mode, shape (n, L)."""
     switch_mode(model, training=False)
     model.passes += len(x)
     return torch.cat([model.module(block) for block in torch.split(x, BLOCK)])
