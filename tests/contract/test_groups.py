@@ -43,6 +43,8 @@ SLOW = [
     ("adapfedavg", "oort", "yogi"),
     ("ditto", "oort", "yogi"),
     ("pfedme", "oort", "average"),
+    ("apfl", "oort", "yogi"),
+    ("fedem", "oort", "yogi"),
     ("scaffold", "oort", "average"),
     ("flash", "oort", "average"),
     ("local", "oort", "average"),

@@ -117,6 +117,7 @@ def test_export_names_a_folder_without_a_run_or_centres(
     ("overrides", "reason"),
     [
         (("strategy=local",), "never left it"),
+        (("strategy=fedem",), "mixture of them never left it"),
         (("strategy=fedrep", "model=mlp"), "classifier is its own"),
         (("strategy=fedbabu", "model=mlp"), "fine-tunes"),
         (("strategy=fedpac", "model=mlp"), "classifier is its own"),
@@ -147,6 +148,7 @@ def test_a_method_without_a_sound_common_model_is_refused_in_a_line(
     [
         ("ditto", "the global model, not the clients' own ones"),
         ("pfedme", "the global model, not the clients' own ones"),
+        ("apfl", "the global model, not the clients' own ones"),
         ("fedavg", "each cluster's model"),
     ],
 )

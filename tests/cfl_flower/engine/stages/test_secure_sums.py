@@ -29,7 +29,7 @@ RUNS = {
     "fielding": ["strategy=fielding", "strategy.scan.largest=6", *MANY],
     "stocfl": ["strategy=stocfl", "strategy.threshold=0.3", *MANY],
     "fedrep": ["strategy=fedrep", "model=mlp"],
-    **{name: [f"strategy={name}"] for name in ("ditto", "pfedme")},
+    **{name: [f"strategy={name}"] for name in ("ditto", "pfedme", "apfl", "fedem")},
 }
 
 

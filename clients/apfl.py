@@ -1,0 +1,93 @@
+"""APFL's client: trains the global model, and one of its own within their mixture.
+
+Computes: for each mini-batch a step of both. Sends: the global model (d floats). Keeps:
+its own model and alpha (d + 1 floats), which never leave it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cfl_flower.learning.training import (
+    TRAINING_PASSES,
+    add_penalties,
+    batches,
+    gradient_writer,
+    least_batch,
+    stepper,
+    switch_mode,
+)
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Reply
+
+
+def next_alpha(alpha: float, apart: Tensor, gradient: Tensor, rate: float) -> float:
+    """Return alpha - eta <v - w, g>, within 0 and 1.
+
+    ``apart`` is v - w, and ``gradient`` g, that of the loss at the mixture, both (p,).
+    """
+    return min(max(alpha - rate * float(apart @ gradient), 0.0), 1.0)
+
+
+class APFLClient(ClusteredClient):
+    """Algorithm 1, on the device."""
+
+    @torch.no_grad()
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
+        """Train parameters[0], the received w, and this client's v and alpha."""
+        context = self.context
+        local = self.local
+        start = parameters[0]
+        x, y = self.samples(context.round)
+        if len(y) == 0:
+            return [start], 0, {}
+        kept, alpha = self.own(start, before=context.round)
+        shared = self.load(start)
+        # A network of its own, as it has running statistics of its own.
+        mixed = shared.clone().load(kept)
+        own = mixed.weights.clone()
+        centre = shared.weights.clone() if local.mu else None
+        step_shared = stepper(shared.weights, shared.gradient, local)
+        step_own = stepper(own, mixed.gradient, local)
+        models = [(shared, gradient_writer(shared)), (mixed, gradient_writer(mixed))]
+        for model, _ in models:
+            switch_mode(model, training=True)
+        least = least_batch(shared, x)
+        adapts = context.settings.adaptive
+        for batch in batches(x, y, local, self.rng("batches"), least):
+            torch.lerp(shared.weights, own, alpha, out=mixed.weights)
+            for model, write_gradient in models:
+                write_gradient(*batch)
+                add_penalties(model.gradient, model.weights, local, centre, None)
+            share = alpha
+            if adapts:
+                apart = own - shared.weights
+                alpha = next_alpha(alpha, apart, mixed.gradient, local.learning_rate)
+                adapts = False
+            # The chain rule: v is in the mixture alpha times.
+            mixed.gradient.mul_(share)
+            step_shared()
+            step_own()
+        shared.passes += 2 * TRAINING_PASSES * local.count_samples(len(y), least)
+        self.keep_buffers(mixed.to_vector(), start)
+        mixed.weights.copy_(own)
+        state = {"model": mixed.to_vector(), "alpha": np.array([alpha])}
+        context.state.save(context.round, state)
+        return [self.without_own_buffers(shared.to_vector(), start)], len(y), {}
+
+    def served(self, parameters: list[Vector]) -> Vector:
+        """Return alpha v + (1 - alpha) w; w if this client has not trained yet."""
+        received = parameters[0]
+        own, alpha = self.own(received, before=self.context.upcoming)
+        count = len(self.context.model.weights)
+        weights = alpha * own[:count] + (1 - alpha) * received[:count]
+        return np.concatenate([weights.astype(np.float32), own[count:]])
+
+    def own(self, received: Vector, before: int) -> tuple[Vector, float]:
+        """Return v and alpha as of before a round; v is at first the received w."""
+        kept = self.context.state.load(before)
+        if not kept:
+            return received, self.context.settings.alpha
+        return kept["model"], float(kept["alpha"][0])

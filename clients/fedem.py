@@ -1,0 +1,104 @@
+"""FedEM's client: finds which component its samples are of, and trains all of them.
+
+Computes: the loss of each component on each sample; local SGD on each. Sends: the M
+components (M d floats). Keeps: its mixture (M floats), which never leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, log_softmax, nll_loss
+
+from cfl_flower.data.worlds.stream import View
+from cfl_flower.learning.training import logits, sample_losses
+from cfl_flower.types import Vector
+from clients.base import ClusteredClient, Config, Reply, Samples, Tested
+
+
+def responsibilities(losses: Tensor, mixture: Tensor) -> Tensor:
+    """Return q, proportional to pi_m exp(-l_m) and of sum 1 over m, shape (M, n).
+
+    The E-step, of ``losses``, (M, n), and ``mixture``, pi, (M,).
+    """
+    return torch.softmax(mixture.log()[:, None] - losses, dim=0)
+
+
+def weighted_cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Return the batch's mean of q_i l_i; ``y`` has label and q of a sample, (n, 2)."""
+    losses = cross_entropy(module(x), y[:, 0].long(), reduction="none")
+    return (y[:, 1] * losses).mean()
+
+
+def mix_predictions(log_shares: Tensor, mixture: Tensor) -> Tensor:
+    """Return log sum_m pi_m p_m, shape (n, L), of the components' log p, (M, n, L)."""
+    return torch.logsumexp(log_shares + mixture.log()[:, None, None], dim=0)
+
+
+class FedEMClient(ClusteredClient):
+    """Algorithm 1, on the device."""
+
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
+        """Make an E-step and an M-step on the data of this round; save the mixture."""
+        context = self.context
+        x, y = self.samples(context.round)
+        if len(y) == 0:
+            return parameters, 0, {}
+        shares = self.weigh(parameters, self.own(before=context.round), (x, y))
+        context.state.save(context.round, {"mixture": shares.mean(1).cpu().numpy()})
+        trained = []
+        for number, (start, share) in enumerate(zip(parameters, shares, strict=True)):
+            model, _ = self.train_from(
+                start,
+                samples=(x, torch.column_stack([y, share]).float()),
+                purpose=f"component-{number}",
+                loss=weighted_cross_entropy,
+            )
+            trained.append(model)
+        return trained, len(y), {}
+
+    def weigh(
+        self, models: Sequence[Vector], mixture: Tensor, samples: Samples
+    ) -> Tensor:
+        """Return the responsibilities of all models for some samples, (M, n)."""
+        network = self.context.model
+        losses = [sample_losses(network.load(model), *samples) for model in models]
+        return responsibilities(torch.stack(losses).double(), mixture)
+
+    def own(self, before: int) -> Tensor:
+        """Return this client's mixture as of before a round, (M,); even at first."""
+        count = self.context.settings.components
+        even = np.full(count, 1 / count)
+        kept = self.context.state.load(before).get("mixture", even)
+        return torch.from_numpy(kept).to(self.context.model.vector.device)
+
+    def starting_model(self, parameters: list[Vector]) -> Vector:
+        """Return the component that had the largest share before this round."""
+        return parameters[int(self.own(before=self.context.round).argmax())]
+
+    def make_test(self, parameters: list[Vector]) -> Callable[[View], Tested]:
+        """Return the test of the mixture of the components' predictions.
+
+        A client that has not trained yet finds its mixture by one E-step.
+        """
+        context = self.context
+        mixture = self.own(before=context.upcoming)
+        samples = self.samples(context.round)
+        if len(samples[1]) and not context.state.load(context.upcoming):
+            mixture = self.weigh(parameters, mixture, samples).mean(1)
+        return partial(self.test_mixture, parameters, mixture)
+
+    @torch.no_grad()
+    def test_mixture(
+        self, models: Sequence[Vector], mixture: Tensor, view: View
+    ) -> Tested:
+        """Return the mean loss of the mixed predictions, and how many are right."""
+        x, y = view.test()
+        network = self.context.model
+        found = [log_softmax(logits(network.load(model), x), 1) for model in models]
+        mixed = mix_predictions(torch.stack(found).double(), mixture)
+        return float(nll_loss(mixed, y)), int((mixed.argmax(1) == y).sum())
