@@ -65,8 +65,10 @@ class IFCA(ChoosingStrategy):
     def absorb_train(self, server_round: int, results: Results) -> None:
         """Move participants to the clusters that they chose, then average in each."""
         rows = self.state.rows(result.client for result in results)
-        chosen = [result.report for result in results]
-        self.state.clusters[rows] = np.array(chosen, np.int64)
+        chosen = np.array([result.report for result in results], np.int64)
+        moved = np.count_nonzero(self.state.clusters[rows] != chosen)
+        self.run.record.moved = int(moved)
+        self.state.clusters[rows] = chosen
         super().absorb_train(server_round, results)
 
     def plan_evaluate(self, server_round: int, test: bool) -> Plan:

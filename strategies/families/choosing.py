@@ -151,7 +151,9 @@ class ChoosingStrategy(ClusteredStrategy):
         rows = state.rows(result.client for result in reports)
         clusters = np.array([result.report for result in reports], np.int64)
         record.drifted = len(reports)
-        record.moved = int(np.count_nonzero(state.clusters[rows] != clusters))
+        moved = np.count_nonzero(state.clusters[rows] != clusters)
+        # IFCA's clients choose in training, too.
+        record.moved = (record.moved or 0) + int(moved)
         state.clusters[rows] = clusters
         state.chosen[rows] = server_round
         size = sum(vector.nbytes for vector in self.candidates)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,24 @@ def test_participants_are_averaged_plainly_in_their_chosen_cluster(
     strategy.absorb_train(1, results)
     assert [float(model[0]) for model in strategy.state.models] == [9, 4, 4]
     assert strategy.state.clusters.tolist() == [1, 1, 1, 0]
+
+
+def test_those_who_choose_another_cluster_have_moved(tmp_path: Path) -> None:
+    strategy = ifca(tmp_path)
+    choices = {0: 1, 1: 0, 2: 1, 3: 0}
+    results = [Result(c, 9, [np.float32([6])], report=k) for c, k in choices.items()]
+    strategy.absorb_train(1, results)
+    # Clients 0 and 3; the others have chosen their cluster again.
+    assert strategy.run.record.moved == 2
+
+
+def test_moves_in_training_and_by_migration_are_added_up(tmp_path: Path) -> None:
+    strategy = ifca(tmp_path)
+    strategy.settings = replace(strategy.settings, migration=True)
+    strategy.state.chosen = np.zeros(4, np.int64)
+    strategy.absorb_train(1, [Result(0, 9, [np.float32([6])], report=1)])
+    strategy.absorb_evaluate(1, [Result(1, 0, report=2), Result(2, 0, report=1)])
+    assert strategy.run.record.moved == 2
 
 
 def test_a_trained_model_without_a_choice_is_refused(tmp_path: Path) -> None:
