@@ -34,6 +34,7 @@ SLOW = [
     ("cfl", "random", "yogi"),
     ("auxo", "oort", "yogi"),
     ("feddrift", "oort", "yogi"),
+    ("flux", "oort", "yogi"),
     ("oracle", "oort", "qfedavg"),
     ("fedrep", "oort", "yogi"),
     ("fedbabu", "oort", "yogi"),

@@ -1,0 +1,148 @@
+"""The client of FLUX and FEROMA: profiles its data by a model that is common to all.
+
+Computes: local SGD; the features that the network's extractor makes of its samples, and
+their moments; a test with the model whose data are like its test samples.
+Sends: the trained model (d floats); a profile of 2 z (L + 1) floats, with z = L; with
+FLUX, before there are clusters, how many of its samples the received model gets right.
+Keeps: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cfl_flower.client.requests import EvaluateRequest, Request
+from cfl_flower.clustering.profiles import (
+    LABEL_FREE,
+    full_profile,
+    label_free_profile,
+    profile_distances,
+    random_projection,
+)
+from cfl_flower.learning.training import BLOCK, evaluate, switch_mode
+from cfl_flower.seeding import generator
+from cfl_flower.types import FloatArray, Vector
+from clients.base import ClusteredClient, Config, Metrics, Reply, Samples
+
+
+@dataclass(frozen=True)
+class ProfileRequest(Request):
+    """What a client is to do with the profiling model, the last of its parameters."""
+
+    profile: bool
+    """Whether to report the profile of the next round's data."""
+    halves: int = 0
+    """How many random halves of the samples are profiled together; 0 for all of
+    them once."""
+    unlabelled: bool = False
+    """Whether to test with the model that the test samples' profile selects."""
+
+
+@dataclass(frozen=True)
+class FitRequest(Request):
+    """A request to count the training samples that the received model gets right."""
+
+    fits: bool
+
+
+class ProfileClient(ClusteredClient):
+    """Describes its data by moments of features."""
+
+    reports_loss = True
+
+    def answer(self, parameters: list[Vector], config: Config) -> Reply:
+        """Answer with the profile by parameters[0], if requested."""
+        upcoming = self.context.upcoming
+        count = len(self.data(upcoming).labels)
+        request = ProfileRequest.from_config(config)
+        found = {} if request is None else self.describe(parameters[0], request)
+        return [], count, found
+
+    def fit(self, parameters: list[Vector], config: Config) -> Reply:
+        """Train; count what the received model gets right before, if requested."""
+        found: Metrics = {}
+        if FitRequest.from_config(config) is not None:
+            x, y = self.samples(self.context.round)
+            found["fits"] = evaluate(self.load(parameters[0]), x, y)[1]
+        arrays, count, metrics = super().fit(parameters, config)
+        return arrays, count, {**metrics, **found}
+
+    def evaluate(
+        self, parameters: list[Vector], config: Config
+    ) -> tuple[float, int, Metrics]:
+        """Test as all clients do, then do what is requested with the last parameter."""
+        loss, count, found = super().evaluate(parameters, config)
+        request = ProfileRequest.from_config(config)
+        if request is None:
+            return loss, count, found
+        profiler = parameters[-1]
+        if request.profile:
+            found = found | self.describe(profiler, request)
+        if request.unlabelled and EvaluateRequest.of(config).test:
+            passes = self.context.model.passes
+            models = parameters[1:-2]
+            found = found | self.test_unlabelled(models, parameters[-2], profiler)
+            self.context.model.passes = passes
+        return loss, count, found
+
+    def describe(self, profiler: Vector, request: ProfileRequest) -> Metrics:
+        """Return the profile of the next round's training data as a metric."""
+        upcoming = self.context.upcoming
+        x, y = self.draw(self.samples(upcoming), request.halves, upcoming)
+        points = self.project(profiler, x)
+        classes = self.context.stream.classes
+        return {"profile": full_profile(points, y.cpu().numpy(), classes).tobytes()}
+
+    def draw(self, samples: Samples, halves: int, server_round: int) -> Samples:
+        """Return so many random halves of the samples, one after the other."""
+        x, y = samples
+        if not halves:
+            return x, y
+        rng = self.rng("profile", server_round)
+        half = (len(y) + 1) // 2
+        drawn = [rng.permutation(len(y))[:half] for _ in range(halves)]
+        places = torch.from_numpy(np.concatenate(drawn)).to(y.device)
+        return x[places], y[places]
+
+    @torch.no_grad()
+    def project(self, profiler: Vector, x: Tensor) -> FloatArray:
+        """Return the projected features of n samples by the profiling model, (n, L).
+
+        Of a network that is not divided they are its outputs; of one whose extractor
+        has no layers its inputs.
+        """
+        model = self.context.model.load(profiler)
+        switch_mode(model, training=False)
+        model.passes += len(x)
+        network = getattr(model.module, "extractor", model.module)
+        blocks = [network(block).flatten(1) for block in torch.split(x, BLOCK)]
+        features = torch.cat(blocks).float()
+        rng = generator(self.context.seed, "projection")
+        classes = self.context.stream.classes
+        directions = random_projection(features.shape[1], classes, rng)
+        points = features @ torch.from_numpy(directions).to(features.device)
+        found: FloatArray = points.cpu().numpy().astype(np.float64)
+        return found
+
+    def test_unlabelled(
+        self, models: list[Vector], landmarks: Vector, profiler: Vector
+    ) -> Metrics:
+        """Return the test of the model whose data's profile is nearest, of K models.
+
+        ``landmarks`` has the ranges of the groups that need no labels, then these
+        groups for each model, shape (2 + K 2 z,). Labels do no more than score it.
+        """
+        x, y = self.data(self.context.round).test()
+        if len(y) == 0:
+            return {}
+        profile = label_free_profile(self.project(profiler, x))
+        ranges = landmarks[:LABEL_FREE]
+        known = landmarks[LABEL_FREE:].reshape(len(models), -1)
+        nearest = int(profile_distances(profile[None], known, ranges).argmin())
+        chosen = self.load(models[nearest], before=self.context.upcoming)
+        correct = evaluate(chosen, x, y)[1]
+        return {"unlabelled_correct": correct, "unlabelled_tested": len(y)}
