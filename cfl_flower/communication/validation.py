@@ -134,7 +134,7 @@ def _validate_test(answer: Answer) -> None:
         )
     if not isinstance(answer.metrics.get("empty", False), bool):
         raise InvalidResultError("shape", "empty is neither true nor false")
-    for name in ("own", "validation"):
+    for name in ("own", "validation", "unlabelled"):
         right = answer.metrics.get(f"{name}_correct", 0)
         tested = answer.metrics.get(f"{name}_tested", 0)
         counts = isinstance(right, int) and isinstance(tested, int)

@@ -14,6 +14,10 @@ from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.types import OUTCOMES, ClientId, IntArray, Result, Vector
 
 
+FURTHER = {"validation": "validation_accuracy", "unlabelled": "accuracy_unlabelled"}
+"""Further tests that clients may report, and the measures of a round that they give."""
+
+
 def note_tests(
     record: RoundRecord,
     tested: Sequence[Result],
@@ -23,9 +27,11 @@ def note_tests(
     """Record the accuracies of a round; nothing without tested clients.
 
     The n results have the metric ``correct``, and ``own_correct`` of ``own_tested`` if
-    the test is on more than a client's own samples, and ``validation_correct`` of
-    ``validation_tested`` if samples are held out for that; their clusters have shape
-    (n,). The accuracy of clients that are not malicious is recorded, too.
+    the test is on more than a client's own samples, ``validation_correct`` of
+    ``validation_tested`` if samples are held out for that, and ``unlabelled_correct``
+    of ``unlabelled_tested`` if test samples select a model without labels; their
+    clusters have shape (n,). The accuracy of clients that are not malicious is
+    recorded, too.
     """
     if not tested:
         return []
@@ -41,18 +47,28 @@ def note_tests(
         total = float(counts[honest].sum())
         share = float(correct[honest].sum()) / total if total else None
         record.measures["accuracy_honest"] = share
-    validated = sum(int(r.metrics.get("validation_tested", 0)) for r in tested)
-    if validated:
-        right = sum(int(r.metrics.get("validation_correct", 0)) for r in tested)
-        record.measures["validation_accuracy"] = right / validated
-    personalised = [_personalised(result) for result in tested]
+    for name, key in FURTHER.items():
+        if any(result.metrics.get(f"{name}_tested") for result in tested):
+            record.measures[key] = _pooled(tested, name)
+    personalised = [_share(result, "own") for result in tested]
     if known := [share for share in personalised if share is not None]:
         record.measures["personalised"] = float(np.mean(known))
-    numbers = zip(clusters.tolist(), accuracies.tolist(), strict=True)
-    return [
-        ClientRow(record.round, result.client, *pair, result.num_examples, share)
-        for result, pair, share in zip(tested, numbers, personalised, strict=True)
-    ]
+    rows = []
+    for place, result in enumerate(tested):
+        cluster = int(clusters[place])
+        accuracy = float(accuracies[place])
+        row = ClientRow(
+            record.round,
+            result.client,
+            cluster,
+            accuracy,
+            result.num_examples,
+            personalised[place],
+        )
+        if (share := _share(result, "unlabelled")) is not None:
+            row.measures["accuracy_unlabelled"] = share
+        rows.append(row)
+    return rows
 
 
 def note_measures(
@@ -81,7 +97,13 @@ def note_measures(
     own = measure_outcomes(counts, classes)
     record.measures |= {name: _known(float(pooled[name])) for name in names}
     return [
-        replace(row, measures={name: _known(float(own[name][i])) for name in names})
+        replace(
+            row,
+            measures={
+                **row.measures,
+                **{name: _known(float(own[name][i])) for name in names},
+            },
+        )
         for i, row in enumerate(rows)
     ]
 
@@ -104,10 +126,17 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _personalised(result: Result) -> float | None:
-    """Return the accuracy on a client's own samples if the test is on more."""
-    tested = result.metrics.get("own_tested")
-    return int(result.metrics["own_correct"]) / int(tested) if tested else None
+def _pooled(tested: Sequence[Result], name: str) -> float:
+    """Return the accuracy of a further test over the samples of all clients."""
+    right = sum(int(result.metrics.get(f"{name}_correct", 0)) for result in tested)
+    total = sum(int(result.metrics.get(f"{name}_tested", 0)) for result in tested)
+    return right / total
+
+
+def _share(result: Result, name: str) -> float | None:
+    """Return the accuracy of a client's further test, None if there was none."""
+    tested = result.metrics.get(f"{name}_tested")
+    return int(result.metrics[f"{name}_correct"]) / int(tested) if tested else None
 
 
 def adjusted_rand_index(truth: IntArray, clusters: IntArray) -> float:

@@ -120,3 +120,14 @@ def test_a_measure_that_no_file_can_hold_is_named(value: object) -> None:
     record.measures["share"] = value
     with pytest.raises(TypeError, match=r"measures\['share'\]=.* use finite numbers"):
         record.row()
+
+
+def test_what_profiles_select_is_scored_beside_what_is_served() -> None:
+    record = RoundRecord(1)
+    found = {"unlabelled_correct": 3, "unlabelled_tested": 4}
+    more = {"unlabelled_correct": 0, "unlabelled_tested": 2}
+    results = [result(0, 8, 10, 1.0, **found), result(1, 0, 10, 1.0, **more)]
+    rows = note_tests(record, [*results, result(2, 1, 1, 1.0)], np.zeros(3, np.int64))
+    assert record.measures == {"accuracy_unlabelled": 0.5}
+    shares = [row.row().get("accuracy_unlabelled") for row in rows]
+    assert shares == [0.75, 0.0, None]
