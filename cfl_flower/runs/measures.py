@@ -13,7 +13,6 @@ from cfl_flower.learning.outcomes import COUNTED, measure_outcomes
 from cfl_flower.runs.record import ClientRow, RoundRecord
 from cfl_flower.types import OUTCOMES, ClientId, IntArray, Result, Vector
 
-
 FURTHER = {"validation": "validation_accuracy", "unlabelled": "accuracy_unlabelled"}
 """Further tests that clients may report, and the measures of a round that they give."""
 

@@ -35,6 +35,7 @@ SLOW = [
     ("auxo", "oort", "yogi"),
     ("feddrift", "oort", "yogi"),
     ("flux", "oort", "yogi"),
+    ("feroma", "oort", "average"),
     ("oracle", "oort", "qfedavg"),
     ("fedrep", "oort", "yogi"),
     ("fedbabu", "oort", "yogi"),
