@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cfl_flower.data.datasets.tables import TableDataset
 from cfl_flower.data.reading.files import intact
-from cfl_flower.data.reading.samples import Crop, images
+from cfl_flower.data.reading.samples import Crop
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import (
-    Count,
     known_names,
     require,
     require_package,
@@ -46,12 +44,6 @@ class HuggingFace(TableDataset):
     test: str | None = "test"
     """The split to test on; null, or one that is not there, holds `test_fraction`
     out."""
-    image: str | None = None
-    """Column of images, instead of features."""
-    size: Count = 32
-    """Height and width to which images are resized."""
-    channels: Literal[1, 3] = 3
-    """1 for grey, 3 for colour."""
     partitioner: dict[str, Any] | None = None
     """A partitioner of flwr-datasets, by its `kind`, and its arguments. It divides the
     training split into the owners of `partition=natural`, and of each `test_fraction`
@@ -101,18 +93,9 @@ class HuggingFace(TableDataset):
             parts["test"] = self._frame(splits[self.test])
         return parts
 
-    def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
-        """Return the images or other inputs of the rows of a table."""
-        if not self.image:
-            return super().inputs(frame)
-        cells = frame[self.image]
-        paths = (BytesIO(c["bytes"]) if c["bytes"] else Path(c["path"]) for c in cells)
-        shape = (self.channels, self.size, self.size)
-        return images(map(Crop, paths), shape)
-
-    def input_columns(self, frame: pd.DataFrame) -> list[str]:
-        """Return the columns of the inputs."""
-        return [self.image] if self.image else super().input_columns(frame)
+    def crop(self, cell: Any) -> Crop:
+        """Return the image in a value of the column `image`, or where it is."""
+        return Crop(BytesIO(cell["bytes"]) if cell["bytes"] else Path(cell["path"]))
 
     def _splits(self, data_dir: str) -> Mapping[str, Any]:
         """Return the splits by name, or raise `ConfigError`."""

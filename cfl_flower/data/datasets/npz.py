@@ -14,7 +14,7 @@ from PIL import Image
 
 from cfl_flower.data.reading.files import channels_first, open_npz
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
-from cfl_flower.data.reading.pool import PARTS, Arrays, Parts
+from cfl_flower.data.reading.pool import PARTS, Parts
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import settings
 
@@ -27,7 +27,9 @@ class Npz(InferredDataset):
     (n, height, width, channels) or (n, height, width); what is not bytes is taken as
     float32 inputs as they are, with the channels of images first or last. Instead of
     images there may be JPEG files end to end, as the bytes ``train_jpeg`` and the n + 1
-    limits ``train_offsets``.
+    limits ``train_offsets``. Beside ``x`` may be ``owner``, whose a sample is, and
+    ``time``, when it was taken, in integers; beside ``x_train``, ``owner_train`` and
+    ``time_train``.
     """
 
     file: str = "data.npz"
@@ -48,7 +50,7 @@ class Npz(InferredDataset):
         """Read the file."""
         with open_npz(Path(data_dir, self.file)) as stored:
             if "x" in stored and "y" in stored:
-                return {"train": _part(stored, "x", "y")}
+                return {"train": _part(stored, "x", "y") | _known(stored, "")}
             divided = any("test" in name for name in stored)
             found = {}
             for part in PARTS if divided else PARTS[:1]:
@@ -57,11 +59,27 @@ class Npz(InferredDataset):
                 if x not in stored:
                     x = f"{part}_images"
                     y = f"{part}_labels"
-                found[part] = _part(stored, x, y, f"{part}_jpeg")
+                known = _known(stored, f"_{part}")
+                found[part] = _part(stored, x, y, f"{part}_jpeg") | known
             return found
 
 
-def _part(stored: Mapping[str, Any], x: str, y: str, jpeg: str = "") -> Arrays:
+def _known(stored: Mapping[str, Any], ending: str) -> dict[str, NDArray[Any]]:
+    """Return the owners and times of a part, if the file has them."""
+    found = {}
+    for name in ("owner", "time"):
+        if name + ending in stored:
+            found[name] = _labels(stored[name + ending])
+    if "time" in found:
+        if found["time"].dtype.kind not in "iu":
+            raise ValueError(f"times are {found['time'].dtype}, not integers")
+        found["time"] = found["time"].astype(np.int64)
+    return found
+
+
+def _part(
+    stored: Mapping[str, Any], x: str, y: str, jpeg: str = ""
+) -> dict[str, NDArray[Any]]:
     """Return the inputs and labels of a part, or raise `ConfigError`."""
     if jpeg in stored:
         return {"x": _inputs(_unpack(stored, jpeg)), "y": _labels(stored[y])}

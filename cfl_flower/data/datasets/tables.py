@@ -16,11 +16,16 @@ from cfl_flower.data.datasets.columns import (
     seconds,
     word_frequencies,
 )
-from cfl_flower.data.reading.files import find, intact
+from cfl_flower.data.reading.files import find, inside, intact
 from cfl_flower.data.reading.inferred import OWN_FILE, InferredDataset
 from cfl_flower.data.reading.pool import PARTS, Parts
+from cfl_flower.data.reading.samples import Crop, images
+from cfl_flower.data.reading.scaling import standardised_by_training
 from cfl_flower.errors import ConfigError
 from cfl_flower.settings import Count, require, require_package, settings
+
+ROW = "row"
+"""The time of samples that have no other: the number of their row."""
 
 
 @settings("dataset")
@@ -39,7 +44,17 @@ class TableDataset(InferredDataset):
     owner: str | None = None
     """Column that says whose a sample is, for `partition=natural`."""
     time: str | None = None
-    """Column with integers or dates, for `drift=timestamps`."""
+    """Column with integers or dates, for `drift=timestamps`; row, if no column is
+    called so, for the place of a sample in its table."""
+    periods: Count = 1
+    """Of this many equal parts of the time, `standardise` takes mean and deviation from
+    the first: what comes later is not known yet."""
+    image: str | None = None
+    """Column of images, instead of features."""
+    size: Count = 32
+    """Height and width to which images are resized."""
+    channels: Literal[1, 3] = 3
+    """1 for grey, 3 for colour."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,6 +65,8 @@ class TableDataset(InferredDataset):
         ok = len(set(columns)) == len(columns) and not set(columns) & set(others)
         allowed = f"columns without {', '.join(others)}, each once"
         require(ok, "dataset.features", columns, allowed)
+        ok = self.periods == 1 or self.time is not None
+        require(ok, "dataset.periods", self.periods, "1 without dataset.time")
 
     @abstractmethod
     def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
@@ -58,6 +75,12 @@ class TableDataset(InferredDataset):
     def read(self, data_dir: str) -> Parts:
         """Read the tables."""
         frames = self.frames(data_dir)
+        if self.time == ROW:
+            # Rows are numbered before they are divided into parts.
+            frames = {
+                part: frame.assign(row=frame.get(ROW, frame.index.to_series()))
+                for part, frame in frames.items()
+            }
         inputs = self.input_columns(frames["train"])
         for part, frame in frames.items():
             self._require(frame, inputs, f"{self.called} for the {part} part")
@@ -76,13 +99,24 @@ class TableDataset(InferredDataset):
 
     def inputs(self, frame: pd.DataFrame) -> NDArray[Any]:
         """Return the inputs of the rows of a table, shape (n, d)."""
+        if self.image:
+            shape = (self.channels, self.size, self.size)
+            return images(map(self.crop, frame[self.image]), shape)
         if self.text:
             return word_frequencies(frame[self.text], self.words)
         return encode(frame[self.input_columns(frame)], self.called)
 
+    def crop(self, cell: Any) -> Crop:
+        """Return where the image is that a value of the column `image` stands for."""
+        return Crop(Path(cell))
+
     def scaled(self, parts: Parts) -> Parts:
         """Return the parts with their inputs shifted and scaled, but for words."""
-        return parts if self.text else super().scaled(parts)
+        if self.text:
+            return parts
+        if self.standardise:
+            return standardised_by_training(parts, self.periods)
+        return super().scaled(parts)
 
     @property
     def owner_column(self) -> str | None:
@@ -91,8 +125,9 @@ class TableDataset(InferredDataset):
 
     def input_columns(self, frame: pd.DataFrame) -> list[str]:
         """Return the columns of the inputs."""
-        if self.text:
-            return [self.text]
+        one = self.image or self.text
+        if one:
+            return [one]
         named = {self.label, self.owner_column, self.time}
         return list(self.features) or [
             key for key in frame.columns.tolist() if key not in named
@@ -111,7 +146,8 @@ class TableDataset(InferredDataset):
             raise ConfigError(f"{where} has no row; add samples")
         named = {self.label: "label", self.owner_column: "owner", self.time: "time"}
         keys = {name: key for name, key in named.items() if name}
-        keys |= dict.fromkeys(inputs, "text" if self.text else "features")
+        kind = "text" if self.text else "features"
+        keys |= dict.fromkeys(inputs, "image" if self.image else kind)
         require_whole(frame, keys, where)
 
 
@@ -136,12 +172,19 @@ class FileTable(TableDataset):
     """Absolute, or below data_dir; `parts/*.csv` reads several as one."""
     test_file: str | None = None
     """The test set; null holds `test_fraction` out."""
+    split: str | None = None
+    """Column, as in WILDS, that is `train` for the training set, and anything else for
+    the test set."""
+    folder: str = ""
+    """Folder of the images that `image` names, below that of the file."""
     standardise: bool = True
     remedy: ClassVar[str] = OWN_FILE
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(bool(self.file), "dataset.file", "''", "the name of a file")
+        ok = not (self.split and self.test_file)
+        require(ok, "dataset.split", self.split, "null with dataset.test_file")
 
     def files(self) -> tuple[str, ...]:
         """Return the file or files."""
@@ -158,14 +201,29 @@ class FileTable(TableDataset):
 
     def frames(self, data_dir: str) -> dict[str, pd.DataFrame]:
         """Read the files of each part."""
-        return {
-            part: pd.concat(map(self._read, find(data_dir, pattern)))
+        frames = {
+            part: pd.concat(map(self._read, find(data_dir, pattern)), ignore_index=True)
             for part, pattern in zip(PARTS, self.files(), strict=False)
+        }
+        if self.split is None:
+            return frames
+        require_whole(frames["train"], {self.split: "split"}, self.called)
+        said = frames["train"].pop(self.split).astype(str)
+        return {
+            part: frames["train"][(said == "train") == (part == "train")]
+            for part in PARTS
         }
 
     def _read(self, path: Path) -> pd.DataFrame:
         with intact(path, TABLE):
-            return self.frame(path)
+            frame = self.frame(path)
+            if self.image in frame:
+                # On a device, others write the settings.
+                folder = inside(path.parent, self.folder)
+                frame[self.image] = [
+                    str(inside(folder, name)) for name in frame[self.image].astype(str)
+                ]
+            return frame
 
 
 WORDS = {"tab": "\t", "semicolon": ";", "comma": ",", "point": "."}
@@ -183,6 +241,8 @@ class Csv(FileTable):
     """What stands before the decimals of a number."""
     encoding: str = "utf-8"
     """Of the characters, by Python's name."""
+    header: bool = True
+    """Whether the first line has the names of the columns; they are 0, 1, … if not."""
     name: ClassVar[str] = "the .csv file"
 
     def frame(self, path: Path) -> pd.DataFrame:
@@ -192,8 +252,11 @@ class Csv(FileTable):
             "decimal": WORDS[self.decimal],
             "encoding": self.encoding,
         }
-        header = pd.read_csv(path, **form, header=None, nrows=1, dtype=str)
-        names = [str(name).strip() for name in header.iloc[0].dropna()]
+        first = pd.read_csv(path, **form, header=None, nrows=1, dtype=str)
+        names = [str(name).strip() for name in first.iloc[0].dropna()]
+        if not self.header:
+            names = [str(number) for number in first]
+            form |= {"names": names, "header": None}
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"several columns are called {', '.join(twice)}")
@@ -218,3 +281,21 @@ class Parquet(FileTable):
     def frame(self, path: Path) -> pd.DataFrame:
         """Read one file."""
         return pd.read_parquet(path)
+
+
+@settings("dataset")
+class Arff(FileTable):
+    """A dataset in .arff files, such as Weka, MOA and the USP repository have."""
+
+    file: str = "data.arff"
+    """Absolute, or below data_dir; `parts/*.arff` reads several as one."""
+    name: ClassVar[str] = "the .arff file"
+
+    def frame(self, path: Path) -> pd.DataFrame:
+        """Read one file."""
+        # It takes a while to import.
+        from scipy.io import arff  # noqa: PLC0415
+
+        frame = pd.DataFrame(arff.loadarff(path)[0])
+        named = frame.select_dtypes(object)
+        return frame.assign(**{key: named[key].str.decode("utf-8") for key in named})

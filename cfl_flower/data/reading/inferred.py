@@ -168,6 +168,13 @@ class InferredDataset(FileDataset):
                 f"{self.called} has inputs of shape {x.shape} and labels of shape "
                 f"{y.shape} for its {part} part; it needs (n, ...) and (n,), n above 0"
             )
+        for name in ("owner", "time"):
+            found = arrays.get(name, y).shape
+            if found != y.shape:
+                raise ConfigError(
+                    f"{self.called} has {name} of shape {found} and labels of shape "
+                    f"{y.shape} for its {part} part; each sample needs one"
+                )
         for name in ("x", "y", "owner"):
             values = arrays.get(name, y)
             if values.dtype.kind != "f":

@@ -113,9 +113,9 @@ def cache_dir() -> Path:
 
 @cache
 def _recipes() -> bytes:
-    """Name the code of this package: other code may make other arrays."""
+    """Name the code of `cfl_flower.data`: other code may make other arrays."""
     state = blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         state.update(path.read_bytes())
     return state.digest()
 

@@ -68,12 +68,19 @@ def standardised(parts: Parts) -> Parts:
     return {part: {**parts[part], "x": own} for part, own in both}
 
 
-def standardised_by_training(parts: Parts) -> Parts:
+def standardised_by_training(parts: Parts, periods: int = 1) -> Parts:
     """Shift and scale every input to mean 0 and deviation 1 of the training set.
 
-    A constant input becomes 0.
+    Of several equal ``periods`` of the time of both parts, its samples of the first
+    count alone: a stream's later ones are not known yet. A constant input becomes 0.
     """
     x = parts["train"]["x"]
+    if periods > 1:
+        times = np.concatenate([parts[part]["time"] for part in PARTS])
+        start = times.min()
+        # In integers, so that a limit between two periods is exact.
+        passed = (parts["train"]["time"] - start) * periods
+        x = x[passed < times.max() + 1 - start]
     mean, deviation = (f(axis=0, dtype=np.float64) for f in (x.mean, x.std))
     scale = np.where(deviation > 0, deviation, 1)
     # In float64, for inputs such as seconds since 1970.

@@ -160,3 +160,37 @@ def test_the_real_subset_of_cifar10_holds_what_it_should() -> None:
     # CIFAR-10's mean colour.
     mean = train.inputs(slice(0, 4000)).mean((0, 2, 3)).tolist()
     assert mean == pytest.approx([0.491, 0.482, 0.447], abs=0.01)
+
+
+def test_owners_and_times_may_stand_beside(tmp_path: Path) -> None:
+    x = np.arange(20, dtype=np.float32)[:, None]
+    of = {"y": np.arange(20) % 2, "owner": np.repeat([b"b", b"a"], 10)}
+    times = np.arange(20) // 5
+    np.savez(tmp_path / "data.npz", x=x, time=times, **of)
+    train, test = Npz().load(str(tmp_path))
+    assert train.owners is not None
+    assert train.owners.tolist() == (train.x[:, 0] < 10).int().tolist()
+    assert test.times is not None
+    assert test.times.tolist() == (test.x[:, 0] // 5).int().tolist()
+    parts = {"owner_train": of["owner"], "owner_test": of["owner"][:2]}
+    both = {"x_train": x, "y_train": of["y"], "x_test": x[:2], "y_test": of["y"][:2]}
+    np.savez(tmp_path / "data.npz", **both, **parts)
+    _, test = Npz().load(str(tmp_path))
+    assert test.owners is not None
+    assert test.owners.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        (np.arange(20) / 2, r"data\.npz cannot be read .*times are float64"),
+        (np.arange(3), r"has time of shape \(3,\) and labels of shape \(20,\)"),
+    ],
+)
+def test_times_that_do_not_fit_are_one_line(
+    tmp_path: Path, times: Any, words: str
+) -> None:
+    x = np.ones((20, 1), np.float32)
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(20) % 2, time=times)
+    with pytest.raises(ConfigError, match=words):
+        Npz().load(str(tmp_path))

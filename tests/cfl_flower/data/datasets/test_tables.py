@@ -7,10 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
+from PIL import Image
 
+import conf
 from cfl_flower.data.datasets.columns import seconds, word_frequencies
 from cfl_flower.data.datasets.tables import Csv, Parquet
 from cfl_flower.errors import ConfigError
+from cfl_flower.settings import build
 
 PETS = """age,kind,label
 1,cat,good
@@ -219,3 +223,116 @@ def test_tabs_decimal_commas_and_other_characters_are_read(tmp_path: Path) -> No
     assert sorted(found) == [1.5, 2.5, 3.5, 4.5]
     with pytest.raises(ConfigError, match=r"data\.csv cannot be read"):
         Csv(**form).load(str(tmp_path))
+
+
+def options(name: str) -> dict[str, Any]:
+    """Return the settings of an option of the group."""
+    text = Path(conf.__path__[0], "dataset", f"{name}.yaml").read_text()
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def test_elec2_is_read_in_the_order_of_its_lines(tmp_path: Path) -> None:
+    names = "date,day,period,nswprice,nswdemand,vicprice,vicdemand,transfer,class"
+    end = ("DOWN", "UP")
+    lines = [
+        f"0.{i:03},{i % 7 + 1},{i % 48 / 47},0.05,0.4,0.003,0.4,{i},{end[i % 2]}"
+        for i in range(100)
+    ]
+    folder = write(tmp_path, "\n".join([names, *lines]), "electricity.csv")
+    table = build(options("elec2")).complete(folder)
+    train, test = table.load(folder)
+    assert (table.shape, table.names) == ((7,), ("DOWN", "UP"))
+    assert train.times is not None
+    assert test.times is not None
+    assert sorted([*train.times, *test.times]) == list(range(100))
+    # Transfer grows: of its first tenth the mean is 0.
+    first = train.times < 10
+    assert train.x[first, 6].mean().item() == pytest.approx(0, abs=1e-5)
+    assert train.x[~first, 6].min() > train.x[first, 6].max()
+
+
+def test_covertype_has_no_names_of_columns(tmp_path: Path) -> None:
+    lines = [",".join(map(str, [*range(i, i + 54), 1 + i % 7])) for i in range(70)]
+    folder = write(tmp_path, "\n".join(lines), "covtype.data")
+    table = build(options("covertype")).complete(folder)
+    train, test = table.load(folder)
+    assert (table.shape, table.classes) == ((54,), 7)
+    assert table.names == tuple("1234567")
+    assert len(train.labels) + len(test.labels) == 70
+
+
+def test_insects_are_read_from_arff(tmp_path: Path) -> None:
+    head = "@relation INSECTS\n@attribute Att1 numeric\n@attribute Att2 real\n"
+    head += "@attribute class {aedes-female,culex-male}\n@data\n"
+    names = ("aedes-female", "culex-male")
+    lines = [f"{i},0.{i},{names[i % 2]}" for i in range(40)]
+    folder = write(tmp_path, head + "\n".join(lines), "INSECTS.arff")
+    table = build(options("insects")).complete(folder)
+    train, _ = table.load(folder)
+    assert (table.shape, table.names) == ((2,), names)
+    assert train.times is not None
+    write(tmp_path, "no arff\n1,2", "INSECTS.arff")
+    with pytest.raises(ConfigError, match=r"INSECTS\.arff cannot be read"):
+        table.load(folder)
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> str:
+    """Return a folder with images and the list of them, as in WILDS."""
+    (tmp_path / "wild" / "train").mkdir(parents=True)
+    lines = ["split,where,filename,datetime,y"]
+    for i in range(12):
+        image = Image.new("RGB", (8, 8), (20 * i, 0, 0))
+        image.save(tmp_path / "wild" / "train" / f"{i}.png")
+        part = ("train", "train", "id_test")[i % 3]
+        lines.append(f"{part},{'ab'[i % 2]},{i}.png,2020-01-{i + 1:02},{i // 2 % 2}")
+    write(tmp_path / "wild", "\n".join(lines), "metadata.csv")
+    return str(tmp_path)
+
+
+WILD: dict[str, Any] = {
+    **{"file": "wild/metadata.csv", "split": "split", "folder": "train", "size": 4},
+    **{"image": "filename", "label": "y", "owner": "where", "time": "datetime"},
+}
+
+
+def test_images_that_a_csv_lists_have_owners_and_times(listed: str) -> None:
+    table = build({**options("image_csv"), **WILD}).complete(listed)
+    train, test = table.load(listed)
+    assert table.shape == (3, 4, 4)
+    assert (len(train.labels), len(test.labels)) == (8, 4)
+    assert test.x[:, 0, 0, 0].tolist() == [40, 100, 160, 220]
+    assert test.owners is not None
+    assert test.owners.tolist() == [0, 1, 0, 1]
+    assert train.times is not None
+    assert np.diff(np.unique(train.times)).min() == 86400
+
+
+@pytest.mark.parametrize("folder", ["../elsewhere", "/tmp"])
+def test_no_image_outside_of_the_list_s_folder_is_read(
+    listed: str, folder: str
+) -> None:
+    table = build({**options("image_csv"), **WILD, "folder": folder})
+    with pytest.raises(ConfigError, match="which is no file below"):
+        table.load(listed)
+
+
+def test_a_listed_image_column_must_be_there(listed: str) -> None:
+    table = build({**options("image_csv"), **WILD, "image": "path"})
+    with pytest.raises(ConfigError, match=r"dataset\.image=path is no column"):
+        table.load(listed)
+
+
+def test_periods_need_a_time() -> None:
+    with pytest.raises(ConfigError, match=r"periods=4 .* use 1 without dataset\.time"):
+        Csv(periods=4)
+
+
+def test_a_column_called_row_stays_a_column(tmp_path: Path) -> None:
+    lines = [f"{i},{100 - i},{i % 2}" for i in range(20)]
+    folder = write(tmp_path, "\n".join(["a,row,label", *lines]))
+    train, _ = Csv(time="row").load(folder)
+    assert train.times is not None
+    assert train.times.max() == 100
+    assert train.x.shape[1] == 1
