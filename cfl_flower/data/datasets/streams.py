@@ -57,8 +57,9 @@ class Stream(TableDataset):
         named = [*self.input_columns(frame), self.label, self.owner, self.time]
         known = [name for name in named if name in frame]
         frame = frame.dropna(subset=known, ignore_index=True)
-        if self.owner in frame:
-            counts = frame.groupby(self.owner)[self.owner].transform("size")
+        if self.owner and self.owner in frame:
+            owners = frame[self.owner]
+            counts = owners.map(owners.value_counts())
             frame = frame[counts >= self.minimum].reset_index(drop=True)
         return {"train": frame}
 

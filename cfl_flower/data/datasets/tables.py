@@ -297,5 +297,6 @@ class Arff(FileTable):
         from scipy.io import arff  # noqa: PLC0415
 
         frame = pd.DataFrame(arff.loadarff(path)[0])
-        named = frame.select_dtypes(object)
-        return frame.assign(**{key: named[key].str.decode("utf-8") for key in named})
+        for name in frame.select_dtypes(object):
+            frame[name] = frame[name].str.decode("utf-8")
+        return frame

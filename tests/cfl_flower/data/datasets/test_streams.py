@@ -1,4 +1,4 @@
-"""Streams in packages: of the same layout, and the real ones where they are installed."""
+"""Streams in packages of the same layout, and the real ones where installed."""
 
 from __future__ import annotations
 
@@ -89,9 +89,8 @@ def test_only_the_first_period_counts_for_the_scale(packages: Path) -> None:
     hotter.loc[hotter["year_acc"] > 2016, "Temperature(F)"] *= 9
     write_accidents(packages, hotter)
     again, _ = UsAccidents(minimum=1).load("")
-    assert (
-        again.x[train.times == 2016].tolist() == train.x[train.times == 2016].tolist()
-    )
+    start = train.times == 2016
+    assert again.x[start].tolist() == train.x[start].tolist()
 
 
 def test_flights_are_joined_with_the_weather(packages: Path) -> None:
