@@ -108,14 +108,13 @@ def elbow(values: FloatArray) -> int:
     after = np.append(height[1:], height[-1:])
     peaks = (height >= before) & (height >= after)
     troughs = (height <= before) & (height <= after)
-    peak = None
+    peak: int | None = None
     for place in range(last):
         if peaks[place]:
             peak = place
         if troughs[place]:
             peak = None
-        fall = 0.0 if peak is None else height[peak] - height[place + 1]
-        if fall > (1 - 1e-9) / last:
+        if peak is not None and height[peak] - height[place + 1] > (1 - 1e-9) / last:
             return last - peak
     return last
 

@@ -44,8 +44,8 @@ class RoundMeasures:
         """Note the tests; return a row for each."""
         context = self._context
         tested = [result for result in results if result.num_examples]
-        rows = context.state.rows(result.client for result in tested)
-        clusters = context.state.clusters[rows]
+        places = context.state.rows(result.client for result in tested)
+        clusters = context.state.clusters[places]
         rows = note_tests(context.record, tested, clusters, self._malicious)
         config = context.config
         classes = config.dataset.classes

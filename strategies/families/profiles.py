@@ -79,7 +79,8 @@ class ProfileStrategy(ClusteredStrategy):
         state = self.state
         inputs = self.label_free(profiles)
         ranges = state.ranges[:LABEL_FREE]
-        return profile_distances(inputs, state.landmarks, ranges).argmin(axis=1)
+        nearest: IntArray = profile_distances(inputs, state.landmarks, ranges).argmin(1)
+        return nearest
 
     # Profiles ------------------------------------------------------------------------
 
