@@ -1,0 +1,299 @@
+"""The track: every method on the same drifting streams, tuned alike, and ranked.
+
+    python -m simulations.track                          # the table of known rows
+    python -m simulations.track ifca fielding            # run two methods
+    python -m simulations.track my_method strategy.tau=2 --name my_method_2
+    python -m simulations.track --all --streams concept label
+    python -m simulations.track --page docs/track        # write the page of all rows
+
+A method's learning rate is tuned for each stream, on validation samples and one seed;
+then come the track's seeds. Rows are written below `--output`, as JSON with their
+provenance, and shown beside those that come with the project. Runs are kept there as
+well: the same command resumes what was interrupted and repeats nothing that is
+finished. The streams and the protocol are in simulations/tracking/protocol.yaml. Exit
+codes as `simulations.run`; 1 also if a method lacks a stream, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from cfl_flower.analysis.saved import SavedRun, read_finished
+from cfl_flower.config.composition import list_options, strategy_has
+from cfl_flower.config.overrides import quoted
+from cfl_flower.environment.code_version import commit
+from cfl_flower.errors import ConfigError, one_line
+from cfl_flower.runs.console import make_console
+from cfl_flower.runs.provenance import library_versions, read_provenance
+from cfl_flower.runs.record import device_seconds
+from cfl_flower.settings import require
+from simulations.batch.jobs import Job, at_once, carry_out
+from simulations.papers.catalogue import compose_here
+from simulations.shell.terminal import Parser, command, make_error_console
+from simulations.tracking.page import show, write_page
+from simulations.tracking.protocol import Protocol, load_protocol
+from simulations.tracking.rows import (
+    ROWS,
+    StreamResult,
+    TrackRow,
+    read_rows,
+    write_row,
+)
+
+VALIDATION = "validation_accuracy"
+"""What of a round the learning rate is chosen by."""
+
+STRATEGY = "strategy."
+"""How the keys of a method's own settings begin."""
+
+
+@dataclass
+class Entry:
+    """A method on a stream: its runs so far."""
+
+    method: str
+    stream: str
+    tuning: dict[float, Job] = field(default_factory=dict)
+    """By learning rate."""
+    jobs: list[Job] = field(default_factory=list)
+    """Of the track's seeds, once a rate is chosen."""
+    rate: float | None = None
+    reason: str = ""
+    """Why there is no result."""
+
+    @property
+    def label(self) -> str:
+        """Its name where it is watched."""
+        return f"{self.stream} {self.method}"
+
+
+@dataclass(frozen=True)
+class Track:
+    """Composes the runs of a protocol, as one command asks for them."""
+
+    protocol: Protocol
+    options: argparse.Namespace
+
+    def job(self, entry: Entry, rate: float, seed: int) -> Job:
+        """Compose a run, or raise a `ConfigError`."""
+        stream = self.protocol.streams[entry.stream]
+        shared = [*stream.overrides, *self.protocol.overrides]
+        shared.append(f"strategy.local.learning_rate={rate}")
+        folder = self.folder / entry.stream / self.name(entry.method)
+        path = (folder / f"rate{rate:g}-s{seed}").absolute()
+        overrides = [
+            f"strategy={entry.method}",
+            *(each for each in shared if _fits(entry.method, each)),
+            *self.options.settings,
+            f"seed={seed}",
+            f"output_dir={quoted(str(path))}",
+            "resume=true",
+        ]
+        config = compose_here(overrides, self.options)
+        return Job(f"{entry.label} rate {rate:g} seed {seed}", config)
+
+    @property
+    def folder(self) -> Path:
+        """Where runs of this version are kept."""
+        return Path(self.options.output, f"v{self.protocol.version}")
+
+    def name(self, method: str) -> str:
+        """Return the name of a method's row."""
+        return str(self.options.name or method)
+
+    def compose(self, entry: Entry) -> None:
+        """Compose the runs that tune a method, or note why it has none here."""
+        try:
+            for rate in self.protocol.rates:
+                seed = self.protocol.tuning_seed
+                entry.tuning[rate] = self.job(entry, rate, seed)
+        except ConfigError as error:
+            entry.reason = one_line(str(error))
+
+    def choose(self, entry: Entry) -> None:
+        """Choose the learning rate, and compose the runs of the track's seeds."""
+        if entry.reason:
+            return
+        known = {r: s for r, s in validation(entry).items() if s is not None}
+        if not known:
+            entry.reason = "no run finished with any of the learning rates"
+            return
+        # Of equal ones the smallest.
+        entry.rate = max(sorted(known), key=known.__getitem__)
+        for seed in range(self.protocol.seeds):
+            entry.jobs.append(self.job(entry, entry.rate, seed))
+
+    def result(self, entry: Entry) -> StreamResult | None:
+        """Return what a method reached; None, and the reason, if a seed has no run."""
+        if entry.reason or entry.rate is None:
+            return None
+        runs = [run for job in entry.jobs if (run := read_finished(job.config))]
+        if len(runs) < len(entry.jobs):
+            entry.reason = f"{len(entry.jobs) - len(runs)} of its seeds failed"
+            return None
+        measure = self.protocol.streams[entry.stream].measure
+        tuned = [read_finished(job.config) for job in entry.tuning.values()]
+        every = [*runs, *(run for run in tuned if run)]
+        return StreamResult(
+            rate=entry.rate,
+            tuning={f"{r:g}": _rounded(s) for r, s in validation(entry).items()},
+            scores=[round(mean_of(run, measure), 5) for run in runs],
+            megabytes=[round(_megabytes(run), 3) for run in runs],
+            device_hours=[_hours(run) for run in runs],
+            seconds=round(sum(run.summary["seconds"] for run in every), 1),
+            code=codes_of(runs),
+        )
+
+
+def _fits(method: str, override: str) -> bool:
+    """Return whether a method has the setting of an override."""
+    key = override.partition("=")[0]
+    if not key.startswith(STRATEGY):
+        return True
+    return strategy_has(method, key.removeprefix(STRATEGY))
+
+
+def validation(entry: Entry) -> dict[float, float | None]:
+    """Return the mean validation accuracy by learning rate; None for a failed run."""
+    found: dict[float, float | None] = {}
+    for rate, job in entry.tuning.items():
+        run = read_finished(job.config)
+        found[rate] = None if run is None else mean_of(run, VALIDATION)
+    return found
+
+
+def mean_of(run: SavedRun, key: str) -> float:
+    """Return the mean of a number over the rounds that have it."""
+    return fmean(row[key] for row in run.rounds if row.get(key) is not None)
+
+
+def codes_of(runs: Sequence[SavedRun]) -> list[str]:
+    """Return the digests of the code by which runs were made, in their parts."""
+    entries = (each for run in runs for each in read_provenance(run.folder))
+    return sorted({str(each["code"]) for each in entries})
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
+
+
+def _megabytes(run: SavedRun) -> float:
+    sent = sum(row["bytes_up"] + row["bytes_down"] for row in run.rounds)
+    return float(sent) / 1e6
+
+
+def _hours(run: SavedRun) -> float | None:
+    seconds = device_seconds(run.rounds, run.rounds[-1]["round"])
+    return None if seconds is None else round(seconds / 3600, 4)
+
+
+def parse(arguments: Sequence[str], protocol: Protocol) -> argparse.Namespace:
+    """Read the command line, or raise a `ConfigError`."""
+    parser = Parser("track", __doc__)
+    add = parser.add_argument
+    words = "methods, and settings of them such as strategy.threshold=0.3"
+    add("words", nargs="*", metavar="METHOD", help=words)
+    add("--all", action="store_true", help="all methods that there are")
+    add("--streams", nargs="+", default=list(protocol.streams), metavar="STREAM")
+    add("--name", help="of the row, if it is not the method's")
+    add("--output", type=Path, default=Path("outputs/track"))
+    add("--data-dir", type=Path, help="where the datasets are")
+    add("--download", action="store_true", help="fetch missing data by torchvision")
+    add("--page", type=Path, metavar="FOLDER", help="write the page of all rows there")
+    parser.add_many_runs()
+    options = parser.parse_intermixed_args(list(arguments))
+    options.settings = [word for word in options.words if "=" in word]
+    options.methods = [word for word in options.words if "=" not in word]
+    known = list_options("strategy")
+    if options.all:
+        options.methods = known
+    for stream in options.streams:
+        names = ", ".join(protocol.streams)
+        require(stream in protocol.streams, "--streams", stream, f"of {names}")
+    for method in options.methods:
+        require(method in known, "METHOD", method, f"of {', '.join(known)}")
+    alone = len(options.methods) == 1
+    require(alone or not options.name, "--name", options.name, "with one method")
+    require(alone or not options.settings, "METHOD", options.settings, "one method")
+    named = options.name or not options.settings
+    require(bool(named), "--name", options.name, "a name for a row of other settings")
+    return options
+
+
+def run_track(track: Track) -> Iterator[Entry]:
+    """Carry out what is not finished; yield each method on each stream."""
+    options = track.options
+    entries = [
+        Entry(method, stream)
+        for method in options.methods
+        for stream in options.streams
+    ]
+    for entry in entries:
+        track.compose(entry)
+    _carry_out([job for e in entries for job in e.tuning.values()], options, "tune")
+    for entry in entries:
+        track.choose(entry)
+    _carry_out([job for e in entries for job in e.jobs], options, "track")
+    yield from entries
+
+
+def _carry_out(jobs: Sequence[Job], options: argparse.Namespace, title: str) -> None:
+    if jobs:
+        most = at_once([job.config for job in jobs], options.jobs)
+        carry_out(jobs, most, options.verbosity, title)
+
+
+def make_rows(track: Track, entries: Sequence[Entry]) -> dict[str, TrackRow]:
+    """Write the rows of methods that have a result; return them by name."""
+    provenance = {"commit": commit(), **library_versions()}
+    found: dict[str, TrackRow] = {}
+    for entry in entries:
+        result = track.result(entry)
+        if result is None:
+            continue
+        name = track.name(entry.method)
+        overrides = [f"strategy={entry.method}", *track.options.settings]
+        version = track.protocol.version
+        row = found.setdefault(name, TrackRow(name, version, overrides, provenance))
+        row.streams[entry.stream] = result
+    for row in found.values():
+        write_row(row, track.folder / "rows")
+    return found
+
+
+def known_rows(track: Track) -> Mapping[str, TrackRow]:
+    """Return the rows that come with the project, and those of one's own."""
+    rows = read_rows(ROWS, track.protocol)
+    own = read_rows(track.folder / "rows", track.protocol)
+    return {**rows, **own}
+
+
+@command
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return the exit code."""
+    protocol = load_protocol()
+    options = parse(arguments, protocol)
+    track = Track(protocol, options)
+    entries = list(run_track(track))
+    make_rows(track, entries)
+    rows = known_rows(track)
+    if options.page:
+        paths = write_page(rows, protocol, options.page)
+        print(*paths, sep="\n")
+    else:
+        show(rows, protocol, make_console(), options.markdown)
+    console = make_error_console()
+    missing = [entry for entry in entries if entry.reason]
+    for entry in missing:
+        line = f"{entry.label}: no result: {entry.reason}"
+        console.print(line, style="yellow", markup=False, soft_wrap=True)
+    return int(bool(missing))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The track: fixed streams, a fixed protocol, and the rows of all methods."""

@@ -1,0 +1,275 @@
+"""The page of the track: a table of methods by streams, ranks, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from cfl_flower.analysis.leads import find_lead
+from cfl_flower.analysis.ranks import average_ranks, critical_difference, indistinct
+from cfl_flower.analysis.tables import new_table
+from cfl_flower.environment.files import write_atomically
+from simulations.reporting.charts import GREY, Chart, layer, number
+from simulations.tracking.protocol import Protocol
+from simulations.tracking.rows import StreamResult, TrackRow
+
+REFERENCES = ("local", "oracle")
+"""Rows that are no rivals: clients alone, and the true clusters."""
+
+Rows = Mapping[str, TrackRow]
+
+COLOURS = ("#332288", GREY)
+"""Of what stands out, and of the others."""
+
+
+def cell(result: StreamResult | None) -> str:
+    """Write the mean score of a method on a stream with its interval, in percent.
+
+    Examples
+    --------
+    >>> cell(None)
+    '-'
+    """
+    if result is None:
+        return "-"
+    mean = f"{100 * result.mean:.1f}"
+    lead = find_lead((score, 0.0) for score in result.scores)
+    half = lead.half_width if lead else None
+    return mean if half is None else f"{mean} ± {100 * half:.1f}"
+
+
+def ranks_of(rows: Rows, protocol: Protocol) -> tuple[dict[str, float], list[str]]:
+    """Return the average ranks of rivals that have every stream, and these streams.
+
+    Streams that nobody has yet do not count.
+    """
+    rivals = {name: row for name, row in rows.items() if name not in REFERENCES}
+    begun = [
+        stream
+        for stream in protocol.ranked
+        if any(stream in row.streams for row in rivals.values())
+    ]
+    scores = {
+        name: [row.streams[stream].mean for stream in begun]
+        for name, row in rivals.items()
+        if set(begun) <= row.streams.keys()
+    }
+    if len(scores) < 2 or not begun:
+        return {}, begun
+    return average_ranks(scores), begun
+
+
+def score_table(rows: Rows, protocol: Protocol) -> Table:
+    """Return the table of all rows, the best average rank first."""
+    ranks, _ = ranks_of(rows, protocol)
+    columns = [*protocol.streams, "rank", "MB", "min"]
+    found = new_table(f"the track, version {protocol.version}, in %", columns)
+    ordered = sorted(rows, key=lambda name: (ranks.get(name, 1e9), name))
+    for name in ordered:
+        row = rows[name]
+        cells = [cell(row.streams.get(stream)) for stream in protocol.streams]
+        rank = f"{ranks[name]:.1f}" if name in ranks else "-"
+        results = row.streams.values()
+        sent = fmean(fmean(each.megabytes) for each in results)
+        spent = sum(each.seconds for each in results) / 60
+        found.add_row(name, *cells, rank, f"{sent:.1f}", f"{spent:.0f}")
+    return found
+
+
+def say_ranks(rows: Rows, protocol: Protocol) -> str:
+    """Say what the ranks are of, and from which difference on methods differ."""
+    ranks, streams = ranks_of(rows, protocol)
+    if not ranks:
+        return "No ranks: fewer than two methods have every stream."
+    width = critical_difference(len(ranks), len(streams))
+    return (
+        f"Ranks are averages over {len(streams)} streams ({', '.join(streams)}) of the "
+        f"{len(ranks)} methods that have them all. Two methods differ if their ranks "
+        f"are at least {width:.1f} apart (Nemenyi's test, 5%; Demšar, 2006)."
+    )
+
+
+def show(rows: Rows, protocol: Protocol, console: Console, markdown: bool) -> None:
+    """Print the table."""
+    if not rows:
+        console.print("no rows yet; run a method: cfl-flower track ifca")
+        return
+    table = score_table(rows, protocol)
+    if markdown:
+        table.box = box.MARKDOWN
+        console.width = 1000
+    console.print(table, markup=False)
+    console.print(say_ranks(rows, protocol), highlight=False, soft_wrap=True)
+
+
+def rank_chart(ranks: Mapping[str, float], difference: float) -> Chart:
+    """Draw average ranks on a line; a bar joins methods that do not differ."""
+    span = (0.8, 1.15 * max(ranks.values()))
+    points = [
+        {"method": name, "rank": round(rank, 3), "row": place}
+        for place, (name, rank) in enumerate(ranks.items())
+    ]
+    rows = {point["method"]: point["row"] for point in points}
+    bars = [
+        {"rank": ranks[first], "end": ranks[last], "row": rows[first], "to": rows[last]}
+        for first, last in indistinct(ranks, difference)
+    ]
+    x = number("rank", span, title="average rank: 1 is the best on every stream")
+    y = number(
+        "row",
+        (-0.7, len(points) - 0.3),
+        labels=False,
+        ticks=False,
+        title=None,
+        grid=False,
+    )
+    y["scale"]["reverse"] = True
+    label = {"field": "method", "type": "nominal"}
+    joined = {"x": x, "y": y, "y2": {"field": "to"}}
+    drawn = [
+        layer("rule", joined, bars, color=COLOURS[1], strokeWidth=3),
+        layer("point", {"x": x, "y": y}, color=COLOURS[0], filled=True, size=60),
+        layer("text", {"x": x, "y": y, "text": label}, align="left", dx=9),
+    ]
+    return Chart(points, drawn, 18 * len(points) + 60)
+
+
+def cost_chart(rows: Rows, streams: Sequence[str]) -> Chart:
+    """Draw the mean score over streams against the megabytes sent in a run.
+
+    What nothing beats at less cost is on the front.
+    """
+    points: list[dict[str, Any]] = []
+    for name, row in rows.items():
+        results = [row.streams[each] for each in streams if each in row.streams]
+        if len(results) < len(streams):
+            continue
+        sent = fmean(fmean(each.megabytes) for each in results)
+        score = 100 * fmean(each.mean for each in results)
+        points.append({"method": name, "sent": round(sent, 3), "score": score})
+    for point in points:
+        better = (
+            other
+            for other in points
+            if other["score"] > point["score"] and other["sent"] <= point["sent"]
+        )
+        point["front"] = next(better, None) is None
+    most = max(point["sent"] for point in points)
+    scores = [point["score"] for point in points]
+    x = number("sent", (0, 1.15 * most), title="MB sent in a run, up and down")
+    y = number("score", (min(scores) - 2, max(scores) + 2), title="mean score, in %")
+    label = {"field": "method", "type": "nominal"}
+    colour = {
+        "field": "front",
+        "type": "nominal",
+        "scale": {"domain": [True, False], "range": list(COLOURS)},
+        "legend": None,
+    }
+    places = {"x": x, "y": y, "color": colour}
+    drawn = [
+        layer("point", places, filled=True, size=60),
+        layer("text", {**places, "text": label}, align="left", dx=8),
+    ]
+    return Chart(points, drawn, 360)
+
+
+PAGE = """# The track
+
+Every method on the same drifting streams, tuned alike. Version {version} of the
+protocol, which `simulations/tracking/protocol.yaml` has; this page is written from the
+rows in `simulations/tracking/rows` by `cfl-flower track --page docs/track`.
+
+{protocol}
+
+{table}
+
+{ranks}
+
+![average ranks](ranks.svg)
+
+A grey line goes down from a method to the last one whose rank does not differ from
+its own.
+
+![mean score against megabytes sent](cost.svg)
+
+What nothing beats at less cost is dark. `local` (every client alone) and `oracle` (the
+true clusters) are references and have no rank. MB: sent up and down in a run, the mean
+over streams. min: what all runs of the row took, one after the other, tuning included.
+`-`: no result.
+
+{missing}
+
+## Add a row
+
+1. `cfl-flower track my_method` runs your method on all streams, and resumes what was
+   interrupted. It writes `outputs/track/v{version}/rows/my_method.json`.
+2. Open a pull request that adds this file to `simulations/tracking/rows`, and the page
+   that `cfl-flower track --page docs/track` writes. A test reads the file, and compares
+   the page with the rows.
+3. Say in the pull request where the code of the method is. Whoever reads it can run one
+   stream again: `cfl-flower track my_method --streams concept` has the same digits.
+"""
+
+
+def describe_protocol(protocol: Protocol) -> str:
+    """Return what the protocol is, as Markdown."""
+    rates = ", ".join(f"{rate:g}" for rate in protocol.rates)
+    lines = [
+        f"* Learning rates {rates}: each method has its best on each stream, by the "
+        "accuracy on validation samples in one run of another seed.",
+        f"* Then {protocol.seeds} seeds. A cell is the mean over them of the mean over "
+        "all tested rounds, with its 95% interval (Student's t).",
+    ]
+    for name, stream in protocol.streams.items():
+        what = "balanced accuracy" if stream.measure != "accuracy" else "accuracy"
+        control = (
+            "; the control, which has no part in the ranks" if stream.control else ""
+        )
+        lines.append(f"* `{name}`: {stream.title} ({what}{control}).")
+    return "\n".join(lines)
+
+
+def say_missing(rows: Rows, protocol: Protocol) -> str:
+    """Say which streams rows lack, as Markdown."""
+    lines = []
+    for name in sorted(rows):
+        lacking = [each for each in protocol.streams if each not in rows[name].streams]
+        if lacking:
+            lines.append(f"* {name}: no result on {', '.join(lacking)}.")
+    return "\n".join(lines)
+
+
+def markdown(table: Table) -> str:
+    """Return a table as Markdown."""
+    headings = [str(column.header) for column in table.columns]
+    columns = [list(column.cells) for column in table.columns]
+    rule = ["---", *("---:" for _ in headings[1:])]
+    lines = [headings, rule, *zip(*columns, strict=True)]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def write_page(rows: Rows, protocol: Protocol, folder: Path) -> list[Path]:
+    """Write the page and its pictures; return their paths."""
+    text = PAGE.format(
+        version=protocol.version,
+        protocol=describe_protocol(protocol),
+        table=markdown(score_table(rows, protocol)),
+        ranks=say_ranks(rows, protocol),
+        missing=say_missing(rows, protocol),
+    )
+    ranks, streams = ranks_of(rows, protocol)
+    files = {"README.md": text}
+    if ranks:
+        difference = critical_difference(len(ranks), len(streams))
+        files["ranks.svg"] = rank_chart(ranks, difference).svg
+        files["cost.svg"] = cost_chart(rows, streams).svg
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_atomically(folder / name, content.encode())
+    return [folder / name for name in files]

@@ -1,0 +1,110 @@
+"""The rows of the track: a JSON file for each method, with its provenance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, field
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from cfl_flower.environment.files import write_atomically
+from cfl_flower.errors import ConfigError
+from cfl_flower.settings import Fraction, NonNegative, Positive
+from simulations.tracking.protocol import Protocol
+
+ROWS = Path(__file__).with_name("rows")
+"""The rows that come with the project."""
+
+KNOWN_KEYS = ConfigDict(extra="forbid")
+
+Seconds = Annotated[float, Field(ge=0)]
+
+
+@dataclass(frozen=True, config=KNOWN_KEYS)
+class StreamResult:
+    """What a method reached on a stream; lists have an entry for each seed."""
+
+    rate: Positive
+    """The learning rate that was chosen."""
+    tuning: dict[str, Fraction | None]
+    """The validation accuracy by learning rate; None where the run failed."""
+    scores: list[Fraction]
+    """The stream's measure, the mean over all tested rounds."""
+    megabytes: list[NonNegative]
+    """Sent up and down."""
+    device_hours: list[NonNegative | None]
+    """Simulated time of the devices, where it is known."""
+    seconds: Seconds
+    """What all of its runs took here, tuning included."""
+    code: list[str]
+    """Digests of this project's code by which the seeds' runs were made."""
+
+    @property
+    def mean(self) -> float:
+        """The mean score."""
+        return fmean(self.scores)
+
+
+@dataclass(frozen=True, config=KNOWN_KEYS)
+class TrackRow:
+    """A method on the track."""
+
+    name: str
+    version: int
+    """Of the protocol."""
+    overrides: list[str]
+    """What was changed beyond the protocol, the strategy included."""
+    provenance: dict[str, str | None]
+    """The commit and the versions that wrote the row."""
+    streams: dict[str, StreamResult] = field(default_factory=dict)
+
+
+ROW = TypeAdapter(TrackRow)
+
+
+def read_row(path: Path, protocol: Protocol) -> TrackRow:
+    """Read a row, or raise a `ConfigError` that says what is wrong with it."""
+    try:
+        row = ROW.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{path} is no row of the track: {error}") from error
+    if row.version != protocol.version:
+        raise ConfigError(
+            f"{path} is of version {row.version} of the track, not {protocol.version}"
+        )
+    for name, result in row.streams.items():
+        if name not in protocol.streams:
+            known = ", ".join(protocol.streams)
+            raise ConfigError(f"{path} has a stream {name!r}, not one of {known}")
+        lengths = {len(result.scores), len(result.megabytes), len(result.device_hours)}
+        if lengths != {protocol.seeds} or result.rate not in protocol.rates:
+            raise ConfigError(
+                f"{path}, {name}: not {protocol.seeds} seeds, or a learning rate that "
+                f"is none of {protocol.rates}"
+            )
+    return row
+
+
+def read_rows(folder: Path, protocol: Protocol) -> dict[str, TrackRow]:
+    """Read all rows of a folder, by their names."""
+    rows = [read_row(path, protocol) for path in sorted(folder.glob("*.json"))]
+    return {row.name: row for row in rows}
+
+
+def write_row(row: TrackRow, folder: Path) -> Path:
+    """Write a row; a stream that it lacks stays as it was in the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{row.name}.json"
+    streams: Mapping[str, object] = asdict(row)["streams"]
+    if path.exists():
+        before = json.loads(path.read_bytes())
+        if before["version"] == row.version:
+            streams = {**before["streams"], **streams}
+    text = json.dumps({**asdict(row), "streams": streams}, indent=2)
+    write_atomically(path, f"{text}\n".encode())
+    return path

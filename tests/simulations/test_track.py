@@ -1,0 +1,187 @@
+"""The track: tuned, run, resumed, and its rows read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cfl_flower.errors import ConfigError
+from simulations import track
+from simulations.tracking import protocol as protocols
+from simulations.tracking.page import ranks_of, write_page
+from simulations.tracking.protocol import Protocol, load_protocol
+from simulations.tracking.rows import ROWS, read_row, read_rows
+
+DOCS = Path(__file__).parents[2] / "docs" / "track"
+
+SMALL = """
+version: 7
+rates: [0.1, 0.5, 1.0e+30]
+tuning_seed: 9
+seeds: 3
+overrides:
+  - faults.raises=0
+  - strategy.local.epochs=1
+  - engine=inprocess
+streams:
+  moved:
+    title: labels move
+    overrides: &small [clients=8, participants=4, rounds=3, "drift.rounds=[2]"]
+  still:
+    title: nothing changes
+    overrides: [*small, "drift.rounds=[]"]
+    control: true
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = tmp_path / "protocol.yaml"
+    path.write_text(SMALL)
+    monkeypatch.setattr(protocols, "PROTOCOL", path)
+    monkeypatch.setattr(track, "ROWS", tmp_path / "none")
+    load_protocol.cache_clear()
+    yield tmp_path / "out"
+    load_protocol.cache_clear()
+
+
+def rows_of(folder: Path) -> dict[str, dict[str, object]]:
+    paths = (folder / "v7" / "rows").glob("*.json")
+    return {path.stem: json.loads(path.read_bytes()) for path in paths}
+
+
+def test_methods_are_tuned_run_and_ranked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["fedavg", "ifca", "--output", str(folder), "-q"]
+    assert track.main(command) == 0
+    shown = capsys.readouterr().out
+    assert "Ranks are averages over 1 streams (moved) of the 2 methods" in shown
+    rows = rows_of(folder)
+    assert rows.keys() == {"fedavg", "ifca"}
+    result = rows["ifca"]["streams"]["moved"]
+    assert len(result["scores"]) == 3
+    # The largest diverges, which costs that rate alone.
+    tuning = dict(result["tuning"])
+    assert tuning.pop("1e+30") is None
+    best = max(tuning, key=tuning.__getitem__)
+    assert result["rate"] == float(best)
+    # A score is the mean accuracy over the rounds of its run.
+    run = folder / "v7" / "moved" / "ifca" / f"rate{best}-s2" / "rounds.jsonl"
+    lines = [json.loads(line) for line in run.read_text().splitlines()]
+    mean = sum(line["accuracy"] for line in lines) / len(lines)
+    assert result["scores"][2] == pytest.approx(mean, abs=1e-5)
+    # IFCA sends all models, and FedAvg one.
+    assert min(result["megabytes"]) > max(
+        rows["fedavg"]["streams"]["moved"]["megabytes"]
+    )
+    # Nothing that is finished runs again.
+    before = run.stat().st_mtime_ns
+    assert track.main(command) == 0
+    assert run.stat().st_mtime_ns == before
+    assert rows_of(folder) == rows
+
+
+def test_a_row_of_other_settings_needs_a_name_and_keeps_other_streams(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["fedavg", "strategy.weighting=plain", "--output", str(folder), "-q"]
+    assert track.main(settings) == 2
+    assert "--name" in capsys.readouterr().err
+    named = [*settings, "--name", "plain_mean"]
+    assert track.main([*named, "--streams", "still"]) == 0
+    assert rows_of(folder)["plain_mean"]["streams"].keys() == {"still"}
+    assert track.main([*named, "--streams", "moved"]) == 0
+    assert rows_of(folder)["plain_mean"]["streams"].keys() == {"still", "moved"}
+
+
+def test_a_method_that_cannot_run_says_why(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fedavg", "strategy.weighting=none", "--name", "wrong"]
+    command = [*words, "--output", str(folder), "-q", "--streams", "still"]
+    assert track.main(command) == 1
+    assert "still fedavg: no result: strategy.weighting=none" in capsys.readouterr().err
+    assert not rows_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["nonsense"], "METHOD=nonsense"),
+        (["fedavg", "--streams", "moon"], "--streams=moon"),
+        (["fedavg", "ifca", "--name", "both"], "--name=both"),
+    ],
+)
+def test_bad_input_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], part: str
+) -> None:
+    assert track.main(words) == 2
+    assert part in capsys.readouterr().err
+
+
+ROW = {
+    "name": "mine",
+    "version": 7,
+    "overrides": ["strategy=mine"],
+    "provenance": {"cfl-flower": "1", "commit": None},
+    "streams": {
+        "moved": {
+            "rate": 0.1,
+            "tuning": {"0.1": 0.5, "0.5": None},
+            "scores": [0.5, 0.6, 0.7],
+            "megabytes": [1, 1, 1],
+            "device_hours": [None, None, None],
+            "seconds": 3,
+            "code": ["abc"],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": 6}, "is of version 6 of the track, not 7"),
+        ({"streams": {"moon": ROW["streams"]["moved"]}}, "a stream 'moon'"),
+        (
+            {"streams": {"moved": {**ROW["streams"]["moved"], "scores": [0.5]}}},
+            "not 3 seeds",
+        ),
+        (
+            {"streams": {"moved": {**ROW["streams"]["moved"], "scores": [2, 2, 2]}}},
+            "is no row of the track",
+        ),
+        ({"extra": 1}, "is no row of the track"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused(
+    folder: Path, change: dict[str, object], words: str
+) -> None:
+    path = folder.parent / "mine.json"
+    path.write_text(json.dumps({**ROW, **change}))
+    with pytest.raises(ConfigError, match=words):
+        read_row(path, load_protocol())
+
+
+def test_the_page_in_docs_is_what_the_rows_say(tmp_path: Path) -> None:
+    protocol = load_protocol()
+    rows = read_rows(ROWS, protocol)
+    for path in write_page(rows, protocol, tmp_path):
+        assert path.read_bytes() == (DOCS / path.name).read_bytes(), path.name
+    ranks, streams = ranks_of(rows, protocol)
+    assert ranks and set(streams) <= set(protocol.ranked)
+
+
+def test_every_stream_composes_for_a_plain_method() -> None:
+    protocol: Protocol = load_protocol()
+    options = track.parse(["fedavg"], protocol)
+    for stream in protocol.streams:
+        entry = track.Entry("fedavg", stream)
+        track.Track(protocol, options).compose(entry)
+        missing = ("is not installed", "no file", "not found", "download")
+        reason = entry.reason
+        assert not reason or any(word in reason for word in missing), reason
