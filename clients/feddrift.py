@@ -126,17 +126,23 @@ class FedDriftClient(ClusteredClient):
             if rows is not None and self.is_original:
                 degrees = float(self.kept[f"{step}.degrees"][0])
                 relabel = self.kept[f"{step}.relabel"]
+                looks = self.kept.get(f"{step}.looks")
                 held = replace(
-                    now, train_indices=rows, degrees=degrees, relabel=relabel
+                    now,
+                    train_indices=rows,
+                    degrees=degrees,
+                    relabel=relabel,
+                    looks=looks,
                 )
                 views.setdefault(model, []).append(held)
         return {model: self.unite(parts) for model, parts in views.items()}
 
     def unite(self, views: Sequence[View]) -> Samples:
         """Return the samples of all views, each sample once."""
-        forms: dict[tuple[float, bytes], View] = {}
+        forms: dict[tuple[float, bytes, bytes], View] = {}
         for view in views:
-            form = view.degrees, view.relabel.tobytes()
+            looks = b"" if view.looks is None else view.looks.tobytes()
+            form = (view.degrees, view.relabel.tobytes(), looks)
             if form in forms:
                 rows = np.union1d(forms[form].train_indices, view.train_indices)
                 forms[form] = replace(view, train_indices=rows)
@@ -159,5 +165,7 @@ class FedDriftClient(ClusteredClient):
             found["samples"] = view.train_indices
             found["relabel"] = view.relabel
             found["degrees"] = np.array([view.degrees])
+            if view.looks is not None:
+                found["looks"] = view.looks
         own = {f"{step}.{name}": array for name, array in found.items()}
         context.state.part("steps").save(context.round, {**known, **own})

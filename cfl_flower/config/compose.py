@@ -46,6 +46,7 @@ from cfl_flower.settings import (
     build,
     declared,
     locate,
+    located,
     require,
     settings,
 )
@@ -347,6 +348,9 @@ def _timeline(basics: Basics, groups: Mapping[str, Any], data_dir: str) -> Timel
         basics.rounds,
         holdings.labels,
     )
+    for place, event in groups["drift"].events.items():
+        with located(place):
+            event.check(dataset.shape)
     images = len(dataset.shape) == 3
     turns = partition.turns
     for server_round in [1, *timeline.rounds]:

@@ -132,6 +132,10 @@ class Change(ABC):
         drawn = drawn[drawn >= self.first]
         return sorted({*self.rounds, *regular, *drawn.tolist()})
 
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise `ConfigError` if it does not fit inputs of a shape: most fit any."""
+        del shape
+
     def apply(self, world: World, occasion: Occasion) -> World:
         """Draw whom it concerns and return the world after it."""
         chosen = self._choose(world.clients, occasion.rng)

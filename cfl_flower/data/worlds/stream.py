@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakMethod
 
 import numpy as np
@@ -24,6 +23,7 @@ from cfl_flower.data.worlds.timeline import Timeline
 from cfl_flower.data.worlds.world import (
     AT_RANDOM,
     BY_RANK,
+    Look,
     World,
     alter,
     differs,
@@ -54,6 +54,24 @@ def say_share(share: float, rounds: int) -> str:
     return said
 
 
+class Form(NamedTuple):
+    """How some samples of one pool are shown."""
+
+    degrees: float = 0.0
+    """Rotation of the images."""
+    looks: tuple[Look, ...] = ()
+    """What is done to them then."""
+    part: str = "train"
+
+    def show(self, pool: Pool, rows: IntArray) -> Tensor:
+        """Return the samples in some rows of the pool, shape (n, *shape)."""
+        at = torch.from_numpy(rows).to(pool.x.device)
+        x = rotate(pool.inputs(at), self.degrees)
+        for look in self.looks:
+            x = look.show(x, pool.labels[rows], rows, self.part)
+        return x
+
+
 @dataclass(frozen=True)
 class View:
     """A client's data in one round, as indices into the shared pools.
@@ -70,11 +88,18 @@ class View:
     relabel: IntArray
     """What the client calls the samples of a label, shape (L,)."""
     alike: float = 1.0
-    """Share of all clients that have the same rotation."""
+    """Share of all clients whose test samples are shown in the same way."""
     turns: tuple[float, ...] = (0.0,)
     """Rotations that come on top, of the distributions that the client mixes."""
     whole: bool = False
     """The reported accuracy is on the whole test set."""
+    looks: IntArray | None = None
+    """The numbers of how the training samples of each label look, shape (L,); None
+    where all look as recorded."""
+    test_looks: IntArray | None = None
+    """The same of test samples."""
+    shown: tuple[tuple[Look, ...], ...] = ((),)
+    """What is done to samples of each number."""
 
     @property
     def labels(self) -> IntArray:
@@ -93,44 +118,60 @@ class View:
 
     def train(self) -> tuple[Tensor, Tensor]:
         """Return the training samples and labels."""
-        return self._take(self.train_pool, self.train_indices, self.labels)
+        return self._take(self.train_pool, "train", self.labels)
 
     def test(self) -> tuple[Tensor, Tensor]:
         """Return the test samples and labels."""
-        return self._take(self.test_pool, self.test_indices, self.test_labels)
+        return self._take(self.test_pool, "test", self.test_labels)
 
     def everything(self) -> View:
         """Return the view of one who tests on the whole test set."""
         count = len(self.test_pool.labels) * len(self.turns)
         return replace(self, test_indices=np.arange(count))
 
-    def by_angle(
-        self, pool: Pool, indices: IntArray
-    ) -> Iterator[tuple[float, IntArray, slice]]:
-        """Yield each rotation, the rows of the pool that have it, and their place.
+    @property
+    def kinds(self) -> int:
+        """The most forms that test samples have."""
+        looks = 1 if self.test_looks is None else len(np.unique(self.test_looks))
+        return looks * len(self.turns)
 
-        The indices must ascend where there are several ``turns``.
+    def by_form(self, part: str) -> Iterator[tuple[Form, IntArray, IntArray]]:
+        """Yield each form of a part, the rows of its pool that have it, and places.
+
+        The part is "train" or "test"; the places are those among the part's indices.
         """
-        if len(self.turns) == 1:
-            yield self.degrees, indices, slice(0, len(indices))
-            return
-        size = len(pool.labels)
-        edges = np.searchsorted(indices, size * np.arange(len(self.turns) + 1)).tolist()
-        for part, (start, end) in enumerate(pairwise(edges)):
-            if start < end:
-                angle = (self.degrees + self.turns[part]) % 360
-                yield angle, indices[start:end] - part * size, slice(start, end)
+        tests = part == "test"
+        pool = self.test_pool if tests else self.train_pool
+        indices = self.test_indices if tests else self.train_indices
+        looks = self.test_looks if tests else self.looks
+        turns = indices // len(pool.labels)
+        rows = indices % len(pool.labels)
+        numbers = turns * len(self.shown)
+        if looks is not None:
+            numbers = numbers + looks[pool.labels[rows]]
+        for number in np.unique(numbers).tolist():
+            turn, look = divmod(number, len(self.shown))
+            degrees = (self.degrees + self.turns[turn]) % 360
+            places = np.flatnonzero(numbers == number)
+            yield Form(degrees, self.shown[look], part), rows[places], places
 
-    def _take(
-        self, pool: Pool, indices: IntArray, labels: IntArray
-    ) -> tuple[Tensor, Tensor]:
-        device = pool.x.device
-        parts = [
-            rotate(pool.inputs(torch.from_numpy(rows).to(device)), angle)
-            for angle, rows, _ in self.by_angle(pool, indices)
-        ] or [pool.inputs(slice(0))]
-        x = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return x, torch.from_numpy(labels).to(device)
+    def _take(self, pool: Pool, part: str, labels: IntArray) -> tuple[Tensor, Tensor]:
+        found = []
+        order = []
+        for form, rows, places in self.by_form(part):
+            found.append(form.show(pool, rows))
+            order.append(places)
+        x = in_place(found, order) if found else pool.inputs(slice(0))
+        return x, torch.from_numpy(labels).to(pool.x.device)
+
+
+def in_place(parts: Sequence[Tensor], places: Sequence[IntArray]) -> Tensor:
+    """Return the rows of several tensors, each row in its place."""
+    if len(parts) == 1:
+        return parts[0]
+    order = np.concatenate(places).argsort()
+    together = torch.cat([*parts])
+    return together[torch.from_numpy(order).to(together.device)]
 
 
 class Stream:
@@ -213,8 +254,12 @@ class Stream:
                 break
             world = self.timeline.world(server_round)
             state.update(repr(server_round).encode())
-            for _, value in sorted(traits(world).items()):
-                state.update(np.ascontiguousarray(value).tobytes())
+            for name, value in sorted(traits(world).items()):
+                # Runs of before there were looks keep their names.
+                if not name.endswith("looks") or value.any():
+                    state.update(np.ascontiguousarray(value).tobytes())
+            if len(world.shown) > 1:
+                state.update(repr(world.shown).encode())
         for number in range(len(world.allocations)):
             for samples in self._holdings.samples(world, number):
                 for client in range(world.clients):
@@ -232,11 +277,23 @@ class Stream:
         turns = self._partition.turns
         if len(turns) > 1:
             train = np.sort(train)
-        degrees = float(world.degrees[client])
-        relabel = world.relabel[client]
-        alike = float(np.mean(world.degrees == degrees))
-        whole = self._partition.tests == "whole"
-        return View(*self._pools, train, test, degrees, relabel, alike, turns, whole)
+        looks = world.looks[client]
+        test_looks = world.test_looks[client]
+        alike = world.degrees == world.degrees[client]
+        alike &= (world.test_looks == test_looks).all(axis=1)
+        return View(
+            *self._pools,
+            train,
+            test,
+            degrees=float(world.degrees[client]),
+            relabel=world.relabel[client],
+            alike=float(alike.mean()),
+            turns=turns,
+            whole=self._partition.tests == "whole",
+            looks=looks if looks.any() else None,
+            test_looks=test_looks if test_looks.any() else None,
+            shown=world.shown,
+        )
 
     def _indices(self, world: World, client: int, part: int) -> IntArray:
         """Collect a client's samples of one pool, label by label if it must be."""

@@ -22,9 +22,10 @@ KEPT = 3
 class Timeline:
     """All worlds of a run, and the true concept of every client in every round.
 
-    A concept is a label distribution, a domain, a rotation and a naming of the labels.
-    Which of its labels and samples have arrived at a client is none. Concepts are
-    numbered over the whole run, in the order of their first appearance. ``events`` have
+    A concept is a label distribution, a domain, a rotation, a naming of the labels, and
+    how the training samples of each look. How test samples look is none, as no model
+    learns from them, nor which labels and samples have arrived. Concepts are numbered
+    over the whole run, in the order of their first appearance. ``events`` have
     the keys that errors name, and ``rounds`` are those at whose start one happens.
     ``labels`` returns of which labels each client got samples in an allocation; it is
     called by drifts of held labels alone.
@@ -134,8 +135,8 @@ class Timeline:
         return world
 
     def _number(self, world: World) -> IntArray:
-        traits = world.groups, world.domains, world.degrees, world.relabel
-        rows = np.column_stack(traits)
+        traits = (world.groups, world.domains, world.degrees, world.relabel)
+        rows = np.column_stack([*traits, world.looks])
         kinds, kind = np.unique(rows, axis=0, return_inverse=True)
         for each in kinds:
             self._numbers.setdefault(each.tobytes(), len(self._numbers))

@@ -218,6 +218,7 @@ def test_every_option_of_every_group_composes() -> None:
                 # Datasets whose files are not there, and networks for other inputs.
                 refusals = {
                     "dataset": "data_dir=|dataset.path=''",
+                    "drift": "use .* images of three channels",
                     "model": "does not fit|patch=16",
                     "privacy": "^strategy/privacy=none is not allowed; use client",
                 }
